@@ -2,7 +2,7 @@
 
 # Must come first: it loads the facade, which imports the modules below. If they were half loaded
 # at that time, its imports would fail.
-import stepping_spark.errors  # noqa: F401
+import stepping_spark.base.errors  # noqa: F401
 from circuits.graphs import (
     connected_components,
     reachable,

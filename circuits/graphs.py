@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, TypeVar, cast
 
 from circuits.groups import distinct
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import CompileError
-from stepping_spark.query import linear
-from stepping_spark.query.recursion import MAX_ITERATIONS, fixpoint
-from stepping_spark.query.trace import vertex_of
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.language import linear
+from stepping_spark.language.recursion import MAX_ITERATIONS, fixpoint
+from stepping_spark.language.trace import vertex_of
 from stepping_spark.rows.atoms import FLOAT, INT
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.schema import ZSetType

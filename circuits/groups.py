@@ -7,7 +7,7 @@ from the rows of that key alone, the optimizer rewrites it to H(z⁻¹I, change)
 from __future__ import annotations
 
 from circuits.lifting import incremental
-from stepping_spark.query import linear
+from stepping_spark.language import linear
 
 distinct = incremental(
     linear.distinct,

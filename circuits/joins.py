@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from circuits.lifting import incremental
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import CompileError
-from stepping_spark.query import linear
-from stepping_spark.query.primitives import Key
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.language import linear
+from stepping_spark.language.primitives import KeyFunction
 from stepping_spark.rows.data import Pair
 from stepping_spark.zsets.spark import ZSet
 
@@ -175,7 +175,7 @@ delta_join = incremental(
 
     The change of the join is the sum of one term for each input. The term of an input joins its
     change with the new state of the inputs before it and the old state of those after it (DBSP,
-    theorem 3.4, for a product of many). See `stepping_spark.graph.delta_join` for the order of the
+    theorem 3.4, for a product of many). See `stepping_spark.circuit.delta_join` for the order of the
     lookups in a term. Rows are tuples, ZSet[tuple[B, R1, R2, …]], with `R | None` for a left
     lookup. Weights multiply. A left lookup returns the match, or None if no row has the key or the
     key is NULL (such rows are not gathered on one worker).
@@ -204,8 +204,8 @@ def half_join(
     change: ZSet[T],
     r: ZSet[U],
     *,
-    on_left: Key[T],
-    on_right: Key[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
     state: Literal["new", "old"] = "new",
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from stepping_spark.compile import incrementalize
+from stepping_spark.language.compile import incrementalize
 
 Q = TypeVar("Q", bound=Callable[..., Any])
 

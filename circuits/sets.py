@@ -7,7 +7,7 @@ max(x, 0), row by row. The inputs are changes of tables: in their sum no row has
 from __future__ import annotations
 
 from circuits.lifting import incremental
-from stepping_spark.query import linear
+from stepping_spark.language import linear
 
 union = incremental(
     linear.union,

@@ -6,7 +6,7 @@ Each is D ∘ Q ∘ I, for a Q that computes each partition from its own rows al
 from __future__ import annotations
 
 from circuits.lifting import incremental
-from stepping_spark.query import linear
+from stepping_spark.language import linear
 
 window = incremental(
     linear.window,

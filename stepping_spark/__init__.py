@@ -27,11 +27,7 @@ from circuits.joins import (
 from circuits.sets import except_, intersect, union
 from circuits.windows import asof_join, sessions, window
 from stepping_spark import functions
-from stepping_spark.actions import Action, actions, iteration
-from stepping_spark.compile import compile, incrementalize  # noqa: A004
-from stepping_spark.dbt import dbt_project
-from stepping_spark.drawing.render import to_svg, write_dot, write_png, write_svg
-from stepping_spark.errors import (
+from stepping_spark.base.errors import (
     CompileError,
     FixpointError,
     InputError,
@@ -45,41 +41,29 @@ from stepping_spark.errors import (
     StoreMismatch,
     StoreUnavailable,
 )
+from stepping_spark.base.limits import Limits
+from stepping_spark.circuit.graph import Graph, Path, Vertex
+from stepping_spark.circuit.operators.groups import ReducePlan
 from stepping_spark.evolve.evolution import Evolution
 from stepping_spark.evolve.evolution import evolution_of as evolution
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
-from stepping_spark.from_sql import sql
-from stepping_spark.graph.graph import Graph, Path, Vertex
-from stepping_spark.graph.reduce_plan import ReducePlan
-from stepping_spark.limits import Limits
-from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, Source, view
-from stepping_spark.pipeline.catalog_tables import CatalogTable
-from stepping_spark.pipeline.checks import Check
-from stepping_spark.pipeline.delta import DeltaTable
-from stepping_spark.pipeline.files import Files
-from stepping_spark.pipeline.iceberg import IcebergTable
-from stepping_spark.pipeline.iterators import Items
-from stepping_spark.pipeline.micro_batches import MicroBatches
-from stepping_spark.pipeline.postgres import Postgres
-from stepping_spark.pipeline.rejects import Rejected
-from stepping_spark.pipeline.row_class import row_class
-from stepping_spark.plan.explain import explain
-from stepping_spark.query import agg, linear, win
-from stepping_spark.query.cache import Cache
-from stepping_spark.query.feedback import feedback
-from stepping_spark.query.grouping import cube, grouping_sets, rollup
-from stepping_spark.query.lateness import late
-from stepping_spark.query.linear import Grouped, flatten, group, per_group
-from stepping_spark.query.lookups import Lookup
-from stepping_spark.query.primitives import (
+from stepping_spark.language import agg, linear, win
+from stepping_spark.language.cache import Cache
+from stepping_spark.language.compile import compile, incrementalize  # noqa: A004
+from stepping_spark.language.delta_joins import Lookup
+from stepping_spark.language.grouping import cube, grouping_sets, rollup
+from stepping_spark.language.lateness import late
+from stepping_spark.language.linear import Grouped, flatten, group, per_group
+from stepping_spark.language.primitives import (
     add,
     add3,
     delay,
     delay_indexed,
     differentiate,
-    filter,  # noqa: A004
+    feedback,
+    filter,
     haitch,
     identity_print,
     integrate,
@@ -88,24 +72,38 @@ from stepping_spark.query.primitives import (
     integrate_indexed,
     make_scalar,
     make_set,
-    map,  # noqa: A004
+    map,
     map_many,
     neg,
 )
-from stepping_spark.query.recursion import fixpoint
-from stepping_spark.query.temporal import explode, join_function, temporal_filter
+from stepping_spark.language.recursion import fixpoint
+from stepping_spark.language.temporal_filters import explode, join_function, temporal_filter
+from stepping_spark.pipeline import Batch, Pipeline, Portion, Prospect, Sink, Source, view
+from stepping_spark.pipeline.dbt import dbt_project
+from stepping_spark.pipeline.delta import DeltaTable
+from stepping_spark.pipeline.files import Files
+from stepping_spark.pipeline.iceberg import IcebergTable
+from stepping_spark.pipeline.iterators import Items
+from stepping_spark.pipeline.outputs import Check
+from stepping_spark.pipeline.postgres import Postgres
+from stepping_spark.pipeline.rejects import Rejected
+from stepping_spark.pipeline.row_class import row_class
+from stepping_spark.pipeline.spark_sources import CatalogTable, MicroBatches
+from stepping_spark.plan.explain import explain
 from stepping_spark.reference.evaluator import reference
+from stepping_spark.relations.store import Store
 from stepping_spark.report import Report
+from stepping_spark.report.render import to_svg, write_dot, write_png, write_svg
 from stepping_spark.rows.atoms import Column, LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair, Session, Update
 from stepping_spark.rows.row_class import row
 from stepping_spark.spark.session import get_session
-from stepping_spark.stepper import Stepper
-from stepping_spark.store import Store
-from stepping_spark.streaming import foreach_batch
-from stepping_spark.zsets.assertions import assert_equal
+from stepping_spark.sql import sql
+from stepping_spark.stepper.actions import Action, actions, iteration
+from stepping_spark.stepper.stepper import Stepper
+from stepping_spark.stepper.streaming import foreach_batch
 from stepping_spark.zsets.from_change_feed import from_change_feed
-from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
+from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark, assert_equal
 from stores.memory import StoreMemory
 from stores.parquet.store import StoreParquet
 from stores.postgres import StorePostgres

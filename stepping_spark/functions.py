@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import CompileError
-from stepping_spark.packages import Column
-from stepping_spark.packages import functions as _of_spark
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.base.packages import Column
+from stepping_spark.base.packages import functions as _of_spark
 
 __all__ = ["col", "not_"]  # those that are not PySpark's
 

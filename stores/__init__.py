@@ -4,8 +4,8 @@
 """
 
 # The facade re-exports this package: the facade must be loaded before the modules below.
-import stepping_spark.errors  # noqa: F401
-from stores.address import Place, place_of
+import stepping_spark.base.errors  # noqa: F401
+from stores.location import Place, place_of
 from stores.memory import StoreMemory
 from stores.parquet.store import StoreParquet
 from stores.postgres import StorePostgres

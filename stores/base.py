@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from stepping_spark.errors import StoreError
-from stepping_spark.spark.relation import Relation
-from stepping_spark.store import Now
+from stepping_spark.base.errors import StoreError
+from stepping_spark.relations.relation import Relation
+from stepping_spark.relations.store import Now
 from stores.registers import Served
-from stores.snapshots import Pins
-from stores.steps import Closing, Turns
+from stores.step_lock import Closing, Pins, Turns
 
 E = TypeVar("E")
 P = TypeVar("P")

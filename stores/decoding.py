@@ -9,7 +9,7 @@ import msgspec
 T = TypeVar("T")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+PositiveNumber = Annotated[int, msgspec.Meta(ge=1)]
 
 
 def decoded(text: bytes | str, of: type[T]) -> T:

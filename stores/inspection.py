@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from stepping_spark.plan.difference import in_words
-from stepping_spark.store import Now, Register, Store, now_to_text
+from stepping_spark.relations.store import Now, Register, Store, now_to_text
 
 LONG = 70
 """Longer descriptions of a register's stream are shown without arguments. In characters."""
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptRegister:
     """A register in a state: its batches, rows and bytes."""
 
     register: Register
@@ -50,7 +50,7 @@ class Summary:
     now: Now
     offsets: Mapping[str, int]
     holder: str | None
-    registers: tuple[Kept, ...]
+    registers: tuple[KeptRegister, ...]
 
     @property
     def last_now(self) -> str:

@@ -4,29 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
-from stepping_spark.graph.graph import AnyGraph
-from stepping_spark.limits import Limits, checked_limits
-from stepping_spark.packages import SparkSession
+from stepping_spark.base.limits import Limits, checked_limits
+from stepping_spark.base.packages import SparkSession
+from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
+from stepping_spark.relations.placement import ROWS_PER_KEY, is_sent_whole
+from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, plus
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.placement import ROWS_PER_KEY, is_sent_whole
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stepping_spark.store import Register
 from stores.base import LastStep
-from stores.batches.driver import Building, DriverBatch, ordered, wanted_places
-from stores.batches.last_step import Batch, Batches, MemoryState, at_since, release, whole
+from stores.batches.compaction import AtOnce, BatchStore, Merge, Tiers, Work
+from stores.batches.driver import Building, DriverBatch, ordered, wanted_places, wanted_since
 from stores.batches.spark import SparkBatch, cached, settle
-from stores.batches.store import BatchStore
-from stores.batches.tiers import AtOnce, Merge, Tiers, Work
-from stores.registers import Served, check_are_registers, no_key
-from stores.snapshots import Pins
-from stores.steps import Turns
+from stores.registers import Served, check_are_registers, checked_since, no_key
+from stores.step_lock import Pins, Turns
+
+HeldBatch = DriverBatch | SparkBatch
+HeldBatches = tuple[HeldBatch, ...]
+
+
+@dataclass(frozen=True)
+class MemoryState:
+    """The committed state, and the step that committed it."""
+
+    last: LastStep = field(default_factory=LastStep)
+    batches: Mapping[str, HeldBatches] = field(default_factory=dict)
+    outputs: tuple[Relation, ...] | None = None
+    schemas: tuple[Schema, ...] = ()  # of the outputs
+    circuit: str | None = None
+
+
+def whole(batch: HeldBatch, register: Register) -> Relation:
+    """All rows of a batch."""
+    if isinstance(batch, SparkBatch):
+        return batch.relation
+    return DriverRelation(batch.table, register.schema, consolidated=True)
+
+
+def release(batches: Sequence[HeldBatch]) -> None:
+    """Free the batches in Spark's cache."""
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            b.release()
+
+
+def at_since(
+    of: Register, batches: HeldBatches, keys: Relation, since: Sequence[int], limits: Limits
+) -> tuple[Relation, ...]:
+    """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
+    order, table = checked_since(of, keys)
+    places, numbers = wanted_since(table, since, of)
+    found: list[Relation] = []
+    for b in batches:
+        if isinstance(b, SparkBatch):
+            found.append(b.at(DriverRelation(table, of.keys), limits))
+        elif (there := b.since(places, numbers, order)) is not None:
+            found.append(DriverRelation(there, of.schema, consolidated=True))
+    return tuple(found)
+
 
 _CLOSED = (
     "the store is closed, and what it kept is gone; make a new one with "
@@ -34,7 +75,7 @@ _CLOSED = (
 )
 
 
-class StoreMemory(BatchStore[Batch, MemoryState]):
+class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     """Stores registers in memory, until it is closed or the process ends.
 
     The driver holds them as Arrow tables, up to `driver_bytes`: by default a quarter of the
@@ -43,7 +84,7 @@ class StoreMemory(BatchStore[Batch, MemoryState]):
     `spark` is the session for that: by default the active one, or a local one that is started when
     needed. `limits` bounds the reads and merges: see `st.Limits`.
 
-    State is stored in batches that merge by size: see `stores.batches.tiers`. While large batches
+    State is stored in batches that merge by size: see `stores.batches.compaction`. While large batches
     merge, the result takes additional memory. `rows_written` counts the cost of merges.
 
     Any thread may read committed state at any time. A step belongs to the thread that adds first:
@@ -70,10 +111,10 @@ class StoreMemory(BatchStore[Batch, MemoryState]):
         self._budget = quarter_of_memory() if driver_bytes is None else driver_bytes
         self._spark = spark
         self._turns = Turns(self._forget, _CLOSED, shown="st.StoreMemory")
-        self._registers: Served[Tiers[Batch]] = Served()
+        self._registers: Served[Tiers[HeldBatch]] = Served()
         self._outputs: tuple[Schema, ...] = ()
         self._state = MemoryState()
-        self._added: dict[str, Batches] = {}
+        self._added: dict[str, HeldBatches] = {}
         self._building: list[tuple[str, Building]] = []
         self._pins: Pins[MemoryState] = Pins()
         if registers is not None:
@@ -221,7 +262,7 @@ class StoreMemory(BatchStore[Batch, MemoryState]):
 
     # -- one step at a time
 
-    def _take(self, name: str, batches: Batches) -> None:
+    def _take(self, name: str, batches: HeldBatches) -> None:
         self._added[name] = self._added.get(name, ()) + batches
 
     def _end_building(self) -> None:
@@ -250,7 +291,7 @@ class StoreMemory(BatchStore[Batch, MemoryState]):
     def _last(self) -> LastStep:
         return self._known().last
 
-    def _batches(self) -> Mapping[str, Batches]:
+    def _batches(self) -> Mapping[str, HeldBatches]:
         return self._known().batches
 
     def _tend(self) -> None:
@@ -259,7 +300,7 @@ class StoreMemory(BatchStore[Batch, MemoryState]):
             # Merges work faster than changes arrive, so that batches cannot pile up.
             self._replace(tiers, tiers.tend(self._state.batches.get(name, ()), 4 * rows))
 
-    def _replace(self, tiers: Tiers[Batch], new: Batches) -> None:
+    def _replace(self, tiers: Tiers[HeldBatch], new: HeldBatches) -> None:
         """Replace the batches of a register by equivalent ones."""
         old = self._state.batches.get(tiers.register.name, ())
         if new is not old:
@@ -290,7 +331,7 @@ class StoreMemory(BatchStore[Batch, MemoryState]):
             batches = self._state.batches[name]
             self._replace(tiers, tuple(moved if b is largest else b for b in batches))
 
-    def _in_spark(self, batch: Batch, register: Register) -> SparkRelation:
+    def _in_spark(self, batch: HeldBatch, register: Register) -> SparkRelation:
         return whole(batch, register).in_spark(self._session)
 
     def _session(self) -> SparkSession:
@@ -298,19 +339,19 @@ class StoreMemory(BatchStore[Batch, MemoryState]):
             self._spark = get_session()
         return self._spark
 
-    def _merge(self, register: Register, run: Sequence[Batch]) -> Work[Batch]:
+    def _merge(self, register: Register, run: Sequence[HeldBatch]) -> Work[HeldBatch]:
         on_driver = [b for b in run if isinstance(b, DriverBatch)]
         if len(on_driver) == len(run):
             return Merge(on_driver, register, self._limits)
         return AtOnce(lambda: self._merged_in_spark(register, run))
 
-    def _merged_in_spark(self, register: Register, run: Sequence[Batch]) -> Batches:
+    def _merged_in_spark(self, register: Register, run: Sequence[HeldBatch]) -> HeldBatches:
         both = plus([self._in_spark(b, register) for b in run], register.schema)
         merged = settle(both.in_spark(self._session), register)
         # Half of the rest, so that a batch does not move back and forth at each merge.
         return self._placed(merged, register, self._left() // 2)
 
-    def _placed(self, settled: SparkRelation, register: Register, left: int) -> Batches:
+    def _placed(self, settled: SparkRelation, register: Register, left: int) -> HeldBatches:
         """A batch of settled rows: on the driver, if there is room for it."""
         if not settled.rows:
             return ()
@@ -321,7 +362,7 @@ class StoreMemory(BatchStore[Batch, MemoryState]):
 
 
 def _at_keys(
-    of: Register, batches: Batches, keys: Relation, limits: Limits
+    of: Register, batches: HeldBatches, keys: Relation, limits: Limits
 ) -> tuple[Relation, ...]:
     """The rows of batches that have one of the keys; if Spark has the keys, maybe other rows."""
     if keys.frame is not None:
@@ -350,6 +391,6 @@ def _at_keys(
     return tuple(found)
 
 
-def _driver_bytes(batches: Batches) -> int:
+def _driver_bytes(batches: HeldBatches) -> int:
     """The memory of the batches on the driver."""
     return sum([b.nbytes for b in batches if isinstance(b, DriverBatch)])

@@ -7,13 +7,13 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.plan.difference import Described
 from stepping_spark.relations.codec import conform
-from stepping_spark.spark.relation import Relation
-from stepping_spark.store import Ordering, Register
-from stores.steps import NOT_OPEN
+from stepping_spark.relations.relation import Relation
+from stepping_spark.relations.store import Ordering, Register
+from stores.step_lock import NOT_OPEN
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.plan.plan import Plan
+from stepping_spark.relations.store import Store
 from stepping_spark.spark.session import get_session
-from stepping_spark.store import Store
 from tests.beside import Beside
 from tests.cases import ROOT
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 import stepping_spark as st
-from stepping_spark.store import Store
+from stepping_spark.relations.store import Store
 
 
 class MakeStore(Protocol):

@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.query import linear
+from stepping_spark.language import linear
 from tests.cases import Z
 from tests.strategies import Number
 

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from stepping_spark.algebra.rows import map, row_of  # noqa: A004
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import Top
+from stepping_spark.circuit.physical import Sorting
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal, whole
 from stepping_spark.expressions.index import Order
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Top
-from stepping_spark.physical import Sorting
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.types import tuple_of

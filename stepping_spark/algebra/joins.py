@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from stepping_spark.algebra.rows import add, filter, map, row_of, subtract  # noqa: A004
 from stepping_spark.algebra.sets import distinct, positive_part
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import Join
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal, whole
 from stepping_spark.expressions.index import Key, keys_where_null_is_equal
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Join
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.types import Optional, Struct, unwrap

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import Add, Filter, Map, Neg
 from stepping_spark.expressions.expr import Expr, Field, PythonCall
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Add, Filter, Map, Neg
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import ZSetType

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stepping_spark.algebra.rows import TypeMismatch, add, row_of, subtract
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Distinct, PositivePart
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import Distinct, PositivePart
 
 
 def distinct(a: Vertex) -> Vertex:

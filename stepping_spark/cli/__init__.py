@@ -13,13 +13,9 @@ from pathlib import Path
 
 import click
 
-from stepping_spark.cli.browser import open_page
-from stepping_spark.cli.interrupts import INTERRUPTED, Stop
-from stepping_spark.cli.quiet import Commands, Quiet, examples
-from stepping_spark.cli.report import report
+from stepping_spark.cli.commands import report, source, sql
+from stepping_spark.cli.output import INTERRUPTED, Commands, Quiet, Stop, examples, open_page
 from stepping_spark.cli.run import run
-from stepping_spark.cli.source import source
-from stepping_spark.cli.sql import sql
 from stepping_spark.cli.state import state
 
 __all__ = ["INTERRUPTED", "Quiet", "Stop", "examples", "main", "open_page"]

@@ -12,17 +12,13 @@ from typing import Any
 
 import click
 
-from stepping_spark.cli.interrupts import INTERRUPTED
-from stepping_spark.cli.made import pipeline_in
-from stepping_spark.cli.output import NOT_DONE, Output, say
-from stepping_spark.cli.project import of_project, said_of_project
-from stepping_spark.cli.quiet import examples
-from stepping_spark.cli.tables import PLACE, TABLE, pipeline_of
-from stepping_spark.errors import SteppingError
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.cli.loading import pipeline_in
+from stepping_spark.cli.output import INTERRUPTED, NOT_DONE, StandardOutput, examples, say
+from stepping_spark.cli.tables import PLACE, TABLE, of_project, pipeline_of, said_of_project
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.reporting import serve
-from stepping_spark.pipeline.retries import RETRIES
-from stepping_spark.pipeline.stopping import seconds_in
+from stepping_spark.pipeline.rounds import RETRIES, seconds_in
 
 IN_FULL = 1
 """The exit code of a dry run if a part of the query is recomputed in full."""
@@ -162,7 +158,7 @@ def run(
                 raise click.UsageError("--renamed is for --evolve")
             if dry_run:
                 found = pipeline.dry_run()
-                Output().print_lines(found.in_detail() if verbose else str(found))
+                StandardOutput().print_lines(found.in_detail() if verbose else str(found))
                 sys.exit(IN_FULL if found.in_full else 0)
             with _served(pipeline, metrics_port), _reported(pipeline, report):
                 steps = pipeline.run(
@@ -175,7 +171,7 @@ def run(
     except KeyboardInterrupt:
         say("interrupted: the state is that of the last committed step")
         sys.exit(INTERRUPTED)
-    Output().print(f"{steps:,} step{'' if steps == 1 else 's'} taken")
+    StandardOutput().print(f"{steps:,} step{'' if steps == 1 else 's'} taken")
     sys.exit(INTERRUPTED if stopped == signal.SIGINT else 0)
 
 

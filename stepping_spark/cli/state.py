@@ -20,18 +20,25 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from stepping_spark.cli.interrupts import INTERRUPTED
-from stepping_spark.cli.made import circuit_in
-from stepping_spark.cli.output import NOT_DONE, Output, say
-from stepping_spark.cli.quiet import Commands, OnePlace, Quiet, examples
-from stepping_spark.errors import SteppingError, StoreCorrupt
+from stepping_spark.base.errors import SteppingError, StoreCorrupt
+from stepping_spark.circuit.graph import AnyGraph
+from stepping_spark.cli.loading import circuit_in
+from stepping_spark.cli.output import (
+    INTERRUPTED,
+    NOT_DONE,
+    Commands,
+    OnePlace,
+    Quiet,
+    StandardOutput,
+    examples,
+    say,
+)
 from stepping_spark.evolve.evolution import Evolution, evolution_of
-from stepping_spark.graph.graph import AnyGraph
-from stepping_spark.pipeline.positions import read_of
-from stepping_spark.stepper import Stepper
-from stepping_spark.store import Store
-from stores.address import place_of
-from stores.inspection import InspectedState, Kept, Summary
+from stepping_spark.pipeline.protocols import read_of
+from stepping_spark.relations.store import Store
+from stepping_spark.stepper.stepper import Stepper
+from stores.inspection import InspectedState, KeptRegister, Summary
+from stores.location import place_of
 
 FOUND = 1
 """The exit code for a damaged state."""
@@ -83,7 +90,7 @@ def _of_a_place(
     )
     @functools.wraps(command)
     def wrapped(place: str, schema: str | None, *args: P.args, **kwargs: P.kwargs) -> None:
-        console = Output()
+        console = StandardOutput()
         try:
             found = place_of(place, schema)
         except ValueError as e:
@@ -242,7 +249,7 @@ def evolve(place: str, query: str, schema: str | None, apply: bool) -> None:
     command says so and changes nothing: Stepper.evolve takes its rows. The state of a pipeline
     evolves with its tables: use stepping-spark run --evolve.
     """
-    console = Output()
+    console = StandardOutput()
     try:
         found = place_of(place, schema)
     except ValueError as e:
@@ -309,7 +316,7 @@ def _registers(found: Summary) -> Table:
     return table
 
 
-def _named(k: Kept) -> Group:
+def _named(k: KeptRegister) -> Group:
     """The register's name, and the stream that it sums."""
     words = k.words if len(k.words) <= MOST_WORDS else f"{k.words[: MOST_WORDS - 1]}…"
     more = [_Broken(f"sum of {words}", "dim")] if words else []

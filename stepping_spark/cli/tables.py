@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 
 import click
 
-from stepping_spark.callsite import user_line
-from stepping_spark.compile import compile as compiled
-from stepping_spark.dbt import dbt_project
-from stepping_spark.errors import CompileError, InputError
-from stepping_spark.from_sql import sql
-from stepping_spark.from_sql.text import Text
-from stepping_spark.graph.graph import AnyGraph
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError, InputError
+from stepping_spark.circuit.graph import AnyGraph
+from stepping_spark.language.compile import compile as compiled
 from stepping_spark.pipeline import Pipeline
+from stepping_spark.pipeline.dbt import dbt_project
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
 from stepping_spark.pipeline.postgres import Postgres
+from stepping_spark.sql import sql
+from stepping_spark.sql.parse import Text
 
 T = TypeVar("T")
 
@@ -241,3 +241,35 @@ def _table(name: str, said: Mapping[str, Any], what: str) -> Any:
     except TypeError as e:
         of = KINDS[kind].__name__
         raise InputError(f"the {what} {name}: {e}; see the arguments of st.{of}") from None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--dbt",
+        type=click.Path(exists=True, path_type=Path),
+        metavar="DIR",
+        help="Instead of FILE: a dbt project, after `dbt compile --full-refresh`.",
+    ),
+    click.option("--select", multiple=True, metavar="MODEL", help="With --dbt: only these models."),
+    click.option(
+        "--exclude", multiple=True, metavar="NAME", help="With --dbt: without this model or test."
+    ),
+    click.option("--no-checks", is_flag=True, help="With --dbt: without the tests of the project."),
+)
+
+
+def of_project(command: F) -> F:
+    """Add --dbt, --select, --exclude and --no-checks to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def said_of_project(
+    select: Sequence[str], exclude: Sequence[str], no_checks: bool
+) -> dict[str, Any]:
+    """What the options say, as a TOML file says it."""
+    found: dict[str, Any] = {"select": list(select), "exclude": list(exclude)}
+    return {k: v for k, v in found.items() if v} | ({"checks": False} if no_checks else {})

@@ -1,30 +1,159 @@
-"""The circuit that fills new registers, from what a state keeps and inputs that are read again."""
+"""The circuit that fills new registers, from what a state keeps and inputs that are read again.
+
+A register often keeps some columns of a table only. A map of the same table that reads no others is
+a map of what is kept: π_f(σ_p(x)) = π_f'(σ_p'(π_g(x))), if g keeps what f and p read.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from stepping_spark.callsite import Line
-from stepping_spark.errors import StoreMismatch
-from stepping_spark.evolve.narrowing import Narrowing
-from stepping_spark.evolve.no_state import NoState
-from stepping_spark.evolve.sums import Sums
+from stepping_spark.base.callsite import Line
+from stepping_spark.base.errors import StoreMismatch
+from stepping_spark.base.limits import Limits
+from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex, adopt
+from stepping_spark.circuit.operators import Add, Input, Map, Neg, Operator
+from stepping_spark.evolve.sums import StreamKinds
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
-from stepping_spark.graph.fixpoint import Fixpoint
-from stepping_spark.graph.graph import AnyGraph, Graph, Origin, Path, Vertex
-from stepping_spark.graph.operators import Add, Input, Neg, Operator
-from stepping_spark.graph.rewrite import adopt
-from stepping_spark.limits import Limits
-from stepping_spark.plan.identities import Identities
+from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Opaque, PythonCall
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.terms import State
+from stepping_spark.plan.step_ir import Identities, RegisterPlan
+from stepping_spark.relations.relation import DriverRelation, Relation, plus
+from stepping_spark.relations.store import EvolvingStore, Now, StepStore, Store
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import DriverRelation, Relation, plus
-from stepping_spark.store import EvolvingStore, Now, Store
+
+ColumnFields = Mapping[tuple[str, ...], Field]
+"""For fields of a row, by their paths, the fields of what is kept of it."""
+
+
+class NotKept(Exception):
+    """A function of a row reads what is not kept of the row."""
+
+
+class Narrowing:
+    """Finds, for a stream, a kept one that determines it."""
+
+    def __init__(self, kept: Iterable[Vertex]) -> None:
+        self._of: dict[Vertex, list[tuple[Vertex, ColumnFields]]] = {}
+        for v in kept:
+            if isinstance(v.operator, Map) and not v.operator.carried:
+                self._of.setdefault(v.inputs[0], []).append((v, _columns(v.operator.f)))
+
+    def found(self, v: Vertex) -> tuple[Vertex, list[Operator]] | None:
+        """A kept stream, and what makes the stream of it; None: there is none."""
+        operators: list[Operator] = []
+        base = v
+        while base.operator.row_by_row and not _carries(base.operator):
+            operators.insert(0, base.operator)
+            (base,) = base.inputs
+            if all(op.keeps_rows for op in operators):
+                continue  # all columns of the base are in what it gives
+            for kept, columns in self._of.get(base, ()):
+                made = _over(operators, columns)
+                if made is not None:
+                    return kept, made
+        return None
+
+
+def _carries(op: Operator) -> bool:
+    return bool(getattr(op, "carried", ()))
+
+
+def _columns(f: Expr) -> ColumnFields:
+    """The fields of a row that a map keeps as they are."""
+    if isinstance(f, Field):
+        return {f.path: Field(f.type, ("_value_",))} if f.path else {}
+    if not isinstance(f, Build):
+        return {}
+    names = [name for name, _ in f.type.fields]  # type: ignore[attr-defined]
+    parts = zip(names, f.fields, strict=True)
+    return {p.path: Field(p.type, (n,)) for n, p in parts if isinstance(p, Field) and p.path}
+
+
+def _over(operators: Iterable[Operator], columns: ColumnFields) -> list[Operator] | None:
+    """The operators over what is kept, up to the first map; what follows reads what that gives."""
+    made: list[Operator] = []
+    mapped = False
+    try:
+        for op in operators:
+            made.append(op if mapped else _with(op, _on(_function(op), columns)))
+            mapped = mapped or not op.keeps_rows
+    except NotKept:
+        return None
+    return made
+
+
+def _function(op: Operator) -> Any:
+    return getattr(op, "f")  # noqa: B009
+
+
+def _with(op: Operator, f: Expr) -> Operator:
+    changes: dict[str, Any] = {"f": f}
+    return dataclasses.replace(op, **changes)
+
+
+def _on(value: Any, columns: ColumnFields) -> Any:
+    """An expression over a row, as one over what is kept of the row."""
+    match value:
+        case Field():
+            for n in range(len(value.path), 0, -1):
+                kept = columns.get(value.path[:n])
+                if kept is not None:
+                    return Field(value.type, (*kept.path, *value.path[n:]))
+            raise NotKept
+        case Literal():
+            return value
+        case Opaque() if value.reading is not None:
+            return _on(value.reading, columns)
+        case Opaque() | PythonCall():
+            raise NotKept
+        case tuple():
+            return tuple(_on(part, columns) for part in value)
+        case Expr():
+            return dataclasses.replace(value, **dict(_parts(value, columns)))
+    return value
+
+
+def _parts(e: Expr, columns: ColumnFields) -> Iterator[tuple[str, Any]]:
+    for f in dataclasses.fields(e):
+        if f.init and f.name != "type":
+            yield f.name, _on(getattr(e, f.name), columns)
+
+
+class NoState:
+    """A store before its first step, which adds to another one: `filled` has the names there."""
+
+    def __init__(self, store: StepStore, filled: Mapping[str, str]) -> None:
+        self._store, self._filled = store, filled
+
+    def last_step(self) -> int:
+        """No step was taken."""
+        return 0
+
+    def last_now(self) -> Now:
+        """No step was taken."""
+        return None
+
+    def last_settings(self) -> Mapping[str, str]:
+        """The settings of the store that is filled."""
+        return self._store.last_settings()
+
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
+        """Nothing is kept."""
+        return ()
+
+    def add(self, register: str, change: Relation) -> None:
+        """Add to the register that this one fills, if it fills any."""
+        filled = self._filled.get(register)
+        if filled is not None:
+            self._store.add(filled, change)
+
 
 _UNSUMMED = (
     "{path} ({line}): its rows depend on the order of the steps, so that no sum of the state tells "
@@ -42,7 +171,9 @@ class Filling:
     graph: AnyGraph
     kept: Mapping[Vertex, str]  # its inputs that a register of the state has
     given: Mapping[Vertex, Vertex]  # its inputs that are read again: inputs of the query
-    states: Sequence[tuple[State, int]]  # a register to be filled, and the output that fills it
+    states: Sequence[
+        tuple[RegisterPlan, int]
+    ]  # a register to be filled, and the output that fills it
     in_loops: Mapping[str, str]  # its registers of recursions, and those that they fill
     views: Sequence[int | None]  # the output that a view's change is; None: it does not change
     types: Sequence[Schema]  # of the views
@@ -131,7 +262,7 @@ class _Maker:
         self.kept: dict[Vertex, str] = {}
         self.given: dict[Vertex, Vertex] = {}
         self.origins: dict[Vertex, Origin] = {}
-        self.sums = Sums()
+        self.sums = StreamKinds()
         self.narrowing = narrowing
         self.needs: dict[Vertex, bool] = {}
 

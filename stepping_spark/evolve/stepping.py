@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import InputError, StepError
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError, StepError
+from stepping_spark.base.limits import Limits
+from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.evolve.circuit import circuit_of
 from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.execution.io import held_input
 from stepping_spark.execution.metrics import StepMetrics
-from stepping_spark.graph.graph import AnyGraph
-from stepping_spark.limits import Limits
 from stepping_spark.plan.plan import Plan
-from stepping_spark.spark.relation import DriverRelation, Relation
-from stepping_spark.store import EvolvingStore, Now, Store
+from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.store import EvolvingStore, Now, Store
 
 BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
 

@@ -20,10 +20,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any, TypeAlias
 
-from stepping_spark.graph.delta_join import DeltaJoin
-from stepping_spark.graph.fixpoint import Fixpoint
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import (
+from stepping_spark.circuit.delta_join import DeltaJoin
+from stepping_spark.circuit.graph import Fixpoint, Vertex
+from stepping_spark.circuit.operators import (
     Add,
     Arrange,
     Delay,
@@ -43,13 +42,13 @@ MOST = 4_096
 """The most terms of a polynomial that is looked at."""
 
 # A product: a leaf (a stream, at a time), or an operator over products.
-Term: TypeAlias = Any
-Polynomial: TypeAlias = "Counter[Term]"
-Total: TypeAlias = "frozenset[tuple[Term, int]]"
+Monomial: TypeAlias = Any
+Polynomial: TypeAlias = "Counter[Monomial]"
+FrozenPolynomial: TypeAlias = "frozenset[tuple[Monomial, int]]"
 """What a stream is the change, or the value, of: products without times, and how often."""
 
 
-class Sums:
+class StreamKinds:
     """What the streams of a circuit are: changes of a query, its values, or neither."""
 
     def __init__(self) -> None:
@@ -65,10 +64,10 @@ class Sums:
         """Whether a stream itself is a function of the sums of the inputs, and no change."""
         return not self.is_change(v) and self._total(v, with_before=True) is not None
 
-    def _change_of(self, v: Vertex) -> Total | None:
+    def _change_of(self, v: Vertex) -> FrozenPolynomial | None:
         return self._total(v, with_before=False)
 
-    def _total(self, v: Vertex, *, with_before: bool) -> Total | None:
+    def _total(self, v: Vertex, *, with_before: bool) -> FrozenPolynomial | None:
         polynomial = self._of(v)
         return None if polynomial is None else _total(polynomial, with_before=with_before)
 
@@ -152,7 +151,7 @@ class Sums:
         """The change of a stream of its own."""
         return Counter({self._leaf(stream, CHANGE): 1})
 
-    def _leaf(self, stream: Hashable, time: str) -> Term:
+    def _leaf(self, stream: Hashable, time: str) -> Monomial:
         return ("of", self._numbers.setdefault(stream, len(self._numbers)), time)
 
 
@@ -177,11 +176,11 @@ def _lookups(v: Vertex) -> tuple[tuple[LookUp, ...], list[Vertex]] | None:
     return None
 
 
-def _leaves(t: Term) -> int:
+def _leaves(t: Monomial) -> int:
     return 1 if t[0] == "of" else sum(map(_leaves, t[2:]))
 
 
-def _times(t: Term) -> Iterable[str]:
+def _times(t: Monomial) -> Iterable[str]:
     if t[0] == "of":
         yield t[2]
     else:
@@ -189,24 +188,24 @@ def _times(t: Term) -> Iterable[str]:
             yield from _times(part)
 
 
-def _shape(t: Term) -> Term:
+def _shape(t: Monomial) -> Monomial:
     """A product without its times."""
     return t[:2] if t[0] == "of" else (*t[:2], *map(_shape, t[2:]))
 
 
-def _at(shape: Term, times: Iterable[str]) -> Term:
+def _at(shape: Monomial, times: Iterable[str]) -> Monomial:
     """A product at these times, one for each leaf."""
     ordered = iter(times)
 
-    def at(t: Term) -> Term:
+    def at(t: Monomial) -> Monomial:
         return (*t, next(ordered)) if t[0] == "of" else (*t[:2], *map(at, t[2:]))
 
     return at(shape)
 
 
-def _total(p: Polynomial, *, with_before: bool) -> Total | None:
+def _total(p: Polynomial, *, with_before: bool) -> FrozenPolynomial | None:
     """What a polynomial is the change of, or the value if it has what was before; None: neither."""
-    by_shape: dict[Term, dict[tuple[str, ...], int]] = {}
+    by_shape: dict[Monomial, dict[tuple[str, ...], int]] = {}
     for term, often in p.items():
         by_shape.setdefault(_shape(term), {})[tuple(_times(term))] = often
     found = []
@@ -223,14 +222,14 @@ def _total(p: Polynomial, *, with_before: bool) -> Total | None:
     return frozenset(found)
 
 
-def _before(p: Polynomial) -> Total | None:
+def _before(p: Polynomial) -> FrozenPolynomial | None:
     """What a polynomial is the value before of."""
     if any(time != BEFORE for term in p for time in _times(term)):
         return None
     return frozenset((_shape(term), often) for term, often in p.items())
 
 
-def _spread(total: Total | None, *times: str) -> Polynomial | None:
+def _spread(total: FrozenPolynomial | None, *times: str) -> Polynomial | None:
     """All products of a total at all of these times; None: they are too many, or there is none."""
     found: Polynomial = Counter()
     for shape, often in total or ():

@@ -2,23 +2,187 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from stepping_spark.execution.bounds import Bound
-from stepping_spark.execution.nulls import null_tests
-from stepping_spark.execution.projection import Projection
+import pyarrow as pa
+
+from stepping_spark.base.limits import Limits
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.physical import (
+    Argument,
+    Contributions,
+    Negate,
+    Physical,
+    Project,
+    Union,
+    Where,
+    walk,
+)
+from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Step, null_error
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.limits import Limits
+from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import State
-from stepping_spark.spark import fetch
-from stepping_spark.spark.checkpoint import kept_apart, settle
-from stepping_spark.spark.relation import Relation, SparkRelation
+from stepping_spark.plan.step_ir import Materialized, RegisterPlan, nodes
+from stepping_spark.relations import relation
+from stepping_spark.relations.arrow import one_array
+from stepping_spark.relations.relation import Relation, SparkRelation, kept_apart, settle
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 
 
-class Once:
+@dataclass(frozen=True)
+class SizeBound:
+    """A stream has no more rows and bytes than these.
+
+    Each row has the bytes of its `width`; `loose` are those of all texts and lists.
+    """
+
+    rows: int
+    width: int
+    loose: int
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all rows."""
+        return self.rows * self.width + self.loose
+
+    def beside(self, other: SizeBound) -> SizeBound:
+        """The rows of both in one table, in which each row has the columns of both."""
+        return SizeBound(self.rows + other.rows, self.width + other.width, self.loose + other.loose)
+
+
+def bound(step: Step, m: Materialized) -> SizeBound | None:
+    """The upper bound of a stream, from the sizes of its inputs; None if it is unknown.
+
+    It is known for streams that make at most one row of each row they read, and copy its texts and
+    lists or leave them out. Other values have a width that their types tell.
+    """
+    if not _is_row_by_row(m):
+        return None
+    rows = loose = 0
+    for leaf, times in m.times_read.items():
+        for p in step.parts(leaf):
+            if p.rows is None or p.nbytes is None:
+                return None
+            rows += times * p.rows
+            fixed = sum(_least(t) for _, t in p.schema.all)
+            loose += times * max(p.nbytes - p.rows * fixed, 0)
+    types = [t for _, t in m.vertex.type.schema.all]
+    return SizeBound(rows, sum(map(_most, types)), sum(map(_copies, types)) * loose)
+
+
+def together(bounds: Mapping[Materialized, SizeBound], most_bytes: int) -> list[list[Materialized]]:
+    """The streams, in as few tables as have room for them, in their order."""
+    groups: list[list[Materialized]] = []
+    whole: SizeBound | None = None
+    for m, own in bounds.items():
+        both = own if whole is None else whole.beside(own)
+        if whole is None or both.nbytes > most_bytes:
+            groups.append([])
+            both = own
+        groups[-1].append(m)
+        whole = both
+    return groups
+
+
+def _is_row_by_row(m: Materialized) -> bool:
+    return all(_is_simple(n) for node in nodes(m.term) for tree in node.trees for n in walk(tree))
+
+
+def _is_simple(n: Physical) -> bool:
+    if isinstance(n, Contributions):
+        return not n.type.sum.item and _are_copies(n.exprs)
+    if isinstance(n, Project):
+        return _are_copies(n.exprs)
+    return isinstance(n, Argument | Negate | Union | Where)
+
+
+def _are_copies(exprs: Iterable[Expr]) -> bool:
+    """Whether expressions give nothing of unknown width but what they read."""
+    return all(map(_is_copy, exprs))
+
+
+def _is_copy(e: Expr) -> bool:
+    if isinstance(e, Build):
+        return _are_copies(e.fields)
+    return isinstance(e, Field) or not _copies(e.type)
+
+
+def _copies(t: RowType) -> int:
+    """How many parts of a value may have any width."""
+    return sum(map(_is_loose, _parts(t)))
+
+
+def _most(t: RowType) -> int:
+    """The most bytes of a value, besides those of texts and lists."""
+    return sum(4 if _is_loose(p) else max(p.arrow.bit_width // 8, 1) for p in _parts(t))
+
+
+def _least(t: RowType) -> int:
+    """The bytes that a value has in any case; Arrow has eight truth values in one."""
+    return sum(0 if _is_loose(p) else p.arrow.bit_width // 8 for p in _parts(t))
+
+
+def _is_loose(t: RowType) -> bool:
+    """Whether a value is a text or a list, of any width."""
+    return isinstance(t, ListOf | ZSetOf) or t.ddl in ("STRING", "BINARY")
+
+
+def _parts(t: RowType) -> Iterator[RowType]:
+    """The types of the values that a value consists of."""
+    if isinstance(t, Optional):
+        yield from _parts(t.inner)
+    elif isinstance(t, Struct):
+        for _, f in t.fields:
+            yield from _parts(f)
+    else:
+        yield t
+
+
+def null_field(table: pa.Table, schema: Schema) -> str | None:
+    """The first field that is NULL in some row, and has no `| None` in its type; None: no such."""
+    for name, t in schema.columns:
+        found = _null_in(one_array(table.column(name)), t, name)
+        if found is not None:
+            return found
+    return None
+
+
+def _null_in(array: Any, t: RowType, name: str) -> str | None:
+    if isinstance(t, Optional):
+        t = t.inner
+        if isinstance(t, Struct) and array.null_count:
+            array = array.drop_null()
+    elif array.null_count:
+        return name
+    if isinstance(t, Struct):
+        for (field, inner), part in zip(t.fields, array.flatten(), strict=True):
+            found = _null_in(part, inner, f"{name}.{field}")
+            if found is not None:
+                return found
+    return None
+
+
+def null_tests(schema: Schema) -> list[tuple[str, str]]:
+    """The fields without `| None` in their type, each with the SQL that says it is NULL."""
+    return [test for n, t in schema.columns for test in _tests(quote(n), t, n, "")]
+
+
+def _tests(value: str, t: RowType, name: str, there: str) -> Iterator[tuple[str, str]]:
+    if isinstance(t, Optional):
+        t = t.inner
+        there += f"{value} IS NOT NULL AND "
+    else:
+        yield name, f"{there}{value} IS NULL"
+    if isinstance(t, Struct):
+        for field, inner in t.fields:
+            yield from _tests(f"{value}.{quote(field)}", inner, f"{name}.{field}", there)
+
+
+class Materializer:
     """Computes DataFrames of streams, each once; fetches those with few rows to the driver.
 
     If a register will keep a stream, its rows are consolidated and partitioned for the register
@@ -30,12 +194,12 @@ class Once:
         self,
         plan: Plan,
         projection: Projection,
-        adders: Mapping[Vertex, Sequence[State]],
+        adders: Mapping[Vertex, Sequence[RegisterPlan]],
         limits: Limits,
     ) -> None:
         self._plan = plan
         # The driver fetches rows that it will compute with.
-        self._most_rows = fetch.most_fetched(limits)
+        self._most_rows = relation.most_fetched(limits)
         # And those that a store will look up the keys of, or keep, once for all of these.
         # A change of a key is often two rows or four: what goes, and what comes.
         self._most_kept = max(self._most_rows, 4 * limits.looked_up_keys)
@@ -68,7 +232,7 @@ class Once:
         if kept.nulls:
             raise null_error(kept.nulls[0], where)
         most, most_bytes = self._most_fetched(v, kept.rows or 0)
-        few = fetch.fetch_if_few(kept, self._limits, most_rows=most, most_bytes=most_bytes)
+        few = relation.fetch_if_few(kept, self._limits, most_rows=most, most_bytes=most_bytes)
         if state is not None:
             step.kept[state.register.name] = kept if few is None else few
         own = kept.select(schema, beside=True)
@@ -79,14 +243,14 @@ class Once:
             step.in_spark[v] = own  # a large query is not to send it back
         return here
 
-    def are_few(self, v: Vertex, bound: Bound) -> bool:
+    def are_few(self, v: Vertex, bound: SizeBound) -> bool:
         """Whether the driver will fetch a stream, and may do so without a copy in Spark's memory.
 
         It is small enough for one job to fetch it, and to be sent back to Spark.
         """
         most, most_bytes = self._most_fetched(v, bound.rows)
         limits = self._limits
-        return not fetch.why_not_fetched(
+        return not relation.why_not_fetched(
             bound.rows,
             bound.nbytes,
             limits,
@@ -105,7 +269,7 @@ class Once:
         state = self._first(v)
         return None if state is None or state.stored else state.register.key
 
-    def _first(self, v: Vertex) -> State | None:
+    def _first(self, v: Vertex) -> RegisterPlan | None:
         """The register that keeps a stream, if any; preferably one without additional columns."""
         states = self._adders.get(v, ())
         return min(states, key=lambda s: (len(s.stored), not s.register.key), default=None)

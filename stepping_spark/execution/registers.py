@@ -1,35 +1,181 @@
-"""Reads the registers of a plan for a step: whole, at the keys of a change, or what is due."""
+"""Reads the registers of a plan for a step: whole, at the keys of a change, or what is due.
+
+A step that adds a row to the end of a partition needs the last rows of it, and of the others their
+count, or their sum. Both were known to the step before. So this keeps them: of each partition that
+was computed, from which place in the order on it is to be read, and what comes before that place
+(`engines.arrow.kernels.Prefix`). It is no state: what is not known is read.
+
+What is known is of the last step that was committed by this stepper. Where the store is at another
+step, or a partition has changed and was not computed on the driver, it is forgotten.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from stepping_spark.engines.arrow.first_rows import Restrict, restricting
-from stepping_spark.execution.due import times_of
-from stepping_spark.execution.prefixes import KnownPrefixes
-from stepping_spark.execution.projection import Projection
+from stepping_spark.base.errors import SHOWN_ROWS, too_late
+from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.circuit.graph import Lateness, Vertex
+from stepping_spark.circuit.operators import Top
+from stepping_spark.engines.arrow.groups import Restrict, restricting
+from stepping_spark.engines.arrow.kernels import PartitionKey, Prefix, Prefixes
+from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Step, rows_of
-from stepping_spark.expressions.clock import ticks
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import Top
-from stepping_spark.limits import Limits
+from stepping_spark.expressions.expr import ticks, time_of, units_of
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import (
+from stepping_spark.plan.step_ir import (
     Clock,
     Leaf,
-    Member,
+    Materialized,
     Read,
-    State,
+    RegisterPlan,
     is_of_fold,
     is_of_window,
     reads_of,
 )
-from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.placement import is_sent_whole
-from stepping_spark.spark.relation import DriverRelation, Relation, added_up, plus
-from stepping_spark.store import Now, SizedStore, StepStore
+from stepping_spark.relations.codec import conform, decode
+from stepping_spark.relations.placement import is_sent_whole
+from stepping_spark.relations.relation import DriverRelation, Relation, added_up, plus
+from stepping_spark.relations.store import Now, OrderedStore, SizedStore, StepStore
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import VALUE, Schema, ZSetType
+from stepping_spark.rows.types import unwrap
+
+RelationParts: TypeAlias = tuple[Relation, ...]
+
+
+@dataclass
+class _Touched:
+    """The partitions that a step changes, or None for too many; and what it finds out of them."""
+
+    keys: Sequence[PartitionKey] | None
+    prefixes: Prefixes = field(default_factory=Prefixes)
+
+
+class KnownPrefixes:
+    """The prefixes of the partitions of a plan's windows."""
+
+    def __init__(self, store: StepStore, limits: Limits) -> None:
+        self._store = store
+        self._limits = limits
+        self._step: int | None = None
+        self._known: OrderedDict[tuple[Read, PartitionKey], Prefix] = OrderedDict()
+        self._touched: dict[Read, _Touched] = {}
+
+    def begin(self, last_step: int) -> None:
+        """Begin a step, after this one."""
+        self._touched = {}
+        if self._step != last_step:
+            self._known.clear()
+            self._step = last_step
+
+    def committed(self) -> None:
+        """Take over what the step has found: it was committed."""
+        if self._step is None:
+            return
+        self._step += 1
+        for read, touched in self._touched.items():
+            if touched.keys is None:
+                gone = [known for known in self._known if known[0] == read]
+            else:
+                gone = [(read, key) for key in touched.keys]
+            for known in gone:
+                self._known.pop(known, None)
+            for key, prefix in touched.prefixes.found.items():
+                self._known[read, key] = prefix
+        while len(self._known) > self._limits.known_prefixes:
+            self._known.popitem(last=False)
+        self._touched = {}
+
+    def read(
+        self, read: Read, keys: Relation, state: RegisterPlan, whole: Callable[[], RelationParts]
+    ) -> tuple[RelationParts, Prefixes]:
+        """The rows of partitions: from the end of the prefix on, where that is known of all."""
+        touched = self._touched[read] = _Touched(self._keys(keys, state))
+        known = {k: self._known.get((read, k)) for k in touched.keys or ()}
+        found = {k: prefix for k, prefix in known.items() if prefix is not None}
+        is_cut = known and len(found) == len(known) and _is_in_order(read, state)
+        if not is_cut or not isinstance(self._store, OrderedStore):
+            return whole(), touched.prefixes
+        touched.prefixes = Prefixes(found)
+        since = [found[k].place for k in touched.keys or ()]
+        return self._store.read_since(state.register.name, keys, since), touched.prefixes
+
+    def forget(self, read: Read) -> Prefixes:
+        """Nothing is known of what a read gives: it is to be read whole after all."""
+        touched = self._touched[read]
+        touched.prefixes = Prefixes()
+        return touched.prefixes
+
+    def _keys(self, keys: Relation, state: RegisterPlan) -> list[PartitionKey] | None:
+        """The partitions that are touched, if they are few."""
+        if keys.table is None or keys.table.num_rows > self._limits.cut_keys:
+            return None
+        rows = keys.table.select(list(state.register.key)).to_pylist()
+        return [tuple(row.values()) for row in rows]
+
+
+def _is_in_order(read: Read, state: RegisterPlan) -> bool:
+    """Whether the register has the order that the window has."""
+    return read.cut is not None and state.order == read.cut.sorting[0]
+
+
+def times_of(
+    clock: Clock, step: Step, before: Callable[[Read], RelationParts]
+) -> tuple[Any, Any] | None:
+    """(Previous time or None, current time); None if no time has passed since the last step."""
+    if not clock.marks:
+        return step.since, step.now
+    since: list[int | None] = []
+    now: list[int] = []
+    for greatest, distance in clock.marks:
+        old = greatest_of(before(Read(greatest)), clock.time)
+        new = greatest_of((step.values[greatest],), clock.time)
+        if old is None and new is None:
+            return None
+        # What is before the watermark has come: the last such time is one unit before it.
+        since.append(None if old is None else old - distance - 1)
+        now.append(max(x for x in (old, new) if x is not None) - distance - 1)
+    known = [x for x in since if x is not None]
+    first = min(known) if len(known) == len(since) else None
+    if first == min(now):
+        return None
+    return None if first is None else time_of(first, clock.time), time_of(min(now), clock.time)
+
+
+def greatest_of(parts: RelationParts, t: RowType) -> int | None:
+    """The greatest time of a relation of times, as a number; weights do not count."""
+    found = []
+    for part in parts:
+        latest: Any = pc.max(part.fetched(DEFAULT).table.column(VALUE))
+        if latest.is_valid:
+            found.append(units_of(t.decode(latest.as_py()), t))
+    return max(found, default=None)
+
+
+def check_in_time(held: Relation, v: Vertex, label: str, x: Lateness, old: RelationParts) -> None:
+    """Raise an `InputError` if a change has late rows, which are `held`."""
+    if held.is_empty:
+        return
+    assert isinstance(v.type, ZSetType)
+    rows = held.table
+    if held.frame is not None:
+        rows = conform(held.frame.limit(SHOWN_ROWS + 1).toArrow(), v.type.schema)
+    assert rows is not None
+    if not rows.num_rows:
+        return
+    t = unwrap(x.at.type)
+    latest = greatest_of(old, t)
+    shown = [row for row, _ in decode(rows.slice(0, SHOWN_ROWS + 1), v.type)]
+    greatest = None if latest is None else time_of(latest, t)
+    raise too_late(shown, f"input {label!r}", label, str(x.at), greatest, x.said)
+
 
 _MANY = 4  # rows of a change for each old row at its keys: to add them up would take too long
 
@@ -150,7 +296,7 @@ class Registers:
         return tuple(DriverRelation(t, schema, p.consolidated) for t, p in both if t.num_rows)
 
     def _read_cut(
-        self, step: Step, read: Read, keys: Relation, state: State
+        self, step: Step, read: Read, keys: Relation, state: RegisterPlan
     ) -> tuple[Relation, ...]:
         """The rows of a window's partitions: the last ones, where the others are known."""
         step.whole[read] = lambda: self._store.read(state.register.name, keys)
@@ -158,7 +304,7 @@ class Registers:
         schema = read.change.type.schema
         return tuple(p.select(schema) for p in parts)
 
-    def read_whole(self, step: Step, m: Member) -> list[Leaf]:
+    def read_whole(self, step: Step, m: Materialized) -> list[Leaf]:
         """Read the partitions of windows whole for a stream; those for which that was not done."""
         cut = [x for x in m.leaves if isinstance(x, Read) and step.is_cut(x)]
         for read in cut:
@@ -167,7 +313,7 @@ class Registers:
             step.prefixes[read] = self._prefixes.forget(read)
         return list(cut)
 
-    def _keys(self, step: Step, read: Read, state: State) -> Relation:
+    def _keys(self, step: Step, read: Read, state: RegisterPlan) -> Relation:
         names = state.register.key
         streams = [(step.values[keys.of], keys.key) for keys in read.by]
         some = [(held, key) for held, key in streams if not held.is_empty]
@@ -189,7 +335,7 @@ class Registers:
             step.reads[read] = self.read(step, read)
         return step.reads[read]
 
-    def _due(self, times: tuple[Now, Now], clock: Clock, state: State) -> Relation | None:
+    def _due(self, times: tuple[Now, Now], clock: Clock, state: RegisterPlan) -> Relation | None:
         """The times since the last step, as keys; None if there are too many to list."""
         (name,) = state.register.key
         (t,) = (t for n, t in state.register.schema.columns if n == name)

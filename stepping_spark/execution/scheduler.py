@@ -7,50 +7,65 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from stepping_spark.errors import StepError
-from stepping_spark.execution.driver import Driver
-from stepping_spark.execution.due import check_in_time
+from stepping_spark.base.errors import StepError
+from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.base.packages import SparkSession
+from stepping_spark.circuit.graph import Fixpoint, Vertex
+from stepping_spark.circuit.operators import IdentityPrint
+from stepping_spark.execution.arrow_executor import Driver, apply_python, apply_python_in_spark
+from stepping_spark.execution.fixpoint import Run
 from stepping_spark.execution.io import answer, check_there
-from stepping_spark.execution.loop import Run
-from stepping_spark.execution.materialize import Once
+from stepping_spark.execution.materialize import Materializer, null_field
 from stepping_spark.execution.metrics import Cost, StepMetrics
-from stepping_spark.execution.nulls import null_field
-from stepping_spark.execution.projection import Projection
-from stepping_spark.execution.python_functions import apply_python, apply_python_in_spark
-from stepping_spark.execution.queries import Queries
-from stepping_spark.execution.registers import Registers
-from stepping_spark.execution.settings import are_in_utc, checked
+from stepping_spark.execution.registers import Registers, check_in_time
+from stepping_spark.execution.spark_executor import SparkExecutor
+from stepping_spark.execution.sql_scope import Projection, SqlScope
 from stepping_spark.execution.step import Computed, Deferred, Step, null_error, rows_of
-from stepping_spark.execution.views import Sources
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph.fixpoint import Fixpoint
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import IdentityPrint
-from stepping_spark.limits import DEFAULT, Limits
-from stepping_spark.packages import SparkSession
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import (
-    Leaf,
-    Member,
-    Read,
-    Stage,
-    State,
-)
+from stepping_spark.plan.step_ir import Leaf, Materialized, Read, RegisterPlan, Stage
 from stepping_spark.relations.arrow import may_have_null
-from stepping_spark.rows.literals import literal
+from stepping_spark.relations.relation import FanOut, Relation, SparkRelation
+from stepping_spark.relations.store import Now, StepStore
 from stepping_spark.rows.schema import ZSetType
-from stepping_spark.spark.advice import advise
-from stepping_spark.spark.fetch import FanOut
-from stepping_spark.spark.relation import Relation, SparkRelation
+from stepping_spark.rows.sql_text import literal
 from stepping_spark.spark.session import (
     JobCounter,
+    advise,
     count_jobs,
     get_session,
     is_stopped,
     running_session,
 )
-from stepping_spark.store import Now, StepStore
+
+_ZONE, _PARSER = "spark.sql.session.timeZone", "spark.sql.legacy.timeParserPolicy"
+_NAMES = (
+    "spark.sql.ansi.enabled",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    _PARSER,
+    _ZONE,
+)
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
+
+
+def checked(spark: SparkSession, before: Mapping[str, str]) -> dict[str, str]:
+    """Those of a session; a `StepError` where a state was made with others."""
+    found = {name: str(spark.conf.get(name)) for name in _NAMES}
+    for name, value in before.items():
+        if found.get(name, value) != value:
+            raise StepError(
+                f"the session has {name} = {found[name]!r}, and the state was made with "
+                f"{value!r}: functions of rows would give other results for rows that are in "
+                f"the state already; set it back with spark.conf.set({name!r}, {value!r})"
+            )
+    return found
+
+
+def are_in_utc(settings: Mapping[str, str]) -> bool:
+    """Whether functions of times have their results of UTC; not with unknown settings."""
+    return settings.get(_ZONE) in _UTC and settings.get(_PARSER) != "LEGACY"
+
 
 _UNKNOWN = (None, None)
 """The rows that a vertex read and gave, where nobody counted them."""
@@ -80,15 +95,15 @@ class Scheduler:
         self._stepping = False
         self._registers = Registers(plan, store, self._projection, limits)
         self._driver = Driver(plan, self._projection, limits)
-        self._adders: dict[Vertex, list[State]] = {}
+        self._adders: dict[Vertex, list[RegisterPlan]] = {}
         self._inputs = {v: str(plan.names[v][0]) for v in plan.graph.inputs}
         self._outputs = plan.graph.named_outputs
         self._strict = {v: label for label, v in plan.graph.strict.items()}
         refused = ((k, x) for k, x in plan.graph.lateness.items() if x.refused)
         self._late = {x.late: (label, x) for label, x in refused}
-        self._named: dict[Member, tuple[str, tuple[tuple[str, Vertex | None], ...]]] = {}
-        self._once = Once(plan, self._projection, self._adders, limits)
-        self._queries = Queries(
+        self._named: dict[Materialized, tuple[str, tuple[tuple[str, Vertex | None], ...]]] = {}
+        self._once = Materializer(plan, self._projection, self._adders, limits)
+        self._queries = SparkExecutor(
             plan, lambda: self.spark, self._once, self._registers.of_folds, limits
         )
         for s in plan.states if keeps else ():
@@ -150,7 +165,7 @@ class Scheduler:
             dict(inputs),
             now,
             since,
-            lambda: Sources(lambda: self.spark, self.limits, self._now_in_sql(now)),
+            lambda: SqlScope(lambda: self.spark, self.limits, self._now_in_sql(now)),
             metrics,
             first=first,
             inlined=self.plan.inlined if first else frozenset(),
@@ -173,7 +188,7 @@ class Scheduler:
         metrics.outputs = dict(zip(self._outputs, [held.rows for held in given], strict=True))
         return given
 
-    def projected(self, held: Relation, state: State) -> Relation:
+    def projected(self, held: Relation, state: RegisterPlan) -> Relation:
         """Rows of a stream, as its register has them: with the columns of the key."""
         return self._projection.select(held, state.stored, beside=True)
 
@@ -198,10 +213,10 @@ class Scheduler:
             of_loop = [m for m in looping if self.plan.loops[m.vertex] is loop]
             self._loop(step, loop, of_loop)
 
-    def _computed(self, step: Step, members: Sequence[Member]) -> Iterator[Computed]:
+    def _computed(self, step: Step, members: Sequence[Materialized]) -> Iterator[Computed]:
         """The streams that need no other stream of this stage."""
         self._driver.begin(step, members)
-        for_spark: dict[Member, Deferred] = {}
+        for_spark: dict[Materialized, Deferred] = {}
         for m in members:
             is_python = m.python is not None and not step.is_nothing(m)
             made = self._python(step, m) if is_python else self._driver.computed(step, m)
@@ -216,13 +231,13 @@ class Scheduler:
         if for_spark:
             yield from self._queries.computed(step, for_spark)
 
-    def _loop(self, step: Step, loop: LoopPlan, members: Sequence[Member]) -> None:
+    def _loop(self, step: Step, loop: LoopPlan, members: Sequence[Materialized]) -> None:
         """The streams that a recursion gives."""
         begun = time.perf_counter()
         within = 0.0  # what the streams that it iterates take, told with them
 
         def compute(
-            wanted: Sequence[Member], parts: Mapping[Leaf, tuple[Relation, ...]]
+            wanted: Sequence[Materialized], parts: Mapping[Leaf, tuple[Relation, ...]]
         ) -> list[Relation]:
             nonlocal within
             inner = Step({}, step.now, step.since, lambda: step.sources, step.metrics, dict(parts))
@@ -248,10 +263,10 @@ class Scheduler:
             self._done(step, made)
             cost = Cost(0.0, 0, "loop", why, within=self._path(members[0]))
 
-    def _state_around(self, change: Vertex, key: tuple[Expr, ...]) -> State:
+    def _state_around(self, change: Vertex, key: tuple[Expr, ...]) -> RegisterPlan:
         return self.plan.state_of(Read(change, key))
 
-    def _python(self, step: Step, m: Member) -> Computed:
+    def _python(self, step: Step, m: Materialized) -> Computed:
         begun = time.perf_counter()
         (leaf,) = m.leaves
         path, line = self.plan.names[m.vertex]
@@ -327,7 +342,9 @@ class Scheduler:
         inner = {p: made.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
         step.metrics.note(path, made.cost, read, rows_of(made.held), inner)
 
-    def _within(self, m: Member, loop: LoopPlan | None) -> tuple[tuple[str, Vertex | None], ...]:
+    def _within(
+        self, m: Materialized, loop: LoopPlan | None
+    ) -> tuple[tuple[str, Vertex | None], ...]:
         """The vertices within a stream, by path; None for those that a pass fused into another."""
         names, origins = loop.names if loop else self.plan.names, self.plan.graph.origins
         inner: dict[str, Vertex | None] = {str(names[v][0]): v for v in m.inner}
@@ -338,5 +355,5 @@ class Scheduler:
         inner.pop(str(names[m.vertex][0]), None)
         return tuple(inner.items())
 
-    def _path(self, m: Member) -> str:
+    def _path(self, m: Materialized) -> str:
         return str(self.plan.names[m.vertex][0])

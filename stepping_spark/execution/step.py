@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stepping_spark.engines.arrow.evaluation import Rows
+from stepping_spark.base.errors import StepError, SteppingError
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import parts_of
 from stepping_spark.engines.arrow.kernels import Prefixes
-from stepping_spark.errors import StepError, SteppingError
+from stepping_spark.engines.arrow.nodes import RowCounts
 from stepping_spark.execution.metrics import Cost, StepMetrics
-from stepping_spark.execution.views import Sources
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import parts_of
+from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import Keys, Leaf, Member, Read, Ref, Slice, is_nothing, refs
+from stepping_spark.plan.step_ir import Keys, Leaf, Materialized, Read, Ref, Slice, is_nothing, refs
+from stepping_spark.relations.relation import Relation, SparkRelation
+from stepping_spark.relations.store import Now
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.errors import first_line
-from stepping_spark.spark.relation import Relation, SparkRelation
-from stepping_spark.store import Now
+from stepping_spark.spark.session import first_line
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Step:
     values: dict[Vertex, Relation]
     now: Now
     since: Now
-    new_sources: Callable[[], Sources]
+    new_sources: Callable[[], SqlScope]
     metrics: StepMetrics
     reads: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
     keys: dict[tuple[Keys, ...], Relation] = field(default_factory=dict)  # of several streams
@@ -36,13 +36,13 @@ class Step:
     kept: dict[str, Relation] = field(default_factory=dict)  # as a register has it, by its name
     inlined: frozenset[Vertex] = frozenset()  # what those who read it may have within
     passes: Callable[[Vertex], bool] = lambda _: False  # whether a query leaves a stream to those
-    passed: dict[Vertex, Member] = field(default_factory=dict)  # computed by who reads them
+    passed: dict[Vertex, Materialized] = field(default_factory=dict)  # computed by who reads them
     prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
     whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # of those
     in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # what the driver has, too
 
     @cached_property
-    def sources(self) -> Sources:
+    def sources(self) -> SqlScope:
         """The relations that queries of the step refer to; made when the first of them is."""
         return self.new_sources()
 
@@ -51,14 +51,14 @@ class Step:
         if "sources" in self.__dict__:
             self.sources.drop()
 
-    def rows_read(self, m: Member) -> int | None:
+    def rows_read(self, m: Materialized) -> int | None:
         """How many rows a stream reads, if the driver has all of them.
 
         A change is counted once, also where the new value of a register is read beside it.
         """
         return rows_of(*dict.fromkeys([p for leaf in m.leaves for p in self.parts(leaf)]))
 
-    def is_nothing(self, m: Member) -> bool:
+    def is_nothing(self, m: Materialized) -> bool:
         """Whether a stream is certainly empty, because inputs are."""
         empty = tuple(map(self.is_empty, m.leaves))
         found = m.nothing.get(empty)
@@ -84,7 +84,7 @@ class Step:
         here, there = self.values[v], self.in_spark[v]
         return tuple(there if p is here else p for p in parts)
 
-    def is_for_spark(self, m: Member) -> bool:
+    def is_for_spark(self, m: Materialized) -> bool:
         """Whether to compute a small stream in Spark because its readers run there."""
         return m.vertex in self.inlined and any(v in self.in_spark for v in refs(m.term))
 
@@ -105,10 +105,10 @@ class Deferred:
 class Computed:
     """A stream as it was computed, and what that took."""
 
-    member: Member
+    member: Materialized
     held: Relation
     cost: Cost
-    rows: Rows = field(default_factory=dict)  # that the vertices within it read and gave
+    rows: RowCounts = field(default_factory=dict)  # that the vertices within it read and gave
     rows_in: int = 0  # beyond what its term reads
 
 

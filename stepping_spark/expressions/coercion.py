@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from stepping_spark.errors import CompileError
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Items, Literal, Opaque
-from stepping_spark.expressions.guards import guarded
+from stepping_spark.base.errors import CompileError
+from stepping_spark.expressions.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Items,
+    Literal,
+    Opaque,
+    guarded,
+)
 from stepping_spark.expressions.operations import rank
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap

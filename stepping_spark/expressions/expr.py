@@ -1,23 +1,80 @@
-"""Expressions over one row: traced row functions, as SQL and as plain Python."""
+"""Expressions over one row: traced row functions, as SQL and as plain Python.
+
+Rows for the future are stored by their time, in minutes if it is an instant. So a step reads the
+rows that became due by key: the times since the last step.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import CompileError, StepError
-from stepping_spark.expressions.guards import guarded
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError, StepError
+from stepping_spark.base.packages import Column, DataFrame
+from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.operations import OPERATORS, fit
-from stepping_spark.packages import Column, DataFrame
-from stepping_spark.rows.atoms import DATE, RowType
-from stepping_spark.rows.grouped import Carrying, InGroup
-from stepping_spark.rows.literals import literal, text
-from stepping_spark.rows.sql_text import Sql, closed
-from stepping_spark.rows.types import Struct, ZSetOf, quote, unwrap
+from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, Atom, RowType
+from stepping_spark.rows.schema import Carrying, InGroup
+from stepping_spark.rows.sql_text import Sql, closed, literal, text
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote, unwrap
+
+UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+
+YEARS = {
+    "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
+    "datetime": ("timestamp_micros(-62135596800000000L)", "timestamp_micros(253402300799999999L)"),
+    "LocalDateTime": (
+        "TIMESTAMP_NTZ'0001-01-01 00:00:00'",
+        "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
+    ),
+}
+"""The least and the greatest value that Python has, in SQL: Spark's calendar has 290,000 years."""
+
+
+def guarded(column: Column, t: RowType) -> Column:
+    """The same Column, with an error for values that the type does not allow.
+
+    Such values are text that is no UUID or member of the Enum, and years beyond 9999. A UUID is
+    converted to lower case, so that equal UUIDs are equal text.
+    """
+    return column if _is_safe(t) else _guarded(column, t)
+
+
+def _is_safe(t: RowType) -> bool:
+    if isinstance(t, Optional | ListOf):
+        return _is_safe(t.inner)
+    if isinstance(t, Struct):
+        return all(_is_safe(f) for _, f in t.fields)
+    return not isinstance(t, Atom) or t.name not in (*YEARS, "UUID", "Enum")
+
+
+def _guarded(c: Column, t: RowType) -> Column:
+    if isinstance(t, Optional):
+        return guarded(c, t.inner)
+    if isinstance(t, ListOf):
+        return F.transform(c, lambda item: guarded(item, t.inner))
+    if isinstance(t, Struct):
+        unsafe = ((n, f) for n, f in t.fields if not _is_safe(f))
+        return functools.reduce(lambda s, f: s.withField(f[0], guarded(c[f[0]], f[1])), unsafe, c)
+    assert isinstance(t, Atom)
+    if t.name == "UUID":
+        c = F.lower(c)
+        return _or_error(c, c.rlike(UUID_TEXT), "a UUID")
+    if t.name == "Enum":
+        return _or_error(c, c.isin(*t.members), f"one of {', '.join(t.members)}")
+    least, most = YEARS[t.name]
+    return _or_error(c, c.between(F.expr(least), F.expr(most)), "a year from 1 to 9999")
+
+
+def _or_error(c: Column, fits: Column, expected: str) -> Column:
+    said = F.concat(F.lit(f"expected {expected}, found "), c.cast("string"))
+    return F.when(c.isNull() | fits, c).otherwise(F.raise_error(said))
 
 
 @dataclass(frozen=True)
@@ -333,3 +390,68 @@ def fields_of(e: Expr) -> Iterator[Field]:
         yield e
     for part in e.parts():
         yield from fields_of(part)
+
+
+TIMES: dict[RowType, str] = {
+    INT: "an int, such as the number of the step",
+    DATE: "a date",
+    DATETIME: "a datetime with a time zone",
+    LOCAL_DATETIME: "a datetime without a time zone",
+}
+"""The types of times, and for each the description of a fitting `now`."""
+
+_MINUTE = dt.timedelta(minutes=1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_EPOCHS = {
+    DATETIME: dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+    LOCAL_DATETIME: dt.datetime(1970, 1, 1),
+}
+
+
+def is_time(now: object, t: RowType) -> bool:
+    """Whether a `now` can be compared with times of the type."""
+    if t == INT:
+        return isinstance(now, int) and not isinstance(now, bool)
+    if t == DATE:
+        return isinstance(now, dt.date) and not isinstance(now, dt.datetime)
+    return isinstance(now, dt.datetime) and (now.tzinfo is not None) == (t == DATETIME)
+
+
+def units_of(time: Any, t: RowType) -> int:
+    """A time as a number: of days, of microseconds, or the number itself."""
+    if t in _EPOCHS:
+        return int((time - _EPOCHS[t]) // _MICROSECOND)
+    return int(time.toordinal()) if t == DATE else int(time)
+
+
+def time_of(units: int, t: RowType) -> Any:
+    """The time with this number of units; the earliest time that exists, if it would be earlier."""
+    if t in _EPOCHS:
+        earliest = units_of(dt.datetime.min.replace(tzinfo=_EPOCHS[t].tzinfo), t)
+        return _EPOCHS[t] + _MICROSECOND * max(units, earliest)
+    return dt.date.fromordinal(max(units, 1)) if t == DATE else units
+
+
+def tick(time: Expr) -> Expr:
+    """The key by which a row is stored until its time has come."""
+    if time.type in (INT, DATE):
+        return time
+    return Call(INT, "minute" if time.type == DATETIME else "local_minute", (time,))
+
+
+def ticks(since: Any, now: Any, t: RowType, most: int) -> Sequence[Any] | None:
+    """The keys of the times after `since`, up to `now`; None if there are more than `most`."""
+    if since is None:
+        return ()
+    first, last = _tick_of(since, t), _tick_of(now, t)
+    if t == DATE:
+        first, last = first.toordinal(), last.toordinal()
+    if last - first > most:
+        return None
+    # The minute of the last step may not be over. Its day, or its number, is.
+    found = range(first if t in _EPOCHS else first + 1, last + 1)
+    return [dt.date.fromordinal(n) for n in found] if t == DATE else found
+
+
+def _tick_of(time: Any, t: RowType) -> Any:
+    return (time - _EPOCHS[t]) // _MINUTE if t in _EPOCHS else time

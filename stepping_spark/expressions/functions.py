@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Generic, TypeVar
 
-from stepping_spark.callsite import Line, is_ours, user_line
-from stepping_spark.errors import CompileError, SteppingError
+from stepping_spark.base.callsite import Line, is_ours, user_line
+from stepping_spark.base.errors import CompileError, SteppingError
+from stepping_spark.base.packages import Column
 from stepping_spark.expressions.coercion import coerce
-from stepping_spark.expressions.directions import TAKERS, By, refuse_orders
+from stepping_spark.expressions.columns import TAKERS, By, refuse_orders
 from stepping_spark.expressions.expr import Expr, PythonCall
 from stepping_spark.expressions.symbolic import trace_row
-from stepping_spark.packages import Column
 from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.merging import NoSuchRow
+from stepping_spark.rows.data import NoSuchRow
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
 from stepping_spark.spark.session import get_session
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import CompileError
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
 from stepping_spark.expressions.expr import Build, Expr, Field, PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.rows.atoms import RowType

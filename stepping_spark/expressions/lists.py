@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.expressions.derived import Column, Derived
 from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.portable import Derived, EngineColumn
 from stepping_spark.rows.atoms import FLOAT, INT, NAN, STR
-from stepping_spark.rows.literals import literal, text
-from stepping_spark.rows.sql_text import Sql, any_of, closed, let
+from stepping_spark.rows.sql_text import Sql, any_of, closed, let, literal, text
 from stepping_spark.rows.types import ListOf, Optional, unwrap
 
-Numbers = Any  # a numpy array
+NumberList = Any  # a numpy array
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Compact(_OfList):
     def of_known(self, values: list[Any]) -> Any:
         return tuple(values)
 
-    def arrow(self, columns: Sequence[Column]) -> Column:
+    def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
         kept, _, ends = _known_values(columns[0])
         return pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), kept)
 
@@ -89,7 +88,7 @@ class Percentile(_OfList):
     def of_known(self, values: list[Any]) -> Any:
         return at_share(len(values), values.__getitem__, self.share)
 
-    def arrow(self, columns: Sequence[Column]) -> Column:
+    def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
         kept, begins, ends = _known_values(columns[0])
         some = np.flatnonzero(ends > begins)
         found = np.zeros(len(begins))
@@ -128,7 +127,7 @@ def _item(at: str) -> str:
     return f"element_at(l, CAST({at} AS INT) + 1)"
 
 
-def _known_values(lists: Column) -> tuple[Column, Numbers, Numbers]:
+def _known_values(lists: EngineColumn) -> tuple[EngineColumn, NumberList, NumberList]:
     """The non-NULL items of all lists together, and where each list begins and ends in them."""
     flat: Any = pc.list_flatten(lists)  # a NULL list has no items
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(), np.int64)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stepping_spark.errors import CompileError, StepError
+from stepping_spark.base.errors import CompileError, StepError
 from stepping_spark.rows.atoms import (
     BOOL,
     FLOAT,

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.expressions.arrow_calls import as_floats, one_nan, remainder
+from stepping_spark.expressions.arrow_kernels import as_floats, one_nan, remainder
 from stepping_spark.rows.atoms import (
     BOOL,
     DATE,
@@ -32,7 +32,7 @@ from stepping_spark.rows.atoms import (
 )
 
 pc: Any = pyarrow.compute
-Kernel = Callable[..., Any]
+ArrowFunction = Callable[..., Any]
 """Computes a column from columns and constants; None: ask Spark."""
 
 
@@ -45,7 +45,7 @@ class Form:
     """
 
     types: frozenset[RowType]
-    kernel: Kernel
+    kernel: ArrowFunction
     given: RowType | None = None  # the type of the result; None: that of the columns
     columns: int = 1
     takes: Callable[..., bool] = lambda *constants: not constants
@@ -74,12 +74,12 @@ def strftime(pattern: str) -> str | None:
     return found
 
 
-def _letters(change: Kernel, x: Any) -> Any:
+def _letters(change: ArrowFunction, x: Any) -> Any:
     """The text with letters changed; None beyond ASCII, where Java has rules of its own."""
     return change(x) if pc.all(pc.string_is_ascii(x)).as_py() is not False else None
 
 
-def _long(part: Kernel, x: Any) -> Any:
+def _long(part: ArrowFunction, x: Any) -> Any:
     return part(_local(x)).cast(pa.int64())
 
 
@@ -112,7 +112,7 @@ def _joined(*columns: Any) -> Any:
     return pc.binary_join_element_wise(first, *rest, separator, null_handling="skip")
 
 
-def _padded(pad: Kernel, x: Any, width: int, padding: str) -> Any:
+def _padded(pad: ArrowFunction, x: Any, width: int, padding: str) -> Any:
     """Text of exactly this many characters."""
     return pc.utf8_slice_codeunits(pad(x, width=width, padding=padding), 0, width)
 

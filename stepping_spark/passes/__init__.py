@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stepping_spark.graph.rewrite import Circuit
-from stepping_spark.passes.cancel import cancel
-from stepping_spark.passes.collations import collate_at_once
-from stepping_spark.passes.dead import drop_dead
-from stepping_spark.passes.incremental import push_integrals
-from stepping_spark.passes.loops import recognise_differences, recognise_integrals
-from stepping_spark.passes.ranked import first_of_ranked
-from stepping_spark.passes.settle import drop_settled
-from stepping_spark.passes.share import share_registers
-from stepping_spark.passes.top_n import build_towers, keep_only_first
+from stepping_spark.circuit.graph import AnyCircuit
+from stepping_spark.passes.cleanup import drop_dead, share_registers
+from stepping_spark.passes.expire_state import drop_settled
+from stepping_spark.passes.incremental import (
+    cancel,
+    collate_at_once,
+    push_integrals,
+    recognise_differences,
+    recognise_integrals,
+)
+from stepping_spark.passes.top_n import build_towers, first_of_ranked, keep_only_first
 
-Pass = Callable[[Circuit], Circuit]
+Pass = Callable[[AnyCircuit], AnyCircuit]
 
 PASSES: tuple[Pass, ...] = (
     recognise_integrals,
@@ -38,7 +39,7 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def optimize(graph: Circuit, passes: tuple[Pass, ...] = PASSES) -> Circuit:
+def optimize(graph: AnyCircuit, passes: tuple[Pass, ...] = PASSES) -> AnyCircuit:
     """The circuit after all passes."""
     for p in passes:
         graph = p(graph)

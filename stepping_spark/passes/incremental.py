@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from stepping_spark.graph.delta_join import DeltaJoin
-from stepping_spark.graph.graph import Vertex
-from stepping_spark.graph.operators import (
+import dataclasses
+from collections.abc import Iterator
+from functools import partial
+
+from stepping_spark.circuit.delta_join import DeltaJoin
+from stepping_spark.circuit.graph import AnyCircuit, Vertex, reachable, rewrite
+from stepping_spark.circuit.operators import (
     Add,
     Arrange,
+    Collate,
+    Collated,
     Delay,
     Differentiate,
     Haitch,
@@ -15,13 +21,46 @@ from stepping_spark.graph.operators import (
     Linearity,
     LookUp,
     MakeSet,
+    Map,
+    Neg,
+    Operator,
+    Top,
 )
-from stepping_spark.graph.rewrite import Circuit, rewrite
-from stepping_spark.passes.cancel import cancel_inverses, is_integral
+from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.rows.schema import ZSetType
 
 
-def push_integrals(graph: Circuit) -> Circuit:
+def cancel(graph: AnyCircuit) -> AnyCircuit:
+    """Remove what undoes itself: saves two registers, and reading one of them in full."""
+    return rewrite(graph, cancel_inverses)
+
+
+def cancel_inverses(v: Vertex) -> Vertex | None:
+    """D(I(a)) = a;  −(−a) = a;  I(D(a)) = a, but where a is a function of integrals.
+
+    Such an a would be computed in full at each step; its D is made incremental instead.
+    """
+    for outer, inner in ((Differentiate, Integrate), (Integrate, Differentiate), (Neg, Neg)):
+        if isinstance(v.operator, outer) and isinstance(v.inputs[0].operator, inner):
+            a = v.inputs[0].inputs[0]
+            if inner is Differentiate and is_integral(a) and not isinstance(a.operator, Integrate):
+                return None
+            return a
+    return None
+
+
+def is_integral(v: Vertex) -> bool:
+    """Whether a value is known to be a sum of changes, through and through."""
+    if isinstance(v.operator, Integrate):
+        return True
+    if isinstance(v.operator, MakeSet):  # one row: it may be read in full
+        return is_integral(v.inputs[0])
+    if v.operator.linearity is Linearity.NONLINEAR or not v.inputs:
+        return False
+    return not isinstance(v.operator, Differentiate) and all(map(is_integral, v.inputs))
+
+
+def push_integrals(graph: AnyCircuit) -> AnyCircuit:
     """Make D∘Q∘I work on changes: what was read in full is then read by key, or not at all."""
     named_after: dict[Vertex, Vertex] = {}
 
@@ -105,3 +144,120 @@ def _change(a: Vertex, named_after: dict[Vertex, Vertex]) -> Vertex:
 def _integral(change: Vertex) -> Vertex:
     integral = Vertex(Integrate(), change)
     return cancel_inverses(integral) or integral
+
+
+def recognise_integrals(graph: AnyCircuit) -> AnyCircuit:
+    """A loop z = y + a, y = z⁻¹(z) is z = I(a): one register that grows by the change."""
+    for leaf, source in graph.loops.items():
+        total = source.inputs[0] if isinstance(source.operator, Delay) else source
+        change = _summed(leaf, source)
+        if change is None or leaf in reachable(change):
+            continue
+        integral = Vertex(Integrate(), change)
+        before = Vertex(Delay(), integral)
+        fed_back = before if isinstance(source.operator, Delay) else integral
+        rest = {k: s for k, s in graph.loops.items() if k is not leaf}
+        rule = partial(_replace, leaf, fed_back, {before, change}, integral)
+        origins = {**graph.origins, integral: graph.origins[total]}
+        without = dataclasses.replace(graph, loops=rest, origins=origins)
+        return recognise_integrals(rewrite(without, rule))
+    return graph
+
+
+def _replace(
+    leaf: Vertex, fed_back: Vertex, summed: set[Vertex], integral: Vertex, v: Vertex
+) -> Vertex | None:
+    """z = y + a  ⇒  z = I(a), y = z⁻¹I(a)."""
+    if v is leaf:
+        return fed_back
+    return integral if isinstance(v.operator, Add) and set(v.inputs) == summed else None
+
+
+def _summed(leaf: Vertex, source: Vertex) -> Vertex | None:
+    """The a of z = y + a, where y is z⁻¹(z); None where the loop is another."""
+    if isinstance(source.operator, Delay):
+        total, before = source.inputs[0], leaf
+    else:
+        total, before = source, Vertex(Delay(), leaf)
+    if not isinstance(total.operator, Add) or before not in total.inputs:
+        return None
+    first, second = total.inputs
+    return second if first is before else first
+
+
+def recognise_differences(graph: AnyCircuit) -> AnyCircuit:
+    """a − z⁻¹(a) is D(a)."""
+    return rewrite(graph, difference)
+
+
+def difference(v: Vertex) -> Vertex | None:
+    """−z⁻¹(a) + a = D(a)."""
+    if not isinstance(v.operator, Add):
+        return None
+    for negated, a in (v.inputs, v.inputs[::-1]):
+        if negated is Vertex(Neg(), Vertex(Delay(), a)):
+            return Vertex(Differentiate(), a)
+    return None
+
+
+def collate_at_once(graph: AnyCircuit) -> AnyCircuit:
+    """Compute the rows of touched keys from the states of the reductions: saves one of pieces.
+
+    H_collate(z⁻¹I(p), p) = H_(collate ∘ Σ fᵢ)(z⁻¹I(a₁), a₁, z⁻¹I(a₂), a₂, …), if p is the sum of
+    changes H_fᵢ(z⁻¹I(aᵢ), aᵢ): the sum of such a change is what fᵢ gives for the sum of aᵢ. A step
+    reads the states of all reductions at the keys that any of them changes.
+    """
+    fed_back = frozenset(graph.loops.values())
+    return rewrite(graph, partial(_at_once, fed_back))
+
+
+def _at_once(fed_back: frozenset[Vertex], v: Vertex) -> Vertex | None:
+    h = v.operator
+    if not isinstance(h, Haitch) or not isinstance(h.of, Collate):
+        return None
+    state, change = v.inputs
+    if state is not _before(change):
+        return None
+    parts: list[tuple[Operator, ...]] = []
+    inputs: list[Vertex] = []
+    for piece in _addends(change):
+        found = _part(piece, fed_back)
+        if found is None:
+            return None
+        part, given = found
+        parts.append(part)
+        inputs += given
+    return Vertex(Haitch(Collated(tuple(parts), h.of.required)), *inputs)
+
+
+def _addends(v: Vertex) -> Iterator[Vertex]:
+    """The streams that a stream is the sum of."""
+    if isinstance(v.operator, Add):
+        for i in v.inputs:
+            yield from _addends(i)
+    else:
+        yield v
+
+
+def _part(
+    v: Vertex, fed_back: frozenset[Vertex]
+) -> tuple[tuple[Operator, ...], tuple[Vertex, Vertex]] | None:
+    """What makes pieces of rows by key, and the state of these rows with their change."""
+    maps: list[Operator] = []
+    while isinstance(v.operator, Map) and not isinstance(v.operator.f, PythonCall):
+        maps.append(v.operator)
+        (v,) = v.inputs
+    if not isinstance(v.operator, Haitch) or not v.operator.of.reduces:
+        return None
+    fold, (state, change) = v.operator.of, v.inputs
+    if v in fed_back and isinstance(fold, Top):
+        # Its own sum is its state, and first rows are the first among themselves.
+        state, change = _before(v), v
+    if state is not _before(change):
+        return None
+    return (fold, *reversed(maps)), (state, change)
+
+
+def _before(change: Vertex) -> Vertex:
+    """The sum of the changes before the step."""
+    return Vertex(Delay(), Vertex(Integrate(), change))

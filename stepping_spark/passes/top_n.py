@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 
-from stepping_spark.expressions.derived import Bucket, bucket
-from stepping_spark.expressions.expr import Field
-from stepping_spark.graph.graph import Origin, Path, Vertex
-from stepping_spark.graph.monotone import is_positive
-from stepping_spark.graph.operators import Delay, Feedback, Haitch, Integrate, Top, levels_of
-from stepping_spark.graph.rewrite import Circuit, adopt, inner_origin, rewrite
+from stepping_spark.circuit.graph import (
+    AnyCircuit,
+    Origin,
+    Path,
+    Vertex,
+    adopt,
+    inner_origin,
+    is_positive,
+    rewrite,
+)
+from stepping_spark.circuit.operators import (
+    Delay,
+    Feedback,
+    Filter,
+    Haitch,
+    Integrate,
+    Map,
+    Top,
+    Window,
+    levels_of,
+)
+from stepping_spark.circuit.physical import WindowCall
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
+from stepping_spark.expressions.portable import Bucket, bucket
 from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.types import Struct, unwrap
 
 
-def keep_only_first(graph: Circuit) -> Circuit:
+def keep_only_first(graph: AnyCircuit) -> AnyCircuit:
     """Of a stream that only grows, keep what is among the first: saves the register of the rest.
 
     H_Top(z⁻¹I(a), a) = y,  y = H_Top(z⁻¹I(y), a),  if a has no negative weights: a row that is not
@@ -31,7 +52,7 @@ def keep_only_first(graph: Circuit) -> Circuit:
     return graph
 
 
-def _growing(graph: Circuit) -> Vertex | None:
+def _growing(graph: AnyCircuit) -> Vertex | None:
     """The first rows of changes that only insert."""
     found = (v for v in graph.walk() if _is_of_change(v) and is_positive(v.inputs[1]))
     return next(found, None)
@@ -46,7 +67,7 @@ def _number(leaf: Vertex) -> int:
     return leaf.operator.number
 
 
-def build_towers(graph: Circuit) -> Circuit:
+def build_towers(graph: AnyCircuit) -> AnyCircuit:
     """Have a change read a few buckets of a group, and not the group.
 
     Top_k = Top_k ∘ Top_(k, bucket of 256), each of the same order, so
@@ -59,7 +80,7 @@ def build_towers(graph: Circuit) -> Circuit:
         for bare in found:
             levels = tower(bare)
             built[bare] = levels[-1]
-            for v, n in zip(levels, levels_of(_top(bare).group_size), strict=False):
+            for v, n in zip(levels, levels_of(_top_of(bare).group_size), strict=False):
                 own = origins[bare]
                 path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{n}"))
                 origins[v] = Origin(path, own.line, inner=True)
@@ -69,7 +90,7 @@ def build_towers(graph: Circuit) -> Circuit:
     return graph
 
 
-def _bare(graph: Circuit) -> list[Vertex]:
+def _bare(graph: AnyCircuit) -> list[Vertex]:
     """The first rows of changes that have no tower yet, and are made of no others of these.
 
     They are replaced at once: one rewrite for each takes too long in a circuit of many views.
@@ -88,7 +109,7 @@ def _bare(graph: Circuit) -> list[Vertex]:
 def _is_bare(v: Vertex) -> bool:
     if not _is_of_change(v):
         return False
-    top = _top(v)
+    top = _top_of(v)
     if isinstance(top.keys[-1], Bucket) or _is_built(top, v.inputs[1]):
         return False
     return bool(levels_of(top.group_size))
@@ -96,7 +117,7 @@ def _is_bare(v: Vertex) -> bool:
 
 def tower(v: Vertex) -> tuple[Vertex, ...]:
     """The first rows by bucket, by larger bucket, and at last by key."""
-    top, change = _top(v), v.inputs[1]
+    top, change = _top_of(v), v.inputs[1]
     assert isinstance(change.type, ZSetType)
     fields = tuple(Field(t, (n,)) for n, t in change.type.schema.columns)
     levels = []
@@ -107,7 +128,7 @@ def tower(v: Vertex) -> tuple[Vertex, ...]:
     return (*levels, _of_change(top, change))
 
 
-def _top(v: Vertex) -> Top:
+def _top_of(v: Vertex) -> Top:
     h = v.operator
     assert isinstance(h, Haitch) and isinstance(h.of, Top)
     return h.of
@@ -129,3 +150,100 @@ def _is_of_change(v: Vertex) -> bool:
     """Whether a vertex is H_Top(z⁻¹I(a), a)."""
     h = v.operator
     return isinstance(h, Haitch) and isinstance(h.of, Top) and v is _of_change(h.of, v.inputs[1])
+
+
+# How a field is compared with a constant, so that the field is at most so much.
+AT_MOST = {"<=": 0, "<": -1, "==": 0}
+MIRRORED = {">=": "<=", ">": "<", "==": "=="}
+
+
+def first_of_ranked(graph: AnyCircuit) -> AnyCircuit:
+    """Compute a window over the first n rows of partitions, where a filter on a rank keeps those.
+
+    σ_(row_number ≤ n)(W(a)) = σ_(row_number ≤ n)(W(Top_n(a))), and of a rank with all that tie with
+    the n-th, if no function of W looks at rows that come later. The filter stays. Saves reading
+    partitions: a change reads the buckets of `build_towers`, and the window at most n rows.
+    """
+    found = _ranked(graph)
+    while found is not None:
+        windowed, top = found
+        first = _on_changes(Haitch(top), windowed.inputs[1])
+        graph = rewrite(graph, partial(_replace, windowed, _on_changes(windowed.operator, first)))
+        found = _ranked(graph)
+    return graph
+
+
+def _ranked(graph: AnyCircuit) -> tuple[Vertex, Top] | None:
+    """A window of which only a filter on a rank is read, and the first rows that it needs."""
+    readers = Counter(i for v in graph.walk() for i in v.inputs)
+    readers.update((*graph.outputs, *graph.no_output, *graph.caches.values()))
+    readers.update(graph.loops.values())
+    for v in graph.walk():
+        if isinstance(v.operator, Filter) and isinstance(v.inputs[0].operator, Map):
+            (mapped,) = v.inputs
+            (windowed,) = mapped.inputs
+            if readers[mapped] == readers[windowed] == 1:
+                top = _first_rows(v.operator.f, mapped, windowed)
+                if top is not None and windowed.inputs[1].operator != Haitch(top):
+                    return windowed, top
+    return None
+
+
+def _on_changes(op: object, a: Vertex) -> Vertex:
+    assert isinstance(op, Haitch)
+    return Vertex(op, Vertex(Delay(), Vertex(Integrate(), a)), a)
+
+
+def _first_rows(condition: Expr, mapped: Vertex, windowed: Vertex) -> Top | None:
+    """The first rows that a condition on what is mapped of a window keeps at most."""
+    op, built = windowed.operator, mapped.operator
+    assert isinstance(built, Map)
+    if not isinstance(op, Haitch) or not isinstance(op.of, Window):
+        return None
+    if windowed is not _on_changes(op, windowed.inputs[1]) or not isinstance(built.f, Build):
+        return None
+    window, t = op.of, unwrap(built.f.type)
+    assert isinstance(t, Struct)
+    named = dict(zip((n for n, _ in t.fields), built.f.fields, strict=True))
+    order = tuple(part for s in window.sorting for part in s.order)
+    for path, n in _bounds(condition):
+        e = named.get(path[0]) if len(path) == 1 else None
+        call = _call(e, window)
+        if call is None or call.kind not in ("row_number", "rank") or n < 1:
+            continue
+        ties = call.kind == "rank"
+        if all(_looks_back(c, ties=ties) for c in window.calls):
+            return Top(window.keys, order, n, ties)
+    return None
+
+
+def _bounds(condition: Expr) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The fields that are at most a constant, where a condition is true."""
+    if not isinstance(condition, Call):
+        return
+    if condition.op == "&":
+        for part in condition.args:
+            yield from _bounds(part)
+    elif condition.op in AT_MOST or condition.op in MIRRORED:
+        op, (a, b) = condition.op, condition.args
+        if isinstance(a, Literal):
+            op, a, b = MIRRORED.get(op, ""), b, a
+        is_of_field = isinstance(a, Field) and isinstance(b, Literal) and type(b.constant) is int
+        if op in AT_MOST and is_of_field:
+            yield a.path, b.constant + AT_MOST[op]  # type: ignore[attr-defined]
+
+
+def _call(e: Expr | None, window: Window) -> WindowCall | None:
+    """The function of a window whose value a field has."""
+    if not isinstance(e, Field) or len(e.path) != 2 or e.path[0] != "right":
+        return None
+    return window.calls[int(e.path[1][1:]) - 1]
+
+
+def _looks_back(c: WindowCall, *, ties: bool) -> bool:
+    """Whether a function looks only at rows before, and with `ties` also at rows that tie."""
+    if c.frame is None:
+        return c.kind in ("row_number", "rank", "dense_rank", "lag")
+    if c.frame.end is None or c.frame.end > type(c.frame.end)(0):
+        return False
+    return c.frame.rows or ties

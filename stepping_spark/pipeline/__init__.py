@@ -22,9 +22,9 @@ the last step's outputs until all sinks have them: no other step begins before t
 It imports from all that is below the facade, the stores too.
 """
 
-from stepping_spark.pipeline.declared import view
+from stepping_spark.pipeline.dry_run import Prospect
 from stepping_spark.pipeline.pipeline import Pipeline
-from stepping_spark.pipeline.prospect import Prospect
 from stepping_spark.pipeline.protocols import Batch, Portion, Position, Sink, Source
+from stepping_spark.pipeline.view_decorator import view
 
 __all__ = ["Batch", "Pipeline", "Portion", "Position", "Prospect", "Sink", "Source", "view"]

@@ -12,28 +12,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from stepping_spark.errors import SinkError, SourceError, SteppingError, StoreMismatch
+from stepping_spark.base.errors import SinkError, SourceError, SteppingError, StoreMismatch
+from stepping_spark.base.limits import Limits
+from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.evolve.evolution import UNKNOWN, Evolution, evolution_of
-from stepping_spark.graph.graph import AnyGraph
-from stepping_spark.limits import Limits
-from stepping_spark.pipeline.catching_up import catch_up, deliver
-from stepping_spark.pipeline.feeds import Feed
-from stepping_spark.pipeline.outlets import Outlet
-from stepping_spark.pipeline.positions import (
+from stepping_spark.pipeline.inputs import Feed
+from stepping_spark.pipeline.outputs import Outlet, catch_up, deliver
+from stepping_spark.pipeline.protocols import (
     STATE,
+    Portion,
+    Position,
     numbers_of,
     offsets_of,
     position_of,
     without,
 )
-from stepping_spark.pipeline.protocols import Portion, Position
 from stepping_spark.pipeline.reporting import log
 from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.stepper import Stepper
-from stepping_spark.store import Store
+from stepping_spark.relations.store import Store
+from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.zsets.spark import ZSetSpark
-from stores.address import MEMORY, Place
+from stores.location import MEMORY, Place
 
 
 def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:

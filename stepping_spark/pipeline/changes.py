@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.errors import SinkError
+from stepping_spark.base.errors import SinkError
 from stepping_spark.relations.arrow import canonical, flat, row_ids
 from stepping_spark.rows.names import column_of
 from stepping_spark.rows.schema import CHANGE, COUNT

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.errors import SourceError
+from stepping_spark.base.errors import SourceError
 from stepping_spark.pipeline.protocols import Batch, Change, Portion, Position
 from stepping_spark.rows.atoms import short
 from stepping_spark.zsets.spark import ZSetSpark
@@ -128,7 +128,7 @@ class ItemSource:
         )
 
 
-class Given:
+class FunctionSink:
     """A function of `(step, change)` as a sink.
 
     It cannot say what it has seen. So what the last step gave is given again when the pipeline

@@ -7,39 +7,46 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import InputError, SteppingError
-from stepping_spark.limits import Limits, checked_limits
-from stepping_spark.pipeline.catching_up import catch_up
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError, SteppingError
+from stepping_spark.base.limits import Limits, checked_limits
 from stepping_spark.pipeline.changed_query import check_inputs, store_at, telling_the_plan
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
-from stepping_spark.pipeline.declared import Queries, by_name, comments_of, sinks_of, sources_of
-from stepping_spark.pipeline.given import (
-    Given,
+from stepping_spark.pipeline.dry_run import Prospect, prospect_of, unstepped
+from stepping_spark.pipeline.outputs import catch_up
+from stepping_spark.pipeline.protocols import Portion, state_of
+from stepping_spark.pipeline.rejects import view_of, with_rejected
+from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, observe, text_of
+from stepping_spark.pipeline.rounds import (
+    RETRIES,
+    Rounds,
+    Stopping,
+    is_transient,
+    pause_after,
+    seconds_of,
+)
+from stepping_spark.pipeline.view_decorator import (
     Into,
+    QueriesArgument,
+    SourceArgument,
     at_least_1,
+    by_name,
     check_apart,
+    comments_of,
     feeds_of,
     outlets_of,
     path_of,
     place_given,
+    sinks_of,
+    sources_of,
 )
-from stepping_spark.pipeline.positions import state_of
-from stepping_spark.pipeline.prospect import Prospect, prospect_of, unstepped
-from stepping_spark.pipeline.protocols import Portion
-from stepping_spark.pipeline.rejects import view_of, with_rejected
-from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, text_of
-from stepping_spark.pipeline.retries import RETRIES, is_transient, pause_after
-from stepping_spark.pipeline.rounds import Rounds
-from stepping_spark.pipeline.stopping import Stopping, seconds_of
-from stepping_spark.pipeline.telemetry import observe
 from stepping_spark.pipeline.views import graph_of, input_names
+from stepping_spark.relations.placement import bytes_of_a_step
+from stepping_spark.relations.store import Now, Store
 from stepping_spark.report import Report
-from stepping_spark.spark.placement import bytes_of_a_step
-from stepping_spark.stepper import Stepper
-from stepping_spark.store import Now, Store
-from stores.address import MEMORY, Place
-from stores.steps import Closing
+from stepping_spark.stepper.stepper import Stepper
+from stores.location import MEMORY, Place
+from stores.step_lock import Closing
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -102,11 +109,11 @@ class Pipeline(Closing):
 
     def __init__(
         self,
-        query: Queries,
+        query: QueriesArgument,
         *,
         store: str | Store | Place,
         into: Mapping[str, Into] | Into | None = None,
-        sources: Mapping[str, Given] | None = None,
+        sources: Mapping[str, SourceArgument] | None = None,
         max_versions: int | None = VERSIONS,
         max_rows: int | None = None,
         max_bytes: int | None = None,
@@ -118,7 +125,7 @@ class Pipeline(Closing):
         profile: bool = False,
         evolve: bool = False,
         renamed: Mapping[str, str] | None = None,
-        **inputs: Given,
+        **inputs: SourceArgument,
     ) -> None:
         self.evolves = False
         self.renamed: dict[str, str] = {}

@@ -1,18 +1,33 @@
-"""What a source and a sink are: the two protocols that a pipeline is made of."""
+"""What a source and a sink are: the two protocols that a pipeline is made of.
+
+A source's are under the name of its input, the second number of a position under `name.1`, and so
+on. What a sink had before the step is under `into name`. A state has a number of its own.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import posixpath
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 
-from stepping_spark.packages import DataFrame
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError, StoreMismatch
+from stepping_spark.base.packages import DataFrame
 from stepping_spark.rows.schema import COUNT
-from stepping_spark.zsets.protocol import ZSet
+from stepping_spark.zsets.python import ZSet
+from stores.redaction import uri_of, wrong_with_files
 
 if TYPE_CHECKING:
     from stepping_spark.zsets.spark import ZSetSpark
+
 
 Position: TypeAlias = "int | tuple[int, ...]"
 """How far a source is read. It is committed with the step, so it is whole numbers."""
@@ -218,3 +233,108 @@ class WrittenTable(Protocol):
 
     def sink(self) -> Sink:
         """A sink for the rows of a view."""
+
+
+STATE = "pipeline"
+"""What a state's own number is under; an input cannot be called so."""
+
+
+def state_of(step: int, offsets: Mapping[str, int]) -> int:
+    """The number of the state that is at a step; a new one before the first step."""
+    number = offsets.get(STATE)
+    if number is not None:
+        return number
+    if step:
+        raise StoreMismatch(
+            f"the store has {step} steps that no pipeline took, so nobody knows how far its "
+            "sources were read; give the pipeline a store of its own"
+        )
+    return secrets.randbits(48) | 1
+
+
+def numbers_of(position: Position) -> tuple[int, ...]:
+    """A position as a tuple."""
+    return position if isinstance(position, tuple) else (position,)
+
+
+def number_of(identity: str | bytes) -> int:
+    """A whole number for the identity of a table, or for a content: another has another."""
+    data = identity.encode() if isinstance(identity, str) else identity
+    return int.from_bytes(hashlib.sha256(data).digest()[:6], "big")
+
+
+def offsets_of(name: str, position: Position) -> dict[str, int]:
+    """What a store keeps of a position."""
+    first, *rest = numbers_of(position)
+    return {name: first, **{f"{name}.{i}": n for i, n in enumerate(rest, 1)}}
+
+
+def position_of(name: str, offsets: Mapping[str, int]) -> Position | None:
+    """The position that a store has kept; None: none."""
+    if name not in offsets:
+        return None
+    found = [offsets[name]]
+    while (key := f"{name}.{len(found)}") in offsets:
+        found.append(offsets[key])
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def sink_key(view: str, place: int) -> str:
+    """What the step that a sink had is under; a view may have several, in an order."""
+    return f"into {view}" if place == 0 else f"into {view}.{place}"
+
+
+def without(offsets: Mapping[str, int], names: list[str]) -> dict[str, int]:
+    """What a store keeps that is neither of these sources nor of any sink."""
+    return {
+        key: n
+        for key, n in offsets.items()
+        if key.partition(".")[0] not in names and not key.startswith("into ") and key != STATE
+    }
+
+
+def read_of(offsets: Mapping[str, int]) -> dict[str, int]:
+    """How far each source was read, for people: the first number of each position.
+
+    The others, the number of the state, and what sinks had mean something to a pipeline only.
+    """
+    if STATE not in offsets:
+        return dict(offsets)
+    parts = {name: name.rpartition(".") for name in offsets}
+    return {
+        name: offsets[name]
+        for name, (source, _, part) in parts.items()
+        if not (name == STATE or name.startswith("into ") or (part.isdigit() and source in offsets))
+    }
+
+
+RETRY = "check the table, and run again"
+ANEW = "start with a new store and empty tables to write to"
+KEPT = "what was committed is kept: run again when this is corrected"
+
+
+def same_path(path: str, filesystem: object = None) -> tuple[object, ...]:
+    """A text that is equal for two spellings of the same path."""
+    if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
+        return filesystem, posixpath.normpath(path)
+    scheme, there, rest = path.partition("://")
+    if not there:
+        return ("file", os.path.realpath(path))
+    if scheme == "file":
+        return ("file", os.path.realpath(unquote(rest)))
+    scheme = "s3" if scheme in ("s3a", "s3n") else scheme
+    return (scheme, posixpath.normpath(rest))
+
+
+def checked_path(path: str | os.PathLike[str], secrets: str) -> str:
+    """The path as text; an InputError where it holds a user or a password: `secrets` takes them."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"{user_line()}: expected a path or a URI, found {type(path).__name__}")
+    text = os.fspath(path)
+    uri = uri_of(text)
+    wrong = wrong_with_files(text)
+    if uri is not None and (uri.user or uri.more) and "://" in text:
+        wrong = f"{uri}: the URI of a table has no user, password or parameters; give {secrets}"
+    if wrong is not None:
+        raise InputError(f"{user_line()}: {wrong}")
+    return text

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from stepping_spark.pipeline.catching_up import deliver
-from stepping_spark.pipeline.feeds import Feed, Taken, shown
-from stepping_spark.pipeline.outlets import Outlet
-from stepping_spark.pipeline.positions import STATE, offsets_of, without
-from stepping_spark.pipeline.protocols import Batch, Portion
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError
+from stepping_spark.pipeline.inputs import Feed, Taken, shown
+from stepping_spark.pipeline.outputs import Outlet, deliver
+from stepping_spark.pipeline.protocols import STATE, Batch, Portion, offsets_of, without
 from stepping_spark.pipeline.reporting import Reporting, StepReport, rows_of
-from stepping_spark.stepper import Stepper
-from stepping_spark.store import Now, Store
+from stepping_spark.relations.store import Now, Store
+from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.zsets.spark import ZSetSpark
 
 
@@ -111,3 +116,147 @@ class Rounds:
         for outlet in self.outlets:
             offsets.update(outlet.kept)
         return offsets
+
+
+RETRIES = 10
+"""Attempts in a row that may fail before `run(every=…)` ends with the error."""
+
+LONGEST = 60.0
+"""Seconds: the longest pause between two attempts."""
+
+_LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+_OF_CONNECTIONS = {
+    "psycopg": ("OperationalError", "InterfaceError"),
+    "obstore": ("GenericError",),
+    "pyiceberg": ("ServerError", "ServiceUnavailableError", "RESTError"),
+}
+"""The classes of packages that may not be installed, by the packages."""
+
+_AWAY = ("TableNotFoundError", "NoSuchTableError")
+"""What deltalake and pyiceberg raise if there is no table."""
+
+_OF_SERVERS = ("08", "40", "53", "57", "58")
+"""Classes of SQLSTATEs of a connection or a server: the same statement may succeed later."""
+
+
+def is_transient(error: BaseException, *, was_there: bool = False) -> bool:
+    """Whether an error may pass by itself: a lost connection, a server that does not answer.
+
+    `was_there` says that all tables were there before: one that is not may come back.
+    """
+    causes = list(_causes(error))
+    return any(map(_may_pass, causes)) or (was_there and any(map(_is_away, causes)))
+
+
+def pause_after(failures: int) -> float:
+    """The seconds to wait when so many attempts in a row have failed."""
+    return float(min(LONGEST, 2 ** (failures - 1)))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _is_away(error: BaseException) -> bool:
+    return isinstance(error, FileNotFoundError) or type(error).__name__ in _AWAY
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return not isinstance(error, _LASTING)
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        return state[:2] in _OF_SERVERS
+    return any(
+        c.__name__ in _OF_CONNECTIONS.get(c.__module__.partition(".")[0], ())
+        for c in type(error).__mro__
+    )
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+_EVERY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?\s*")
+
+
+class Stopping:
+    """Whether to stop: at Ctrl-C, at SIGTERM, or when `ask` was called."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self.signal: int | None = None
+        """The signal that asked, if one did."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody asked."""
+        return self._asked.is_set()
+
+    def ask(self) -> None:
+        """Stop after the step under way."""
+        self._asked.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait, unless somebody asks."""
+        self._asked.wait(seconds)
+
+    def listen(self) -> None:
+        """Handle the signals, unless `run` was asked to stop already.
+
+        A Spark session that starts in the main thread takes Ctrl-C, so this is called again.
+        """
+        if threading.current_thread() is threading.main_thread() and not self.asked:
+            for number in SIGNALS:
+                signal.signal(number, self._heard)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Within the block signals ask to stop; a second one does what it did before the block."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python gives signals to the main thread only
+            return
+        self._before = {number: signal.getsignal(number) for number in SIGNALS}
+        self.listen()
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def _heard(self, number: int, frame: object) -> None:
+        self.signal = number
+        self._restore()
+        self._asked.set()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            if handler is not None:  # none of Python's
+                signal.signal(number, handler)
+
+
+def seconds_of(every: str | float | dt.timedelta) -> float:
+    """A time like "10s", "500ms", "5min", "5m" or "1h", a number of seconds, or a timedelta."""
+    try:
+        return seconds_in(every)
+    except ValueError as e:
+        raise InputError(f"{user_line()}: every={e}") from None
+
+
+def seconds_in(every: str | float | dt.timedelta) -> float:
+    """The seconds of such a time; a ValueError where it is none."""
+    found: float | None = None
+    if isinstance(every, dt.timedelta):
+        found = every.total_seconds()
+    elif isinstance(every, int | float) and not isinstance(every, bool):
+        found = float(every)
+    elif isinstance(every, str) and (match := _EVERY.fullmatch(every)):
+        found = float(match[1]) * UNITS[match[2] or "s"]
+    if found is None or not 0 < found < float("inf"):
+        wrong = "is not a time to wait" if found is None else "is not a time above 0"
+        raise ValueError(
+            f'{every!r} {wrong}; write "10s", "500ms", "5min" (or "5m") or "1h", a number of '
+            "seconds, or a timedelta"
+        )
+    return found

@@ -9,18 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import InputError
-from stepping_spark.packages import DataFrame, StructType, raised
-from stepping_spark.packages import types as T
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError
+from stepping_spark.base.packages import DataFrame, StructType, raised
+from stepping_spark.base.packages import types as T
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.files.directory import HIDDEN
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.row_class import class_of
-from stepping_spark.spark.arrow_schema import arrow_schema_of
-from stepping_spark.spark.errors import first_line
-from stepping_spark.spark.session import get_session
+from stepping_spark.spark.session import first_line, get_session
+from stepping_spark.spark.types import arrow_schema_of
 
 
 def row_class(of: Any, *, name: str = "Row", required: Collection[str] = ()) -> type[Any]:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from stepping_spark.callsite import Line, user_line
-from stepping_spark.compile import compile as compiled
-from stepping_spark.errors import CompileError, InputError
-from stepping_spark.graph.graph import AnyGraph, Graph
-from stepping_spark.graph.operators import Input
-from stepping_spark.query.annotations import hints, local_names
+from stepping_spark.base.callsite import Line, user_line
+from stepping_spark.base.errors import CompileError, InputError
+from stepping_spark.circuit.graph import AnyGraph, Graph
+from stepping_spark.circuit.operators import Input
+from stepping_spark.language.annotations import hints, local_names
+from stepping_spark.language.compile import compile as compiled
 
-Query: TypeAlias = Callable[..., Any]
+QueryFunction: TypeAlias = Callable[..., Any]
 
 
 def graph_of(
-    query: Query | Mapping[str, Query] | AnyGraph,
+    query: QueryFunction | Mapping[str, QueryFunction] | AnyGraph,
     append_only: Iterable[str],
     strict: bool | Iterable[str],
     lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None,
@@ -56,7 +56,7 @@ def view_names(graph: AnyGraph) -> tuple[str, ...]:
     )
 
 
-def _together(queries: Mapping[str, Query]) -> Query:
+def _together(queries: Mapping[str, QueryFunction]) -> QueryFunction:
     """One query that gives the views of all of them.
 
     A parameter with the name of a view is that view; every other is an input, the same for all.
@@ -104,7 +104,7 @@ def _together(queries: Mapping[str, Query]) -> Query:
     return pipeline
 
 
-def _parameters(query: Query) -> list[str]:
+def _parameters(query: QueryFunction) -> list[str]:
     try:
         return list(inspect.signature(query).parameters)
     except TypeError:
@@ -113,7 +113,7 @@ def _parameters(query: Query) -> list[str]:
         ) from None
 
 
-def _in_order(queries: Mapping[str, Query], line: Line) -> list[str]:
+def _in_order(queries: Mapping[str, QueryFunction], line: Line) -> list[str]:
     """The names of the queries, each after those whose views it reads."""
     order: list[str] = []
     left = list(queries)

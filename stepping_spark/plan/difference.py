@@ -15,8 +15,13 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from stepping_spark.errors import StoreMismatch
-from stepping_spark.store import Ordering, Register, register_name
+from stepping_spark.base.errors import StoreMismatch
+from stepping_spark.circuit.graph import AnyGraph, Vertex
+from stepping_spark.circuit.operators import Accumulate, Haitch, Input, parts_of
+from stepping_spark.circuit.operators.groups import ReducePlan
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.step_ir import RegisterPlan
+from stepping_spark.relations.store import Ordering, Register, register_name
 
 _WITHOUT_STRICT = (
     " A state that was made without strict=… does not know which rows are there: go on with it by "
@@ -221,3 +226,41 @@ def in_words(sums: str) -> str:
 
 def _listed(parts: Sequence[Sequence[tuple[str, str]]]) -> str:
     return ", ".join(f"{name}: {t}" for part in parts for name, t in part)
+
+
+SUMS = "accumulable"
+"""How the kind of a reduction begins whose state is sums."""
+
+
+def words_of(plan: Plan) -> dict[str, str]:
+    """For each register, by its name, what it holds."""
+    return {s.register.name: _words(s, plan.graph) for s in plan.states}
+
+
+def _words(state: RegisterPlan, graph: AnyGraph) -> str:
+    v = state.change
+    key = ", ".join(n for n in state.register.key if not n.startswith("_key_"))
+    by = f" by {key}" if key else ""
+    if isinstance(v.operator, Input):
+        return f"{v.operator.label}{by}"
+    if v in graph.origins:
+        reduction = _reduction(v, graph)
+        if reduction is not None:
+            return _of_reduction(v, reduction)
+        return f"{'.'.join(graph.paths[v].parts[1:])}{by} ({graph.line(v)})"
+    return state.register.name
+
+
+def _reduction(v: Vertex, graph: AnyGraph) -> ReducePlan | None:
+    """The aggregation that a vertex was made for; None: none, or several on its line."""
+    made = [r for r in graph.reductions if r.line == graph.line(v)]
+    return made[0] if len(made) == 1 else None
+
+
+def _of_reduction(v: Vertex, plan: ReducePlan) -> str:
+    """The aggregates that need a vertex's sum, and their key."""
+    sums = any(isinstance(op, Accumulate) for op in parts_of(v.operator))
+    parts = [p for p in plan.parts if p.kind.startswith(SUMS) == sums] or list(plan.parts)
+    aggregates = ", ".join(a for part in parts for a in part.aggregates)
+    rows = "" if sums else "first rows for " if isinstance(v.operator, Haitch) else "rows for "
+    return f"{rows}{aggregates}{f' by {plan.by}' if plan.by else ''}"

@@ -6,11 +6,8 @@ import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stepping_spark.expressions.expr import Literal
-from stepping_spark.graph.fixpoint import Fixpoint
-from stepping_spark.graph.graph import AnyGraph, Vertex, check_is_graph
-from stepping_spark.graph.kept_whole import kept_whole
-from stepping_spark.graph.operators import (
+from stepping_spark.circuit.graph import AnyGraph, Fixpoint, States, Vertex, check_is_graph
+from stepping_spark.circuit.operators import (
     Feedback,
     Haitch,
     Input,
@@ -21,15 +18,16 @@ from stepping_spark.graph.operators import (
     join_of,
     parts_of,
 )
-from stepping_spark.graph.reduce_plan import ReducePlan
-from stepping_spark.graph.states import States
-from stepping_spark.physical import Nearest, Runs, cut_by, nearby_of, reach_of
+from stepping_spark.circuit.operators.groups import ReducePlan
+from stepping_spark.circuit.physical import Nearest, Runs, cut_by, nearby_of, reach_of
+from stepping_spark.circuit.retention import kept_whole
+from stepping_spark.expressions.expr import Literal
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.terms import Read, State, nodes
+from stepping_spark.plan.step_ir import Read, RegisterPlan, nodes
+from stepping_spark.rows.boxes import html_table
 from stepping_spark.rows.schema import ScalarType
-from stepping_spark.zsets.boxes import html_table
 
 WHERE = "each stream runs on the driver or in Spark, by the rows and bytes it reads: see metrics"
 
@@ -280,6 +278,6 @@ def _state(v: Vertex, plan: Plan) -> tuple[str, ...]:
     return tuple(_shown(s) for s in plan.states if s.change is change)
 
 
-def _shown(state: State) -> str:
+def _shown(state: RegisterPlan) -> str:
     name, by = state.register.name, f"by {', '.join(state.register.key)}"
     return name if not state.register.key or name.endswith(by) else f"{name}, {by}"

@@ -20,19 +20,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from stepping_spark.callsite import Line
+from stepping_spark.base.callsite import Line
+from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Path, Vertex
+from stepping_spark.circuit.operators import Add, Input, Join, Linearity, Neg
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.graph.fixpoint import Fixpoint
-from stepping_spark.graph.graph import AnyGraph, Path, Vertex
-from stepping_spark.graph.operators import Add, Input, Join, Linearity, Neg
-from stepping_spark.plan.identities import Identities
-from stepping_spark.plan.terms import (
+from stepping_spark.plan.step_ir import (
+    Apply,
+    Identities,
     Leaf,
-    Member,
-    Node,
+    Materialized,
+    RegisterPlan,
     Side,
     Slice,
-    State,
     Term,
     When,
     key_columns,
@@ -40,9 +39,9 @@ from stepping_spark.plan.terms import (
     python_of,
     shown_key,
 )
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Register
 
 ITERATION = "_iter_"
 
@@ -63,7 +62,7 @@ class Round:
     """Streams that can be computed together at an iteration, and the state that they need."""
 
     look_ups: tuple[StateRead, ...]
-    members: tuple[Member, ...]
+    members: tuple[Materialized, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ class LoopPlan:
     operator: Fixpoint
     inputs: tuple[Vertex, ...]  # of the circuit around
     rounds: tuple[Round, ...]
-    states: tuple[State, ...]  # of the streams of the body
+    states: tuple[RegisterPlan, ...]  # of the streams of the body
     names: dict[Vertex, tuple[Path, Line]]
 
     @property
@@ -89,9 +88,9 @@ class LoopPlan:
         return tuple(dict.fromkeys(x for r in self.rounds for x in r.look_ups))
 
     @cached_property
-    def gives(self) -> tuple[Member, ...]:
+    def gives(self) -> tuple[Materialized, ...]:
         """The recursive streams, as the changes of all iterations."""
-        return tuple(Member(v, Slice(v, when=When.SO_FAR)) for v in self.body.outputs)
+        return tuple(Materialized(v, Slice(v, when=When.SO_FAR)) for v in self.body.outputs)
 
     @cached_property
     def outside(self) -> dict[Vertex, Vertex]:
@@ -174,8 +173,8 @@ class _LoopPlanner:
         found.update((v, None) for v, n in readers.items() if n > 1)
         return [v for v in self.order if v in found]
 
-    def _member(self, v: Vertex) -> Member | None:
-        return None if not v.operator.arity else Member(v, self._operator(v))
+    def _member(self, v: Vertex) -> Materialized | None:
+        return None if not v.operator.arity else Materialized(v, self._operator(v))
 
     def _term(self, v: Vertex) -> Term:
         if not v.operator.arity or v in self.computed:
@@ -188,9 +187,9 @@ class _LoopPlanner:
             return _joined(v, op)
         if op.linearity is Linearity.PER_KEY:
             return _per_key(v)
-        return Node(v, op, tuple(self._term(i) for i in v.inputs))
+        return Apply(v, op, tuple(self._term(i) for i in v.inputs))
 
-    def _depths(self, members: list[Member]) -> dict[Vertex, int]:
+    def _depths(self, members: list[Materialized]) -> dict[Vertex, int]:
         by_vertex = {m.vertex: m for m in members}
         depth: dict[Vertex, int] = {}
         for v in self.order:  # in the order in which an iteration computes them
@@ -199,7 +198,7 @@ class _LoopPlanner:
                 depth[v] = 1 + max((depth.get(w, 0) for w in waits), default=0)
         return depth
 
-    def _look_ups(self, m: Member) -> Iterator[StateRead]:
+    def _look_ups(self, m: Materialized) -> Iterator[StateRead]:
         def under(v: Vertex) -> Iterator[StateRead]:
             op = v.operator
             if isinstance(op, Join):
@@ -219,7 +218,7 @@ class _LoopPlanner:
 
     def _states(
         self, look_ups: list[StateRead], names: dict[Vertex, tuple[Path, Line]]
-    ) -> tuple[State, ...]:
+    ) -> tuple[RegisterPlan, ...]:
         states = []
         taken: dict[str, int] = {}
         for v, key in dict.fromkeys((x.kept, x.key) for x in look_ups):
@@ -235,7 +234,7 @@ class _LoopPlanner:
             n = taken[name] = taken.get(name, 0) + 1
             name = name if n == 1 else f"{name} {n}"
             sums = self.identities.sums_in_loop(self.operator, self.inputs, v, key)
-            states.append(State(Register(name, held, columns, sums), v, key, stored))
+            states.append(RegisterPlan(Register(name, held, columns, sums), v, key, stored))
         return tuple(states)
 
 
@@ -251,7 +250,7 @@ def _joined(v: Vertex, op: Join) -> Term:
         (a_kept, Slice(b, Side.CHANGED, When.SO_FAR, right, (a_kept,))),
         (Slice(a, Side.KEPT, When.BEFORE, left, (b_now,)), b_now),
     ]
-    return _sum(v, *(Node(v, op, pair) for pair in pairs))
+    return _sum(v, *(Apply(v, op, pair) for pair in pairs))
 
 
 def _per_key(v: Vertex) -> Term:
@@ -260,16 +259,16 @@ def _per_key(v: Vertex) -> Term:
     (key,) = keys_of_each(v.operator, (a.type,))
     near = due_at(v)
 
-    def of(t: Term) -> Node:
-        return Node(v, v.operator, (t,))
+    def of(t: Term) -> Apply:
+        return Apply(v, v.operator, (t,))
 
-    def old(when: When) -> Node:
+    def old(when: When) -> Apply:
         return of(Slice(a, Side.KEPT, when, key, near))
 
-    def new(when: When) -> Node:
+    def new(when: When) -> Apply:
         return of(_both(a, key, when, near))
 
-    less = Node(v, Neg(), (_sum(v, new(When.BEFORE), old(When.SO_FAR)),))
+    less = Apply(v, Neg(), (_sum(v, new(When.BEFORE), old(When.SO_FAR)),))
     return _sum(v, new(When.SO_FAR), less, old(When.BEFORE))
 
 
@@ -286,23 +285,23 @@ def _both(x: Vertex, key: tuple[Expr, ...], when: When, near: tuple[Slice, ...])
 
 
 def _sum(v: Vertex, *terms: Term) -> Term:
-    return terms[0] if len(terms) == 1 else Node(v, Add(), terms)
+    return terms[0] if len(terms) == 1 else Apply(v, Add(), terms)
 
 
-def without(m: Member, empty: frozenset[Leaf]) -> Member | None:
+def without(m: Materialized, empty: frozenset[Leaf]) -> Materialized | None:
     """The term without its empty parts; None if all of it is empty. Computed once."""
     if empty not in m.without:
         term = _without(m.term, empty)
-        m.without[empty] = None if term is None else Member(m.vertex, term)
+        m.without[empty] = None if term is None else Materialized(m.vertex, term)
     return m.without[empty]
 
 
 def _without(t: Term, empty: frozenset[Leaf]) -> Term | None:
-    if not isinstance(t, Node):
+    if not isinstance(t, Apply):
         return None if t in empty else t
     args = [_without(a, empty) for a in t.args]
     known = tuple(a for a in args if a is not None)
     if isinstance(t.operator, Add):
         return _sum(t.vertex, *known) if known else None
     # Linear, bilinear and per-key operators give no rows for no rows.
-    return Node(t.vertex, t.operator, known) if len(known) == len(args) else None
+    return Apply(t.vertex, t.operator, known) if len(known) == len(args) else None

@@ -12,10 +12,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from stepping_spark.callsite import Line
-from stepping_spark.graph.graph import AnyGraph, Path, Vertex
-from stepping_spark.graph.operators import Input, Temporal
-from stepping_spark.physical import (
+from stepping_spark.base.callsite import Line
+from stepping_spark.circuit.graph import AnyGraph, Path, Vertex
+from stepping_spark.circuit.operators import Input, Temporal
+from stepping_spark.circuit.physical import (
     Argument,
     Contributions,
     Negate,
@@ -25,12 +25,22 @@ from stepping_spark.physical import (
     Where,
     walk,
 )
-from stepping_spark.plan.identities import Identities
 from stepping_spark.plan.loop import LoopPlan
-from stepping_spark.plan.terms import Member, Node, Read, Ref, Stage, State, Term, nodes, refs
+from stepping_spark.plan.step_ir import (
+    Apply,
+    Identities,
+    Materialized,
+    Read,
+    Ref,
+    RegisterPlan,
+    Stage,
+    Term,
+    nodes,
+    refs,
+)
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Register
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,7 @@ class Plan:
 
     graph: AnyGraph
     stages: tuple[Stage, ...]
-    states: tuple[State, ...]
+    states: tuple[RegisterPlan, ...]
     outputs: tuple[Vertex, ...]  # the vertices whose values are the graph's outputs
     loops: dict[Vertex, LoopPlan]  # by recursive stream; streams of one body share a plan
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
@@ -129,7 +139,7 @@ class Plan:
         )
 
     @cached_property
-    def _streams(self) -> tuple[Member, ...]:
+    def _streams(self) -> tuple[Materialized, ...]:
         return tuple(m for stage in self.stages for m in stage.streams)
 
     @cached_property
@@ -157,7 +167,7 @@ class Plan:
                     found[leaf.vertex] += often
         return found
 
-    def state_of(self, read: Read) -> State:
+    def state_of(self, read: Read) -> RegisterPlan:
         """The register that serves a read."""
         same = [s for s in self.states if s.change is read.change]
         return next((s for s in same if s.key == read.key), same[0])
@@ -185,7 +195,7 @@ class Plan:
             keys = " at times that have come, added up" if t.due else keys
             with_change = f" + {self.names[t.change][0]}" if t.new else ""
             return f"{{{self.state_of(t).register.name}{keys}{with_change}}}"
-        assert isinstance(t, Node)
+        assert isinstance(t, Apply)
         return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
 
 

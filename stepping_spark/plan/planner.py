@@ -7,16 +7,21 @@ D(y). So within a step the circuit has no loops: its leaves are inputs and reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from stepping_spark.callsite import Line
-from stepping_spark.expressions.clock import tick
-from stepping_spark.expressions.expr import Field
-from stepping_spark.graph.fixpoint import Fixpoint, named
-from stepping_spark.graph.graph import AnyGraph, Path, Vertex, check_is_graph
-from stepping_spark.graph.operators import (
+from stepping_spark.base.callsite import Line
+from stepping_spark.circuit.graph import (
+    AnyGraph,
+    Fixpoint,
+    Path,
+    States,
+    Vertex,
+    check_is_graph,
+    named,
+)
+from stepping_spark.circuit.operators import (
     Add,
     Arrange,
     Collated,
@@ -37,26 +42,125 @@ from stepping_spark.graph.operators import (
     join_of,
     parts_of,
 )
-from stepping_spark.graph.states import States
-from stepping_spark.passes.fuse import fuse
-from stepping_spark.physical import cut_by
-from stepping_spark.plan.identities import Identities
-from stepping_spark.plan.kept import Kept
+from stepping_spark.circuit.physical import Sorting, cut_by
+from stepping_spark.expressions.expr import Expr, Field, tick
+from stepping_spark.passes.cleanup import fuse
 from stepping_spark.plan.loop import LoopPlan, loop_of
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.terms import (
+from stepping_spark.plan.step_ir import (
+    Apply,
     Clock,
+    Identities,
     Keys,
-    Member,
-    Node,
+    Materialized,
     Read,
     Ref,
+    RegisterPlan,
     Stage,
     Term,
+    key_columns,
     keys_of_each,
+    ordering_of,
     python_of,
+    shown_key,
 )
-from stepping_spark.store import Register
+from stepping_spark.relations.store import Register, register_name
+from stepping_spark.rows.schema import Schema
+
+
+class RegisterAllocation:
+    """Finds the registers of a plan; `summed` gives the stream that a value is the sum of."""
+
+    def __init__(
+        self,
+        graph: AnyGraph,
+        names: Mapping[Vertex, tuple[Path, Line]],
+        summed: Callable[[Vertex], Vertex],
+        identities: Identities,
+    ) -> None:
+        self.graph = graph
+        self.names = names
+        self._identities = identities
+        self._summed = summed
+
+    def states(
+        self, stages: tuple[Stage, ...], loops: dict[Vertex, LoopPlan]
+    ) -> tuple[RegisterPlan, ...]:
+        """The registers that the stages and the loops read, and those of caches."""
+        # For each register that is needed, the caches of that value: each has one of its name.
+        wanted: dict[tuple[Vertex, tuple[Expr, ...]], list[str]] = {}
+        for cache, v in self.graph.caches.items():
+            first, *more = self._indexes(v) or [()]
+            wanted.setdefault((self._summed(v), first), []).append(register_name(cache))
+            for key in more:
+                wanted.setdefault((self._summed(v), key), [])
+        for stage in stages:
+            for read in stage.reads:
+                wanted.setdefault((read.change, read.key), [])
+        for loop in loops.values():
+            for read_by_key in loop.reads:
+                wanted.setdefault(read_by_key, [])
+        orders = _orders(stages)
+        keyed = {change for change, key in wanted if key}
+        taken: dict[str, int] = {}
+        states = []
+        for (change, key), names in wanted.items():
+            if not key and change in keyed and not names:
+                continue  # read whole through the register that has a key
+            schema, by = change.type.schema, orders.get((change, key))
+            columns, stored = key_columns(schema, key)
+            order = None
+            if by is not None:
+                order, beside = ordering_of(schema, by)
+                stored += beside
+            held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
+            why = "" if names else self._why_strict(stages, change, key)
+            for wish in names or [self._register_name(change, key)]:
+                n = taken[wish] = taken.get(wish, 0) + 1
+                name = wish if n == 1 else f"{wish} {n}"
+                sums = self._identities.sums(change, key)
+                register = Register(name, held, columns, sums, why, order)
+                states.append(RegisterPlan(register, change, key, stored, by))
+        return tuple(states)
+
+    def _why_strict(self, stages: tuple[Stage, ...], change: Vertex, key: tuple[Expr, ...]) -> str:
+        """What a register is for, where nothing but the check of a strict input reads it."""
+        checks = {v: label for label, v in self.graph.strict.items()}
+        readers = [
+            m.vertex
+            for stage in stages
+            for m in stage.members
+            if any(isinstance(r, Read) and (r.change, r.key) == (change, key) for r in m.leaves)
+        ]
+        if not readers or not checks.keys() >= set(readers):
+            return ""
+        return f"the rows of input {checks[readers[0]]!r}, because it is strict"
+
+    def _indexes(self, v: Vertex) -> list[tuple[Expr, ...]]:
+        keys = []
+        while isinstance(v.operator, Arrange) or v in self.graph.loops:
+            if isinstance(v.operator, Arrange):
+                keys.append(v.operator.key.parts)
+                v = v.inputs[0]
+            else:
+                v = self.graph.loops[v]
+        return keys[::-1]
+
+    def _register_name(self, change: Vertex, key: tuple[Expr, ...]) -> str:
+        path = str(self.names[change][0])
+        if not key:
+            return path
+        return f"{path} by {shown_key(key)}"
+
+
+def _orders(stages: tuple[Stage, ...]) -> dict[tuple[Vertex, tuple[Expr, ...]], Sorting]:
+    """The order of each register of which a window may need the last rows of a key only."""
+    found: dict[tuple[Vertex, tuple[Expr, ...]], Sorting] = {}
+    for stage in stages:
+        for read in stage.reads:
+            if read.cut is not None:
+                found.setdefault((read.change, read.key), read.cut.sorting[0])
+    return found
 
 
 def registers_of(graph: AnyGraph) -> tuple[Register, ...]:
@@ -92,11 +196,11 @@ class _Planner:
         self.materialised = self._materialised()
 
     def plan(self) -> Plan:
-        members = [Member(v, self._definition(v)) for v in self.materialised]
+        members = [Materialized(v, self._definition(v)) for v in self.materialised]
         stages = self._stages(members)
         outputs = tuple(self._resolve(v) for v in self.graph.outputs)
         loops = self._loops(members)
-        keeping = Kept(self.graph, self.names, self._summed, self.identities)
+        keeping = RegisterAllocation(self.graph, self.names, self._summed, self.identities)
         return Plan(
             self.graph,
             stages,
@@ -119,7 +223,7 @@ class _Planner:
             elif v.operator.holds_back:
                 yield v, self._held_back(v)
 
-    def _loops(self, members: Sequence[Member]) -> dict[Vertex, LoopPlan]:
+    def _loops(self, members: Sequence[Materialized]) -> dict[Vertex, LoopPlan]:
         made: dict[tuple[object, ...], LoopPlan] = {}
         loops = {}
         for v in (m.vertex for m in members):
@@ -225,11 +329,11 @@ class _Planner:
     def _definition(self, v: Vertex) -> Term:
         """The term of a vertex that is materialised."""
         if isinstance(v.operator, Differentiate):
-            old = Node(v, Neg(), (Read(v),))
-            return Node(v, Add(), (self._term(v.inputs[0]), old))
+            old = Apply(v, Neg(), (Read(v),))
+            return Apply(v, Add(), (self._term(v.inputs[0]), old))
         if v in self.held_back:
             came, out = v.inputs[0], Ref(self.held_back[v])
-            return Node(v, Add(), (self._term(came), Node(v, Neg(), (out,))))
+            return Apply(v, Add(), (self._term(came), Apply(v, Neg(), (out,))))
         return self._operator(v, None)
 
     def _term(self, v: Vertex, at: Read | None = None) -> Term:
@@ -252,21 +356,21 @@ class _Planner:
             return self._read(self._change(v), at)
         join = join_of(op)
         if join is not None:
-            return Node(v, op, self._join_sides(v, join))
+            return Apply(v, op, self._join_sides(v, join))
         if isinstance(op, LookUp):
-            return Node(v, op, self._look_up_sides(v, op))
+            return Apply(v, op, self._look_up_sides(v, op))
         if isinstance(op, Hold):
             rest = self._held_back(v)
             old = Read(rest, (tick(Field(op.time, ("time",))),), due=Clock(op.time))
-            return Node(v, op, (Node(v, Add(), (old, self._term(v.inputs[0]))),))
+            return Apply(v, op, (Apply(v, Add(), (old, self._term(v.inputs[0]))),))
         if isinstance(op, Expire):
             return self._expiring(v, op)
         if isinstance(op, Settled):
             return self._settling(v, op)
         if isinstance(op, Haitch):
-            return Node(v, op, self._state_and_change(v, op))
+            return Apply(v, op, self._state_and_change(v, op))
         passed = at if all(p.keeps_rows for p in parts_of(op)) else None
-        return Node(v, op, tuple(self._term(i, passed) for i in v.inputs))
+        return Apply(v, op, tuple(self._term(i, passed) for i in v.inputs))
 
     def _state_and_change(self, v: Vertex, op: Haitch) -> tuple[Term, ...]:
         """For each input, its state at the keys that any of them changes, and its change."""
@@ -298,8 +402,8 @@ class _Planner:
         changes = (self._summed(g) for g in greatest)
         clock = Clock(op.value.type, tuple(zip(changes, op.distances, strict=True)))
         old = Read(self._held_back(v), (tick(op.value),), due=clock)
-        came = Node(v, Add(), (old, self._term(rows)))
-        return Node(v, op, (came, *map(self._term, greatest)))
+        came = Apply(v, Add(), (old, self._term(rows)))
+        return Apply(v, op, (came, *map(self._term, greatest)))
 
     def _settling(self, v: Vertex, op: Settled) -> Term:
         state, change, touched, *greatest = map(self._resolve, v.inputs)
@@ -307,7 +411,7 @@ class _Planner:
         by_key = tuple(e.under("_1") for e in key)
         before = self._term(state, Read(touched, key, (Keys(touched, by_key),), nulls=True))
         rest = (self._term(i) for i in (change, touched, *greatest))
-        return Node(v, op, (before, *rest))
+        return Apply(v, op, (before, *rest))
 
     def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
         left, right = (self._resolve(i) for i in v.inputs)
@@ -328,7 +432,7 @@ class _Planner:
     def _read(change: Vertex, at: Read | None) -> Read:
         return Read(change) if at is None else replace(at, change=change)
 
-    def _stages(self, members: list[Member]) -> tuple[Stage, ...]:
+    def _stages(self, members: list[Materialized]) -> tuple[Stage, ...]:
         """Stages: each stream is in the first one after its inputs. Projections need no stage."""
         by_vertex = {m.vertex: m for m in members}
         waits = {m.vertex: [w for w in _waits(m) if w in by_vertex] for m in members}
@@ -354,7 +458,7 @@ class _Planner:
         )
 
 
-def _waits(m: Member) -> Iterator[Vertex]:
+def _waits(m: Materialized) -> Iterator[Vertex]:
     """The streams to materialise before this one."""
     for leaf in m.leaves:
         if not isinstance(leaf, Read):

@@ -7,13 +7,20 @@ from typing import Any, Generic, Never, TypeVar, overload
 
 from typing_extensions import TypeVarTuple
 
-from stepping_spark.errors import not_there, refused_deletion, too_late
-from stepping_spark.graph.fixpoint import Fixpoint
-from stepping_spark.graph.graph import Graph, In, Out, Vertex, check_is_graph
-from stepping_spark.graph.operators import Delay, Expire, Feedback, Hold, Input, Integrate
-from stepping_spark.reference.meaning import MEANING, REMEMBERS, together
-from stepping_spark.reference.values import NOTHING, Value, added, check, read, show
-from stepping_spark.reference.vertices import order, place_of
+from stepping_spark.base.errors import not_there, refused_deletion, too_late
+from stepping_spark.circuit.graph import Fixpoint, Graph, In, Out, Vertex, check_is_graph
+from stepping_spark.circuit.operators import Delay, Expire, Feedback, Hold, Input, Integrate
+from stepping_spark.reference.semantics import MEANING, REMEMBERS, together
+from stepping_spark.reference.values import (
+    NOTHING,
+    Value,
+    added,
+    check,
+    order,
+    place_of,
+    read,
+    show,
+)
 from stepping_spark.zsets.spark import ZSetPython
 
 Outs = TypeVarTuple("Outs")

@@ -15,26 +15,25 @@ from __future__ import annotations
 
 import decimal
 import enum
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from graphlib import TopologicalSorter
 from typing import Any
 
-from stepping_spark.errors import StepError
+from stepping_spark.base.errors import StepError, SteppingError
+from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex, named
+from stepping_spark.circuit.operators import Delay, Explode, MapMany
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.operations import fit
+from stepping_spark.relations.sums.floats import rest, split, total
 from stepping_spark.rows.atoms import INT, INT_MAX, INT_MIN, REST, Atom, RowType
-from stepping_spark.rows.schema import (
-    Accumulated,
-    GroupedType,
-    ScalarType,
-    StreamType,
-    ZSetType,
-)
+from stepping_spark.rows.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import Struct, ZSetOf
-from stepping_spark.sums.floats import rest, split, total
 from stepping_spark.zsets.python import no_zset
 from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
-Part = Hashable
+Element = Hashable
 Value = Mapping[Any, int]
 
 
@@ -76,9 +75,9 @@ def show(value: Value, t: StreamType, where: str) -> Any:
     return {key: total_of(sum_, t.sum, where) for key, sum_ in groups_of(value)}
 
 
-def added(parts: Iterable[tuple[Part, int]]) -> Value:
+def added(parts: Iterable[tuple[Element, int]]) -> Value:
     """The sum of parts, without zeros."""
-    sums: dict[Part, int] = {}
+    sums: dict[Element, int] = {}
     for part, n in parts:
         sums[part] = sums.get(part, 0) + n
     return {part: n for part, n in sums.items() if n}
@@ -106,7 +105,7 @@ def check(where: str, t: StreamType, value: Value) -> None:
             )
 
 
-def _is_halved(t: StreamType, part: Part) -> bool:
+def _is_halved(t: StreamType, part: Element) -> bool:
     """Whether a part of a sum is stored with more than 38 digits."""
     number = part[1] if isinstance(t, GroupedType) and isinstance(part, tuple) else part
     halved = {(name, 0) for name, leaf, _ in sum_of(t).leaves() if leaf.is_halved}
@@ -121,7 +120,7 @@ def sum_of(t: StreamType) -> Accumulated:
 # -- sums
 
 
-def parts_of(value: Any, sum_: Accumulated) -> Iterator[tuple[Part, int]]:
+def parts_of(value: Any, sum_: Accumulated) -> Iterator[tuple[Element, int]]:
     """The parts of a number, of a row of numbers, or of a Z-set; NULL adds nothing."""
     if value is None:
         return
@@ -167,11 +166,67 @@ def _number(bins: Mapping[int, int], t: Atom, where: str, any_size: bool) -> Any
 _DIGITS = decimal.Context(prec=100)
 
 
-def groups_of(value: Value) -> Iterator[tuple[Part, Value]]:
+def groups_of(value: Value) -> Iterator[tuple[Element, Value]]:
     """The key of each group with rows, and the parts of its sum."""
-    groups: dict[Part, dict[Part, int]] = {}
+    groups: dict[Element, dict[Element, int]] = {}
     for (key, part), n in value.items():
         groups.setdefault(key, {})[part] = n
     for key, parts in groups.items():
         if parts.pop(Mark.ROWS, 0):
             yield key, parts
+
+
+def order(vertices: Iterable[Vertex], loops: Mapping[Vertex, Vertex]) -> tuple[Vertex, ...]:
+    """The vertices, each after the ones whose value of this step it needs; a delay needs none."""
+    needs: TopologicalSorter[Vertex] = TopologicalSorter()
+    for v in vertices:
+        sources = (loops[v],) if v in loops else v.inputs
+        needs.add(v, *(() if isinstance(v.operator, Delay) else sources))
+    return tuple(needs.static_order())
+
+
+@dataclass(frozen=True)
+class VertexContext:
+    """The parts of a vertex that the meaning of its operator depends on."""
+
+    operator: Any
+    inputs: tuple[StreamType, ...]
+    where: str
+    now: Any = None
+
+    def call(self, f: Expr, row: Any) -> Any:
+        """The result of a row function. If it fails, the `StepError` shows the row."""
+        try:
+            value = f.value(row)
+            if isinstance(self.operator, MapMany | Explode) and value is not None:
+                value = list(value)
+            return of_type(value, f.type, "its value")
+        except Exception as e:
+            found = str(e) if isinstance(e, SteppingError) else f"{type(e).__name__}: {e}"
+            raise StepError(
+                f"{self.where}: {f} failed for the row {row!r}: {found}; nothing has changed: mend "
+                "the row or the function, and step again"
+            ) from e
+
+    def keys(
+        self, key: Sequence[Expr], value: Value
+    ) -> Iterator[tuple[tuple[Element, ...] | None, tuple[Any, int]]]:
+        """The rows and weights, each with its key; the key is None if a part of it is NULL."""
+        for row, n in value.items():
+            parts = tuple(self.call(part, row) for part in key)
+            yield None if None in parts else parts, (row, n)
+
+    def matches(self, key: Sequence[Expr], value: Value) -> dict[Element, list[tuple[Any, int]]]:
+        """The rows and weights by key, without keys that have a NULL part."""
+        found: dict[Element, list[tuple[Any, int]]] = {}
+        for parts, row in self.keys(key, value):
+            if parts is not None:
+                found.setdefault(parts, []).append(row)
+        return found
+
+
+def place_of(graph: AnyGraph, v: Vertex, now: Any = None) -> VertexContext:
+    """The context of a vertex of a circuit."""
+    where = f"{graph.paths[v]} ({graph.line(v)})"
+    op = named(v.operator, graph) if isinstance(v.operator, Fixpoint) else v.operator
+    return VertexContext(op, tuple(s.type for s in v.inputs), where, now)

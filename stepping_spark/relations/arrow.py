@@ -19,14 +19,96 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.errors import StepError
-from stepping_spark.relations.slots import below_length, codes_of
+from stepping_spark.base.errors import StepError
 from stepping_spark.rows.atoms import INT_MIN, RowType
 from stepping_spark.rows.schema import Schema
 
-Array: TypeAlias = "pa.Array[Any]"
-Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 Ids = npt.NDArray[np.int64]
+
+_SAMPLE = 1 << 14
+_TIMES = 5  # as many values as rows: with fewer, too many rows are equal by chance
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # whose products differ in their upper bits
+
+
+def positions(numbers: Ids) -> Ids:
+    """For each number the position of one that is equal, the same for all equal ones.
+
+    Most are found by their slot in a table, where the last one that came has its position. The
+    others have slots that are taken, and are found by a dictionary.
+    """
+    slots = _slots(numbers.view(np.uint64))
+    table = np.empty(slots.max() + 1, np.int32)
+    table[slots] = np.arange(len(numbers), dtype=np.int32)
+    found = table[slots].astype(np.int64)
+    rest = np.flatnonzero(numbers[found] != numbers)
+    if len(rest):
+        codes = encoded(pa.array(numbers[rest]))
+        last = np.empty(codes.max() + 1, np.int64)
+        last[codes] = rest
+        found[rest] = last[codes]
+    return found
+
+
+def codes_of(array: Any) -> Ids:
+    """A number below the length for each value of an array. Only equal values have the same."""
+    if pa.types.is_integer(array.type) and not array.null_count:
+        return below_length(np.asarray(array.to_numpy(), np.int64))
+    return encoded(array)
+
+
+def below_length(numbers: Ids) -> Ids:
+    """The same for numbers, of which there is at least one."""
+    least, most = int(numbers.min()), int(numbers.max())
+    return numbers - least if most - least < len(numbers) else positions(numbers)
+
+
+def encoded(array: Any) -> Ids:
+    """A number for each distinct value of an array, from 0."""
+    indices = array.dictionary_encode(null_encoding="encode").indices
+    return np.asarray(indices.to_numpy(zero_copy_only=False), np.int64)
+
+
+def sample(rows: int) -> Ids:
+    """The positions of some rows: half stand together, as equal rows may, and half are spread."""
+    if rows <= _SAMPLE:
+        return np.arange(rows)
+    half = _SAMPLE // 2
+    return np.append(np.arange(half), np.arange(half, rows, -(-(rows - half) // half)))
+
+
+def are_mostly_different(some: npt.NDArray[Any], rows: int) -> bool:
+    """Whether so few of all rows are equal that `repeated` takes less time than a dictionary.
+
+    `some` are the numbers of a sample. Of s rows with N values, about s²/2N are equal to others.
+    """
+    equal = len(some) - len(np.unique(some))
+    return 2 * _TIMES * rows * equal < len(some) ** 2
+
+
+def repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which hashes occur more than once. Only those that share a slot of a table are sorted."""
+    slots, at = _slots(hashes), np.arange(len(hashes), dtype=np.int32)
+    table = np.empty(slots.max() + 1, np.int32)
+    table[slots] = at
+    taken = np.zeros(len(table), np.bool_)
+    taken[slots[table[slots] != at]] = True
+    some = np.flatnonzero(taken[slots])
+    order = some[np.argsort(hashes[some])]
+    first = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    found = np.zeros(len(hashes), np.bool_)
+    found[order[first]] = found[order[first + 1]] = True
+    return found
+
+
+def _slots(numbers: npt.NDArray[np.uint64]) -> Ids:
+    """A slot for each number, in a table with two to four times as many slots as numbers."""
+    bits = len(numbers).bit_length() + 1
+    return ((numbers * _ODD) >> np.uint64(64 - bits)).view(np.int64)
+
+
+Array: TypeAlias = "pa.Array[Any]"
+ArrowColumn: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 INT_WIDE = pa.decimal128(38, 0)  # holds the sum of any number of 64-bit ints
 FEW = 1_000  # rows; for more rows, Arrow is faster
@@ -72,7 +154,7 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
         return empty(schema)
     if not table.schema.equals(schema.arrow):
         table = table.select(schema.arrow.names)
-    found: list[Column] = list(table.columns)
+    found: list[ArrowColumn] = list(table.columns)
     for i, column in enumerate(found):
         if has_floats(column.type):
             found[i] = canonical(column)
@@ -142,7 +224,7 @@ def distinct_keys(
 # Equality of values
 
 
-def flat(column: Column) -> list[Column]:
+def flat(column: ArrowColumn) -> list[ArrowColumn]:
     """Columns without parts (no structs, no lists) that are equal where the values are.
 
     They are used for grouping and joining. The column for a list is only comparable within this
@@ -151,20 +233,20 @@ def flat(column: Column) -> list[Column]:
     """
     if pa.types.is_struct(column.type):
         array: Any = one_array(column)
-        known: list[Column] = [array.is_valid()] if array.null_count else []
+        known: list[ArrowColumn] = [array.is_valid()] if array.null_count else []
         return known + [f for part in array.flatten() for f in flat(part)]
     if pa.types.is_list(column.type):
         return [_list_bytes(one_array(column))]
     return [column]
 
 
-def canonical(column: Column) -> Column:
+def canonical(column: ArrowColumn) -> ArrowColumn:
     """The column with one zero and one NaN for floats, at any depth."""
     if not has_floats(column.type):
         return column
     if pa.types.is_floating(column.type):
         summed: Any = pc.add(column, pa.scalar(0.0))  # -0.0 + 0.0 is 0.0
-        one_nan: Column = pc.if_else(pc.is_nan(summed), pa.scalar(float("nan")), summed)
+        one_nan: ArrowColumn = pc.if_else(pc.is_nan(summed), pa.scalar(float("nan")), summed)
         return one_nan
     array: Any = one_array(column)
     if pa.types.is_struct(column.type):
@@ -180,7 +262,7 @@ def canonical(column: Column) -> Column:
     )
 
 
-def one_array(column: Column) -> Array:
+def one_array(column: ArrowColumn) -> Array:
     """The column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
@@ -214,7 +296,7 @@ def _list_bytes(array: Any) -> Array:
     return pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
 
 
-def row_ids(columns: Sequence[Column]) -> Ids:
+def row_ids(columns: Sequence[ArrowColumn]) -> Ids:
     """A number for each row of these flat columns. Equal rows have equal numbers, others do not.
 
     All numbers are below the number of rows.
@@ -223,7 +305,7 @@ def row_ids(columns: Sequence[Column]) -> Ids:
     return below_length(numbers) if len(columns) > 1 and len(numbers) else numbers
 
 
-def row_numbers(columns: Sequence[Column]) -> Ids:
+def row_numbers(columns: Sequence[ArrowColumn]) -> Ids:
     """The same in less time, but the numbers of several columns may be large."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)
@@ -253,8 +335,11 @@ def _offsets(lengths: Ids) -> Ids:
 
 
 def _added(
-    keys: Sequence[Column], columns: list[Column], diffs: Sequence[Column], schema: Schema
-) -> list[Column]:
+    keys: Sequence[ArrowColumn],
+    columns: list[ArrowColumn],
+    diffs: Sequence[ArrowColumn],
+    schema: Schema,
+) -> list[ArrowColumn]:
     """The columns with equal rows merged and their diffs added; `keys` are the flat columns."""
     rows = len(diffs[0])
     wide = [_widened(d, rows) for d in diffs]
@@ -265,7 +350,7 @@ def _added(
         columns = [one_array(c).take(first) for c in columns]
     else:
         columns = [groups.column(f"key{i}") for i in range(len(keys))]
-    sums: list[Column] = []
+    sums: list[ArrowColumn] = []
     for i, (name, t) in enumerate(schema.diffs):
         total = groups.column(f"diff{i}_sum")
         try:
@@ -282,7 +367,9 @@ class _Few:
     numbers: Sequence[int]
     first: Sequence[int]
 
-    def added(self, columns: Sequence[Column], diffs: Sequence[Column]) -> list[Column]:
+    def added(
+        self, columns: Sequence[ArrowColumn], diffs: Sequence[ArrowColumn]
+    ) -> list[ArrowColumn]:
         """The columns with equal rows merged and their diffs added, without sums of zero only.
 
         Raises an Arrow error or OverflowError if a sum does not fit.
@@ -293,10 +380,10 @@ class _Few:
             first = list(compress(first, alive))
             sums = [list(compress(s, alive)) for s in sums]
         at: Array = pa.array(first, pa.int64())
-        made: list[Column] = [c.take(at) for c in columns]
+        made: list[ArrowColumn] = [c.take(at) for c in columns]
         return made + [pa.array(s, d.type) for s, d in zip(sums, diffs, strict=True)]
 
-    def _sums(self, diff: Column) -> list[Any]:
+    def _sums(self, diff: ArrowColumn) -> list[Any]:
         """The sum of a diff for each group."""
         if diff.type == INT_WIDE:
             with suppress(pa.ArrowInvalid):  # beyond 64 bits; ints are faster than Decimals
@@ -309,7 +396,7 @@ class _Few:
         return sums
 
 
-def _few(keys: Sequence[Column]) -> _Few | None:
+def _few(keys: Sequence[ArrowColumn]) -> _Few | None:
     """The groups of rows; None if Arrow is faster, for many rows or for other types.
 
     For few rows, a Python dictionary takes a fraction of the time that Arrow needs to start.
@@ -326,7 +413,7 @@ def _few(keys: Sequence[Column]) -> _Few | None:
     return _Few(groups, sorted(first.values()))
 
 
-def comparable(column: Column) -> Sequence[Any]:
+def comparable(column: ArrowColumn) -> Sequence[Any]:
     """The values of a simple type, or numbers in their place, which are faster to have."""
     if pa.types.is_date32(column.type):
         column = one_array(column).view(pa.int32())
@@ -346,7 +433,7 @@ def is_simple(t: pa.DataType) -> bool:
     )
 
 
-def _grouped(keys: Sequence[Column], diffs: Sequence[Column]) -> pa.Table:
+def _grouped(keys: Sequence[ArrowColumn], diffs: Sequence[ArrowColumn]) -> pa.Table:
     """The sums of diffs, and the position of the first row, of each group of rows."""
     names = [f"key{i}" for i in range(len(keys))]
     sums = [f"diff{i}" for i in range(len(diffs))]
@@ -359,7 +446,7 @@ def _grouped(keys: Sequence[Column], diffs: Sequence[Column]) -> pa.Table:
     return found.rename_columns(["first" if n == "row_min" else n for n in found.schema.names])
 
 
-def _widened(diff: Column, rows: int) -> Column:
+def _widened(diff: ArrowColumn, rows: int) -> ArrowColumn:
     """The diff in a type in which its sums cannot overflow: Arrow's sums would wrap around."""
     bounds: Any = pc.min_max(diff).as_py()
     with decimal.localcontext(_EXACT):
@@ -372,7 +459,7 @@ def _widened(diff: Column, rows: int) -> Column:
 
 
 def _beyond(
-    columns: Sequence[Column], total: Column, schema: Schema, name: str, t: RowType
+    columns: Sequence[ArrowColumn], total: ArrowColumn, schema: Schema, name: str, t: RowType
 ) -> StepError:
     """The error for a sum that does not fit its column. It shows the first such row."""
     for i, value in enumerate(total.to_pylist()):
@@ -397,3 +484,21 @@ def _too_large(row: dict[str, Any], name: str, t: RowType, value: Any) -> StepEr
     return StepError(
         f"{name}{of} adds up to {value}, which is beyond {t.ddl}; feed fewer or smaller weights"
     )
+
+
+def widest_row(table: pa.Table) -> int:
+    """The bytes of a row with the longest value of each column; no row is wider."""
+    return sum(_widest(one_array(column)) for column in table.columns) if table.num_rows else 0
+
+
+def _widest(values: Any) -> int:
+    t = values.type
+    if not len(values):
+        return 0
+    if pa.types.is_struct(t):
+        return sum(map(_widest, values.flatten()))
+    if pa.types.is_list(t):
+        return int(pc.max(pc.list_value_length(values)).as_py() or 0) * _widest(values.flatten())
+    if pa.types.is_string(t) or pa.types.is_binary(t):
+        return int(pc.max(pc.binary_length(values)).as_py() or 0) + 4
+    return max(int(t.bit_width) // 8, 1)

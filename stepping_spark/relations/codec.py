@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.errors import InputError
+from stepping_spark.base.errors import InputError
 from stepping_spark.rows.atoms import (
     ATOMS,
     DECIMAL,

@@ -6,6 +6,11 @@ has the public class.
 
 Input: a plan, a store, and the metrics of steps. Output: a page, and its numbers as JSON.
 Imports `drawing`, `plan` and `execution.metrics`; takes no steps.
+
+`flat` inlines the bodies of recursions, `picture` chooses boxes, frames and arrows for each level
+of detail, and `render` has shapes and colours and writes DOT, SVG and PNG.
+
+Input: a graph. Output: a picture. Imports `graph`; graphs do not know about drawings.
 """
 
 from stepping_spark.report.report import KeptState, Report, report_of, sizes_of, state_of_store

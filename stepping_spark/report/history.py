@@ -12,8 +12,8 @@ from stepping_spark.execution.metrics import StepMetrics, VertexMetrics
 MOST_POINTS = 20_000
 """The limit of points in the lines of all vertices, and again in those of all registers."""
 
-Number: TypeAlias = "int | float | None"
-Numbers: TypeAlias = "list[int | float | None]"
+Point: TypeAlias = "int | float | None"
+Points: TypeAlias = "list[int | float | None]"
 
 
 @dataclass
@@ -32,14 +32,14 @@ class Stats:
     rows_in: int = 0
     rows_out: int = 0
     counted: int = 0
-    p50: Number = None
-    p95: Number = None
-    p99: Number = None
-    most: Number = None
+    p50: Point = None
+    p95: Point = None
+    p99: Point = None
+    most: Point = None
 
 
 @dataclass
-class Measured:
+class VertexStatistics:
     """A vertex's statistics after the first load and in it, where it ran, and within which."""
 
     after: Stats
@@ -48,7 +48,7 @@ class Measured:
     within: list[tuple[str, int]] = field(default_factory=list)
 
 
-def by_step(steps: Sequence[StepMetrics]) -> dict[str, Numbers]:
+def by_step(steps: Sequence[StepMetrics]) -> dict[str, Points]:
     """For each kind of number, the list of its values in all steps."""
     return {
         "step": [m.step for m in steps],
@@ -69,7 +69,7 @@ def first_load(steps: Sequence[StepMetrics]) -> int | None:
     return 0 if steps and steps[0].step == 1 else None
 
 
-def measured(steps: Sequence[StepMetrics]) -> dict[str, Measured]:
+def measured(steps: Sequence[StepMetrics]) -> dict[str, VertexStatistics]:
     """The measurements, by the path of each vertex; for inputs only their rows."""
     paths = dict.fromkeys(p for m in steps for p in (*m.inputs, *m.vertices))
     first = first_load(steps)
@@ -77,7 +77,7 @@ def measured(steps: Sequence[StepMetrics]) -> dict[str, Measured]:
     found = {}
     for path in paths:
         of_first = _stats(steps[:1], path) if first is not None else None
-        found[path] = Measured(_stats(after, path), of_first, _where(steps, path))
+        found[path] = VertexStatistics(_stats(after, path), of_first, _where(steps, path))
         found[path].within = _within(steps, path)
     return found
 
@@ -133,27 +133,29 @@ def _within(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int]]:
 
 
 @dataclass
-class Lines:
+class StepLines:
     """Lines over the steps after the first load. A point is the mean of `each` steps."""
 
     each: int
     steps: list[int]
-    ms: dict[str, Numbers]
-    rows: dict[str, Numbers]
-    kept: dict[str, Numbers]
-    nbytes: dict[str, Numbers]
+    ms: dict[str, Points]
+    rows: dict[str, Points]
+    kept: dict[str, Points]
+    nbytes: dict[str, Points]
 
 
-def lines_of(steps: Sequence[StepMetrics], paths: Sequence[str], registers: Sequence[str]) -> Lines:
+def lines_of(
+    steps: Sequence[StepMetrics], paths: Sequence[str], registers: Sequence[str]
+) -> StepLines:
     """The lines of vertices and of registers."""
     after = list(steps[1:] if first_load(steps) is not None else steps)
     each = max(1, math.ceil(len(after) * max(len(paths), len(registers), 1) / MOST_POINTS))
     parts = [after[i : i + each] for i in range(0, len(after), each)]
 
-    def vertex(path: str, of: str) -> Numbers:
+    def vertex(path: str, of: str) -> Points:
         return [_mean(getattr(v, of) for v in _of_vertex(part, path)) for part in parts]
 
-    return Lines(
+    return StepLines(
         each,
         [part[0].step for part in parts],
         {p: vertex(p, "ms") for p in paths},
@@ -167,14 +169,14 @@ def _of_vertex(part: Iterable[StepMetrics], path: str) -> Iterable[VertexMetrics
     return (m.vertices[path] for m in part if path in m.vertices)
 
 
-def _sizes(parts: Sequence[Sequence[StepMetrics]], register: str) -> Numbers:
+def _sizes(parts: Sequence[Sequence[StepMetrics]], register: str) -> Points:
     """The bytes of a register after the last step of each part."""
     return [
         part[-1].sizes[register].nbytes if register in part[-1].sizes else None for part in parts
     ]
 
 
-def _mean(values: Iterable[Number]) -> Number:
+def _mean(values: Iterable[Point]) -> Point:
     known = [v for v in values if v is not None]
     return _short(sum(known) / len(known)) if known else None
 
@@ -208,7 +210,7 @@ def _ms(value: float) -> float:
     return round(value, 3)
 
 
-def _short(value: float) -> Number:
+def _short(value: float) -> Point:
     """The number with the few digits that a line needs."""
     if value == int(value):
         return int(value)

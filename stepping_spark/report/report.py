@@ -1,33 +1,154 @@
-"""`Report`: the numbers of a circuit's steps, and the page that shows them."""
+"""`Report`: the numbers of a circuit's steps, and the page that shows them.
+
+Users' text (names, lines of source, errors) is data: JSON that the page shows as text. A content
+security policy has the digest of the page's only script, so that no other script runs.
+"""
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import hashlib
 import html
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
-from stepping_spark.errors import SteppingError
+from rich.filesize import decimal
+
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.metrics import StepMetrics
-from stepping_spark.graph.graph import AnyGraph
 from stepping_spark.plan.plan import Plan
-from stepping_spark.report.circuit import CircuitTold, circuit_of
+from stepping_spark.relations.store import Register, Size, SizedStore, Store
+from stepping_spark.report.circuit import CircuitTold, Drawing, circuit_of, drawings_of
 from stepping_spark.report.history import (
     by_step,
     first_load,
+    known_total,
     lines_of,
     measured,
+    percentile,
 )
-from stepping_spark.report.page import FORMAT, Json, numbers_in, page_of
-from stepping_spark.report.sentence import sentence_of
-from stepping_spark.report.svg import Drawing, drawings_of
-from stepping_spark.store import Register, Size, SizedStore, Store
+
+_NUMBERS = re.compile(r'<script type="application/json" id="numbers">(.*?)</script>', re.DOTALL)
+
+PageData = Mapping[str, object]
+
+
+@cache
+def _part(name: str) -> str:
+    return files("stepping_spark.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def page_of(numbers: PageData, beside: PageData | None, pictures: Sequence[str]) -> str:
+    """The page, as HTML."""
+    script = _part("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return Template(_part("report.html")).substitute(
+        title=html.escape(f"{numbers['name']}: report of its steps"),
+        sentence=html.escape(str(numbers["sentence"])),
+        name=html.escape(str(numbers["name"])),
+        digest=digest,
+        style=_part("report.css"),
+        script=script,
+        numbers=as_json(numbers),
+        beside=as_json(beside),
+        pictures="".join(f"<template class=picture>{svg}</template>" for svg in pictures),
+    )
+
+
+def as_json(value: PageData | None) -> str:
+    """JSON that is safe inside a script element: `<` is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def numbers_in(text: str, where: str) -> PageData:
+    """The numbers of a report, from its page or from their JSON."""
+    found = _NUMBERS.search(text)
+    try:
+        numbers = json.loads(found[1] if found else text)
+    except ValueError:
+        numbers = None
+    if not isinstance(numbers, dict) or numbers.get("format") != FORMAT:
+        raise SteppingError(
+            f"{where} is no report, or one of another version; give a file that "
+            "stepper.write_report(path) has written"
+        )
+    return numbers
+
+
+FORMAT = 1
+"""The version of the format of the numbers, for readers of them."""
+
+
+def sentence_of(
+    circuit: CircuitTold, steps: Sequence[StepMetrics], sizes: Mapping[str, Size]
+) -> str:
+    """Rows in and out, times, jobs, state, and what is recomputed in full."""
+    kept, full = _state(circuit, sizes), _full(circuit)
+    if not steps:
+        return f"{circuit.name} has taken no step in this process; {kept}; {full}."
+    jobs = [m.jobs for m in steps]
+    counted = "unknown" if None in jobs else f"{sum(n or 0 for n in jobs):,}"
+    facts = [_rows(steps, "inputs") + " in", _rows(steps, "outputs") + " out", *_times(steps)]
+    return (
+        f"{circuit.name} took {_plural(len(steps), 'step')}: {', '.join(facts)}; Spark jobs: "
+        f"{counted}; {kept}; {full}."
+    )
+
+
+def _full(circuit: CircuitTold) -> str:
+    if not circuit.in_full:
+        return "nothing is recomputed in full"
+    (path, how), more = circuit.in_full[0], len(circuit.in_full) - 1
+    others = f", and so {'are' if more > 1 else 'is'} {more} more" if more else ""
+    return f"{path} is {how}{others}"
+
+
+def _times(steps: Sequence[StepMetrics]) -> list[str]:
+    first = first_load(steps)
+    after = sorted(m.ms for m in steps[0 if first is None else 1 :])
+    found = [] if first is None else [f"{_time(steps[first].ms)} for the first load"]
+    if after:
+        median, most = _time(percentile(after, 0.5)), _time(percentile(after, 0.95))
+        then = "then " if found else ""
+        found.append(f"{then}{median} a step (median; 95% took at most {most})")
+    return found
+
+
+def _state(circuit: CircuitTold, sizes: Mapping[str, Size]) -> str:
+    if not circuit.registers:
+        return "it keeps no state"
+    registers = _plural(len(circuit.registers), "register")
+    if not sizes:
+        return f"its state is {registers} of unknown size"
+    return f"its state is {decimal(sum(s.nbytes for s in sizes.values()))} in {registers}"
+
+
+def _rows(steps: Sequence[StepMetrics], of: str) -> str:
+    rows, more = known_total(steps, of)
+    return _plural(rows, "row") + (" (and more in Spark, not counted)" if more else "")
+
+
+def _time(ms: float) -> str:
+    if ms >= 10_000:
+        return f"{ms / 1e3:,.1f} s"
+    return f"{ms:,.0f} ms" if ms >= 10 else f"{ms:.1f} ms"
+
+
+def _plural(n: int, what: str) -> str:
+    return f"{n:,} {what}" + ("" if n == 1 else "s")
 
 
 @dataclass(frozen=True)
@@ -122,7 +243,7 @@ def report_from(
     circuit: CircuitTold,
     steps: Sequence[StepMetrics],
     sizes: Mapping[str, Size],
-    made: Json,
+    made: PageData,
     drawings: Sequence[Drawing],
     missing: Sequence[str] = (),
 ) -> Report:
@@ -170,12 +291,12 @@ def state_of_store(store: Store, registers: Sequence[Register]) -> KeptState:
     return KeptState(name, found, silent)
 
 
-def _other(beside: Report | str | os.PathLike[str] | None) -> Json | None:
+def _other(beside: Report | str | os.PathLike[str] | None) -> PageData | None:
     """The numbers to compare with, without those that a comparison does not use."""
     if beside is None:
         return None
     if isinstance(beside, Report):
-        numbers: Json = beside.numbers
+        numbers: PageData = beside.numbers
     else:
         try:
             text = Path(beside).read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from stepping_spark.errors import InputError
+from stepping_spark.base.errors import InputError
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 FLOAT_INT_MAX = 2**53

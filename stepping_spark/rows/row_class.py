@@ -15,8 +15,7 @@ from typing import Annotated, Any, TypeVar
 import pyarrow as pa
 
 from stepping_spark.rows.atoms import Column, LocalDateTime, Precision
-from stepping_spark.rows.data import Data
-from stepping_spark.rows.merging import merged
+from stepping_spark.rows.data import Data, merged
 
 _SIMPLE: tuple[tuple[Any, Any], ...] = (
     (pa.types.is_boolean, bool),

@@ -3,20 +3,102 @@
 Every value of a stream is one relation: rows of `columns`, each with one or more `diffs`. Equal
 rows are one row whose diffs are added up, and a row whose diffs are all zero does not exist. A
 Z-set has the diff `_count_`. A sum has the sum itself as its diff.
+
+A circuit that runs per group works on such rows. A function of the row sees the row without its
+groups. So does a function that only Spark can read, because the columns keep their names.
+
+A kind follows the Python types. It is finer than a type of Spark, which has one STRING for `str`,
+`UUID` and `Enum`. Classes are compared by their fields, and Enums not by their members: after a
+class is renamed or a member is added, the state can still be used.
 """
 
 from __future__ import annotations
 
 import decimal
+import enum
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from stepping_spark.errors import CompileError
-from stepping_spark.rows.atoms import INT, Atom, RowType
-from stepping_spark.rows.type_json import fields_of, kind_of
-from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
+from stepping_spark.base.errors import CompileError
+from stepping_spark.rows.atoms import ATOMS, INT, Atom, RowType
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
+
+TypeJson: TypeAlias = "str | dict[str, Any]"
+
+_ATOMS = {t.name: t for t in ATOMS.values() if t.name != "Decimal"} | {
+    "Enum": Atom("Enum", enum.Enum)
+}
+_DECIMAL = re.compile(r"Decimal\((\d{1,2}), (\d{1,2})\)")
+
+
+MOST_LEVELS = 64
+"""The most levels of lists, rows and optional values in a row type of a state."""
+
+
+def kind_of(t: RowType, levels: int = MOST_LEVELS) -> TypeJson:
+    """A row type as JSON. Raises `CompileError` if it is nested too deep to be read again."""
+    if not levels:
+        raise CompileError(
+            f"a store cannot keep values that are nested more than {MOST_LEVELS} levels deep, and "
+            "a field of a row has some: give it fewer lists and rows within each other"
+        )
+    within = partial(kind_of, levels=levels - 1)
+    match t:
+        case Optional():
+            return {"optional": within(t.inner)}
+        case ListOf():
+            return {"list": within(t.inner)}
+        case ZSetOf():
+            return {"zset": within(t.inner)}
+        case Struct():
+            return {"row": [[name, within(part)] for name, part in t.fields]}
+        case Atom(name="Decimal"):
+            return f"Decimal({t.precision}, {t.scale})"
+        case Atom():
+            return t.name
+    raise AssertionError(f"{t!r} has no kind")
+
+
+def type_of(kind: object, levels: int = MOST_LEVELS) -> RowType:
+    """The row type of a kind; its rows have no class. Raises ValueError for an invalid kind."""
+    if not levels:
+        raise ValueError(f"a value that is nested more than {MOST_LEVELS} levels deep")
+    match kind:
+        case {"optional": inner}:
+            return Optional(type_of(inner, levels - 1))
+        case {"list": inner}:
+            return ListOf(type_of(inner, levels - 1))
+        case {"zset": inner}:
+            return ZSetOf(type_of(inner, levels - 1), dict)
+        case {"row": [*fields]}:
+            return Struct("row", fields_of(fields, levels - 1), dict)
+        case str() if kind in _ATOMS:
+            return _ATOMS[kind]
+        case str() if found := _DECIMAL.fullmatch(kind):
+            precision, scale = int(found[1]), int(found[2])
+            if 0 <= scale <= precision and 1 <= precision <= 38:
+                return Atom("Decimal", decimal.Decimal, precision, scale)
+    raise ValueError(f"{kind!r} is not a kind of value")
+
+
+def fields_of(
+    listed: Iterable[object], levels: int = MOST_LEVELS
+) -> tuple[tuple[str, RowType], ...]:
+    """Names and row types from names and kinds. Raises ValueError if they are invalid."""
+    return tuple(_field(pair, levels) for pair in listed)
+
+
+def _field(listed: object, levels: int) -> tuple[str, RowType]:
+    match listed:
+        case [str() as name, kind]:
+            return name, type_of(kind, levels)
+    raise ValueError(f"{listed!r} is not a field: a name and a kind")
+
 
 CHANGE = "_change_type"
 COUNT = "_count_"
@@ -243,3 +325,58 @@ class GroupedType(StreamType):
         item = self.sum.item
         items = () if item is None else (("_item_", Optional(item)),)
         return Schema(self.keys + items, (("_rows_", INT), *self.sum.diffs()))
+
+
+@dataclass(frozen=True)
+class InGroup:
+    """A row, and the keys of its groups by the names of their columns."""
+
+    row: Any
+    groups: tuple[tuple[str, Any], ...]
+
+    def __getattr__(self, name: str) -> Any:
+        for column, key in self.groups:
+            if name == column:
+                return key
+        if name == VALUE:
+            return self.row
+        if isinstance(self.row, tuple) and name[1:].isdigit():
+            return self.row[int(name[1:]) - 1]
+        return getattr(self.row, name)
+
+
+@dataclass(frozen=True)
+class Carrying(Struct):
+    """The type of rows in groups."""
+
+    inner: RowType
+    carried: Columns
+
+    def __str__(self) -> str:
+        return f"{self.inner} per {', '.join(str(t) for _, t in self.carried)}"
+
+    def build(self, parts: list[Any]) -> Any:
+        """The row of these values, in its groups."""
+        n = len(parts) - len(self.carried)
+        row = self.inner.build(parts[:n]) if isinstance(self.inner, Struct) else parts[0]
+        names = (name for name, _ in self.carried)
+        return InGroup(row, tuple(zip(names, parts[n:], strict=True)))
+
+
+def carrying(row: RowType, columns: Columns) -> RowType:
+    """The type of rows with these columns added after the key columns that they already have."""
+    if not columns:
+        return row
+    if isinstance(row, Carrying):
+        return carrying(row.inner, row.carried + columns)
+    return Carrying("in group", columns_of(row) + columns, InGroup, row, columns)
+
+
+def in_groups(row: Any, of: Any, columns: Columns) -> Any:
+    """A row with the keys of these groups of `of`, added after those that it already has."""
+    if not columns:
+        return row
+    groups = tuple((name, getattr(of, name)) for name, _ in columns)
+    if isinstance(row, InGroup):
+        return InGroup(row.row, row.groups + groups)
+    return InGroup(row, groups)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 import pyarrow as pa
 
-from stepping_spark.errors import InputError
+from stepping_spark.base.errors import InputError
 from stepping_spark.rows.atoms import ATOMS, INT, NAN, STORABLE, Atom, Precision, RowType
 
 

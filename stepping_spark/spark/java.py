@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stepping_spark.errors import SteppingError
-from stepping_spark.packages import Late, SparkContext, raised
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.base.packages import Late, SparkContext, raised
 
 __all__ = ["java_environment", "launch"]
 

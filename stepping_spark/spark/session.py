@@ -4,6 +4,8 @@ Private in PySpark, where its public interface has no answer: `SparkContext._jsc
 session was stopped from the JVM's side, and which jobs have a tag; `SparkSession._jsparkSession`,
 to tell two sessions apart; `SparkContext._gateway`, to see whether there is a JVM, and whether it
 has ended; `SparkContext._active_spark_context`, to see whether the user has started Spark.
+
+Private in PySpark: `DataFrame._jdf`, because no public method gives a plan and its statistics.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -20,12 +23,105 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
-from stepping_spark.errors import SteppingError
-from stepping_spark.packages import DataFrame, Late, SparkContext, SparkSession, is_imported, raised
-from stepping_spark.spark.errors import raised_by_java
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.base.packages import (
+    DataFrame,
+    Late,
+    Raised,
+    SparkContext,
+    SparkSession,
+    is_imported,
+    raised,
+)
 from stepping_spark.spark.java import launch
+
+PARTITIONS = "spark.sql.shuffle.partitions"
+PER_CORE = 8  # partitions; with more, a step of a few rows waits for many empty tasks
+CLASSES = "spark.sql.codegen.cache.maxEntries"
+ENOUGH_CLASSES = 500  # of generated code; a circuit of three joins and an aggregate has 150
+
+_log = logging.getLogger("stepping_spark")
+_advised: WeakSet[SparkSession] = WeakSet()
+
+
+def advise(session: SparkSession) -> None:
+    """Log one line, once per session, if a setting makes steps slow. Changes nothing."""
+    if session in _advised:
+        return
+    _advised.add(session)
+    said = advice(session)
+    if said is not None:
+        _log.warning(said)
+
+
+def advice(session: SparkSession) -> str | None:
+    """The change of settings that would make steps much faster; None if there is none."""
+    if not isinstance(session, SparkSession):  # Spark Connect does not tell the number of cores
+        return None
+    # On a cluster, large steps may need all partitions, and compiling code is a small cost.
+    if not str(session.sparkContext.master).startswith("local["):
+        return None
+    return advice_for(
+        int(session.conf.get(PARTITIONS) or 0),
+        session.sparkContext.defaultParallelism,
+        int(session.conf.get(CLASSES) or 0),
+    )
+
+
+def advice_for(partitions: int, cores: int, classes: int) -> str | None:
+    """The line for a local session with these shuffle partitions, cores, and cached classes."""
+    said = []
+    if partitions > PER_CORE * cores:
+        said.append(
+            f"{PARTITIONS} is {partitions}, with {cores} cores: a small step that needs Spark jobs "
+            f"takes about half as long again as with {cores}; "
+            f"spark.conf.set({PARTITIONS!r}, {cores}) before the first step, if no step is large"
+        )
+    if classes < ENOUGH_CLASSES:
+        said.append(
+            f"{CLASSES} is {classes}: Spark keeps the compiled code of {classes} query stages. A "
+            "step in Spark may need more. Then Spark compiles them all again at each step, which "
+            f"takes 1.5 times as long. Set .config({CLASSES!r}, 1000) when you build the session"
+        )
+    return ". ".join(said) or None
+
+
+if TYPE_CHECKING:
+    from py4j import protocol as raised_by_java
+else:
+    raised_by_java = Raised("py4j.protocol")
+
+__all__ = ["first_line", "raised_by_java", "raised_in_worker"]
+
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
+
+
+def raised_in_worker(e: raised.PySparkException) -> tuple[str, str] | None:
+    """The name and text of an error of this library that one of Spark's Python workers raised."""
+    found = re.findall(r"^stepping_spark\.errors\.(\w+): (.*)$", str(e), re.MULTILINE)
+    return found[-1] if found else None
+
+
+def first_line(e: BaseException) -> str:
+    """The line of an error's text that says what went wrong: Spark adds plans and stack traces.
+
+    It is the first line. For a failure in a Python worker, the line after Python's own traceback is
+    added to it. For an error that only the JVM knows, it is the second line. An error without a
+    text gives the name of its class. What our own SQL raised is shown without Spark's codes.
+    """
+    first, _, rest = str(e).strip().partition("\n")
+    raised = _RAISED.fullmatch(first)
+    if raised:
+        return raised[1]
+    if isinstance(e, raised_by_java.Py4JJavaError):
+        return rest.split("\n", 1)[0].removeprefix(": ")
+    _, trace, told = rest.rpartition("Traceback (most recent call last):\n")
+    lines = [x for x in told.splitlines() if x and not x.startswith(" ")] if trace else []
+    return f"{first} {lines[0]}" if lines else first or type(e).__name__
+
 
 __all__ = [
     "JobCounter",
@@ -77,7 +173,6 @@ _TOLD_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _spark = Late("pyspark")
 _logger = Late("pyspark.logger")
 _util = Late("pyspark.util")
-_log = logging.getLogger("stepping_spark")
 _lock = threading.Lock()
 
 
@@ -407,3 +502,39 @@ def quarter_of_memory() -> int:
         with suppress(OSError, ValueError):  # no such cgroup, or no limit: "max"
             limits.append(int(Path("/sys/fs/cgroup", cgroup).read_text()))
     return min(limits) // 4
+
+
+_UNKNOWN = 2**62
+_ROW_BY_ROW = ("Filter", "Project")
+# A leaf of another kind may stand for anything, as a batch of a stream or an uncomputed cache.
+_READS = ("DataSourceV2ScanRelation", "LocalRelation", "LogicalRelation", "Range")
+
+
+def scanned_bytes(frame: DataFrame) -> int | None:
+    """The bytes that Spark would read for a DataFrame that only reads, filters and projects.
+
+    Such a DataFrame costs little to compute twice. Files count as they are on the disk. None: it
+    also joins, groups, sorts or calls Python; or Spark does not know, as of a database or of Python
+    objects, or does not tell, as with Spark Connect.
+    """
+    with suppress(AttributeError, raised_by_java.Py4JError):
+        node: Any = frame._jdf.queryExecution().optimizedPlan()
+        while node.nodeName() in _ROW_BY_ROW:
+            node = node.child()
+        if node.nodeName() in _READS:
+            nbytes = int(node.stats().sizeInBytes())
+            return None if nbytes >= _UNKNOWN else nbytes
+    return None
+
+
+def is_same_again(frame: DataFrame) -> bool:
+    """Whether all expressions of a DataFrame give the same each time, as Spark knows them."""
+    with suppress(AttributeError, raised_by_java.Py4JError):
+        return bool(frame._jdf.queryExecution().optimizedPlan().deterministic())
+    return False
+
+
+def times_planned(frame: DataFrame, text: str) -> int:
+    """How often a text stands in Spark's plan for a DataFrame."""
+    plan: str = frame._jdf.queryExecution().optimizedPlan().toString()
+    return plan.count(text)

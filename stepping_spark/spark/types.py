@@ -5,10 +5,13 @@ from __future__ import annotations
 import decimal
 import functools
 import re
+from typing import Any
 
-from stepping_spark.errors import CompileError
-from stepping_spark.packages import Column, DataFrame, SparkSession, functions, raised
-from stepping_spark.packages import types as T
+import pyarrow as pa
+
+from stepping_spark.base.errors import CompileError
+from stepping_spark.base.packages import Column, DataFrame, SparkSession, functions, raised
+from stepping_spark.base.packages import types as T
 from stepping_spark.rows.atoms import (
     BOOL,
     BYTES,
@@ -24,8 +27,7 @@ from stepping_spark.rows.atoms import (
 )
 from stepping_spark.rows.schema import columns_of
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote
-from stepping_spark.spark.errors import first_line
-from stepping_spark.spark.session import get_session
+from stepping_spark.spark.session import first_line, get_session
 
 _SIMPLE: dict[str, RowType] = {
     "BooleanType": BOOL,
@@ -159,3 +161,38 @@ def _without_places(shown: str) -> str:
 
 _ADDRESS = re.compile(r"(?<=\[B)@[0-9a-f]+")
 _VARIABLE = re.compile(r"\b([xyz])_(\d+)\b")
+
+
+_ARROW: dict[str, Any] = {
+    "BooleanType": pa.bool_(),
+    "ByteType": pa.int8(),
+    "ShortType": pa.int16(),
+    "IntegerType": pa.int32(),
+    "LongType": pa.int64(),
+    "FloatType": pa.float32(),
+    "DoubleType": pa.float64(),
+    "StringType": pa.string(),
+    "VarcharType": pa.string(),
+    "CharType": pa.string(),
+    "BinaryType": pa.binary(),
+    "DateType": pa.date32(),
+    "TimestampType": pa.timestamp("us", "UTC"),
+    "TimestampNTZType": pa.timestamp("us"),
+    "DayTimeIntervalType": pa.duration("us"),
+}
+
+
+def arrow_schema_of(schema: T.StructType) -> pa.Schema:
+    """The columns of a DataFrame; a type that Arrow does not have has its name in Spark."""
+    return pa.schema([pa.field(f.name, _arrow(f.dataType), f.nullable) for f in schema.fields])
+
+
+def _arrow(t: T.DataType) -> Any:
+    if isinstance(t, T.DecimalType):
+        return pa.decimal128(t.precision, t.scale)
+    if isinstance(t, T.ArrayType):
+        return pa.list_(pa.field("item", _arrow(t.elementType), t.containsNull))
+    if isinstance(t, T.StructType):
+        return pa.struct(list(arrow_schema_of(t)))
+    known = _ARROW.get(type(t).__name__)
+    return pa.opaque(pa.null(), t.simpleString(), "Spark") if known is None else known

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.errors import InputError
-from stepping_spark.expressions.guards import UUID_TEXT
+from stepping_spark.base.errors import InputError
+from stepping_spark.expressions.expr import UUID_TEXT
 from stepping_spark.relations.arrow import Array, lengths_of, one_array
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.names import arrow_schema, matched, refuse_feed
@@ -72,7 +72,7 @@ class OtherType(InputError):
 
 
 @dataclass(frozen=True)
-class Wrong:
+class MisfitValues:
     """Values of a column that do not fit its type: where they are, and what is wrong with one."""
 
     where: str
@@ -89,7 +89,7 @@ class Fitting:
     """A table as the rows of a Z-set have it. The rows that are wrong hold NULL somewhere."""
 
     relation: pa.Table
-    wrong: Sequence[Wrong]
+    wrong: Sequence[MisfitValues]
     where: str
 
     def reasons(self) -> dict[int, str]:
@@ -181,7 +181,7 @@ def _weights(table: pa.Table, count: str, where: str) -> Array:
 
 _INT = dict(ZSetType(Atom("int", int)).schema.all)[COUNT]
 
-Fitted = tuple[Array, list[Wrong]]
+Fitted = tuple[Array, list[MisfitValues]]
 """Values in the row type's own Arrow type, and those that do not fit, in whose places is NULL."""
 
 
@@ -189,18 +189,18 @@ def fit(array: Array, t: RowType, where: str) -> Fitted:
     """The values in the row type's own Arrow type. Raises InputError for a column of another."""
     bare = t.inner if isinstance(t, Optional) else t
     if pa.types.is_null(array.type):
-        values, wrong = _nulls(len(array), bare.arrow), list[Wrong]()
+        values, wrong = _nulls(len(array), bare.arrow), list[MisfitValues]()
     elif array.null_count:
         known, inner = fit(array.drop_null(), bare, where)
         there = np.flatnonzero(np.asarray(array.is_valid()))
         at = pc.subtract(pc.cumulative_sum(pc.cast(array.is_valid(), pa.int64())), 1)
         values = known.take(pc.if_else(array.is_valid(), at, None))
-        wrong = [Wrong(w.where, there[w.at], w.said) for w in inner]
+        wrong = [MisfitValues(w.where, there[w.at], w.said) for w in inner]
     else:
         return _parts(array, bare, where)
     if not isinstance(t, Optional) and len(array):
         nulls = np.flatnonzero(np.asarray(array.is_null()))
-        wrong.insert(0, Wrong(where, nulls, lambda _: f"expected {t}, found NULL"))
+        wrong.insert(0, MisfitValues(where, nulls, lambda _: f"expected {t}, found NULL"))
     return values, wrong
 
 
@@ -226,7 +226,9 @@ def _parts(array: Array, t: RowType, where: str) -> Fitted:
         ends = lengths_of(whole.cast(pa.list_(array.type.value_type))).cumsum()
         offsets = pa.array([0, *ends.tolist()], pa.int32())
         lists = pa.ListArray.from_arrays(offsets, items, type=t.arrow)
-        rows = [Wrong(w.where, np.searchsorted(ends, w.at, side="right"), w.said) for w in wrong]
+        rows = [
+            MisfitValues(w.where, np.searchsorted(ends, w.at, side="right"), w.said) for w in wrong
+        ]
         return lists, rows
     if isinstance(t, ZSetOf) and _is_list(array.type):
         return _zsets(array, t, where)
@@ -254,7 +256,7 @@ def _atoms(array: Array, t: Atom, where: str) -> Fitted:
     def beyond(i: int) -> str:
         return f"expected {t} ({t.arrow}), found {_shown(array[int(at[i])])} ({array.type})"
 
-    wrong = [Wrong(where, at, beyond)] if len(at) else []
+    wrong = [MisfitValues(where, at, beyond)] if len(at) else []
     if t.name == "UUID":
         values = pc.utf8_lower(values)
         wrong += _not(values, pc.match_substring_regex(values, UUID_TEXT), "a UUID", where)
@@ -294,12 +296,16 @@ def _in_years(values: Any) -> Any:
     return pc.and_(pc.greater_equal(numbers, least), pc.less(numbers, beyond))
 
 
-def _not(values: Any, right: Any, expected: str, where: str) -> list[Wrong]:
+def _not(values: Any, right: Any, expected: str, where: str) -> list[MisfitValues]:
     """The values that are not as they should be."""
     at = np.flatnonzero(~np.asarray(pc.fill_null(right, True)))
     if not len(at):
         return []
-    return [Wrong(where, at, lambda i: f"expected {expected}, found {_shown(values[int(at[i])])}")]
+    return [
+        MisfitValues(
+            where, at, lambda i: f"expected {expected}, found {_shown(values[int(at[i])])}"
+        )
+    ]
 
 
 def _shown(scalar: Any) -> str:

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.errors import InputError
-from stepping_spark.packages import DataFrame
-from stepping_spark.packages import types as T
+from stepping_spark.base.errors import InputError
+from stepping_spark.base.packages import DataFrame
+from stepping_spark.base.packages import types as T
 from stepping_spark.relations.arrow import one_array
-from stepping_spark.rows.literals import text
+from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.rows.schema import CHANGE, COUNT, ZSetType
+from stepping_spark.rows.sql_text import text
 from stepping_spark.rows.types import quote, row_type
-from stepping_spark.spark.relation import DriverRelation
 from stepping_spark.zsets.from_arrow import relation_of_arrow
 from stepping_spark.zsets.from_dataframe import check_frame, failure, relation_of, struct_of
 from stepping_spark.zsets.spark import ZSetSpark

@@ -6,20 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from stepping_spark.errors import InputError
-from stepping_spark.expressions.guards import UUID_TEXT, YEARS
-from stepping_spark.packages import Column, DataFrame, raised
-from stepping_spark.packages import functions as F
-from stepping_spark.packages import types as T
+from stepping_spark.base.errors import InputError
+from stepping_spark.base.packages import Column, DataFrame, raised
+from stepping_spark.base.packages import functions as F
+from stepping_spark.base.packages import types as T
+from stepping_spark.expressions.expr import UUID_TEXT, YEARS
+from stepping_spark.relations.relation import SparkRelation
+from stepping_spark.relations.sums.overflow import product
 from stepping_spark.rows.atoms import FLOAT_INT_MAX, INT, Atom, RowType
-from stepping_spark.rows.literals import literal, text
 from stepping_spark.rows.names import arrow_schema, matched, refuse_feed
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
-from stepping_spark.rows.sql_text import all_of, closed
+from stepping_spark.rows.sql_text import all_of, closed, literal, text
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
-from stepping_spark.spark.errors import first_line
-from stepping_spark.spark.relation import SparkRelation
-from stepping_spark.sums.overflow import product
+from stepping_spark.spark.session import first_line
 
 _MARK = "stepping_spark: "  # the prefix of the errors that the guard raises inside Spark
 PASSED = "monotonically_increasing_id() >= -1"
@@ -230,7 +229,7 @@ def _shown(found: T.DataType) -> str:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class PossibleError:
     """A possible error of a value in a row."""
 
     column: str
@@ -238,7 +237,7 @@ class Wrong:
     found: str
     condition: str  # in SQL: true for a wrong value
 
-    def inside(self, condition: str) -> Wrong:
+    def inside(self, condition: str) -> PossibleError:
         """The same error, with the condition for the value that contains this one."""
         return replace(self, condition=condition)
 
@@ -262,7 +261,7 @@ def _checks(t: ZSetType) -> tuple[str, str]:
 def _reason(t: ZSetType) -> str:
     """What is wrong with a row, or NULL, in SQL."""
     wrongs = [w for n, ft in t.schema.columns for w in _wrongs(quote(n), ft, n)]
-    wrongs.append(Wrong(COUNT, "a whole number", "NULL", closed(f"{COUNT} IS NULL")))
+    wrongs.append(PossibleError(COUNT, "a whole number", "NULL", closed(f"{COUNT} IS NULL")))
     cases = " ".join(
         f"WHEN {w.condition} "
         f"THEN {text(f'column {w.column!r}: expected {w.expected}, found {w.found}')}"
@@ -346,25 +345,25 @@ def blaming(where: str) -> Iterator[None]:
         raise blamed(e, where) from e
 
 
-def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
+def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[PossibleError]:
     if isinstance(t, Optional):
         null = closed(f"{sql} IS NULL")
         for w in _wrongs(sql, t.inner, path, depth):
             if w.condition != null:
                 yield w.inside(all_of([f"{sql} IS NOT NULL", w.condition]))
         return
-    yield Wrong(path, str(t), "NULL", closed(f"{sql} IS NULL"))
+    yield PossibleError(path, str(t), "NULL", closed(f"{sql} IS NULL"))
     if isinstance(t, Atom) and t.name == "UUID":
         condition = closed(f"NOT {sql} RLIKE {text(UUID_TEXT)}")
-        yield Wrong(path, "a UUID", "other text", condition)
+        yield PossibleError(path, "a UUID", "other text", condition)
     elif isinstance(t, Atom) and t.name == "Enum":
         values = t.members
         condition = closed(f"{sql} NOT IN ({', '.join(map(text, values))})")
-        yield Wrong(path, f"one of {', '.join(values)}", "other text", condition)
+        yield PossibleError(path, f"one of {', '.join(values)}", "other text", condition)
     elif isinstance(t, Atom) and t.name in YEARS:
         least, most = YEARS[t.name]
         condition = closed(f"{sql} NOT BETWEEN {least} AND {most}")
-        yield Wrong(path, "a year from 1 to 9999", "another one", condition)
+        yield PossibleError(path, "a year from 1 to 9999", "another one", condition)
     elif isinstance(t, Struct):
         for n, ft in t.fields:
             yield from _wrongs(f"{sql}.{quote(n)}", ft, f"{path}.{n}", depth)
@@ -377,8 +376,8 @@ def _wrongs(sql: str, t: RowType, path: str, depth: int = 0) -> Iterator[Wrong]:
             yield from _wrong_zset(sql, t, path, x)
 
 
-def _wrong_zset(sql: str, t: ZSetOf, path: str, x: str) -> Iterator[Wrong]:
+def _wrong_zset(sql: str, t: ZSetOf, path: str, x: str) -> Iterator[PossibleError]:
     values = f"transform({sql}, {x} -> {x}.{VALUE})"
     twice = closed(f"size(array_distinct({values})) <> size({sql})")
-    yield Wrong(path, str(t), "a row that stands twice", twice)
-    yield Wrong(path, str(t), "a count of zero", f"exists({sql}, {x} -> {x}.{COUNT} = 0L)")
+    yield PossibleError(path, str(t), "a row that stands twice", twice)
+    yield PossibleError(path, str(t), "a count of zero", f"exists({sql}, {x} -> {x}.{COUNT} = 0L)")

@@ -2,29 +2,193 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from collections.abc import Set as AbstractSet
-from typing import Any, TypeVar, overload
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 import pyarrow as pa
 
-from stepping_spark.errors import InputError
-from stepping_spark.expressions.index import key_of
-from stepping_spark.packages import DataFrame, SparkSession
-from stepping_spark.relations.codec import encode, infer
+from stepping_spark.base.errors import InputError
+from stepping_spark.base.packages import DataFrame, SparkSession
+from stepping_spark.base.packages import functions as F
+from stepping_spark.expressions.index import Index, Key, key_of
+from stepping_spark.expressions.symbolic import to_column
+from stepping_spark.relations.codec import conform, decode, encode, infer
+from stepping_spark.relations.transfer import frame_of, matching
 from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.rows.data import Data
-from stepping_spark.rows.schema import ZSetType
-from stepping_spark.rows.types import ZSET_CLASS, canonical, row_type, sort_key
-from stepping_spark.spark.send import frame_of
+from stepping_spark.rows.schema import Columns, Schema, ZSetType
+from stepping_spark.rows.types import ZSET_CLASS, canonical, quote, row_type, sort_key
 from stepping_spark.spark.session import get_session
-from stepping_spark.zsets.boxes import MOST_ROWS, Box, box_of
-from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs
-from stepping_spark.zsets.protocol import By, T_co, ZSet
 
-T = TypeVar("T")
+Keyed = Iterator[tuple[Any, Any, int]]
+
+_WHERE = "iter_by_index, match_keys"
+
+
+def keyed_pairs(
+    pairs: Iterable[tuple[Any, int]], t: ZSetType, key: Key, match_keys: Set[object] | None
+) -> Keyed:
+    """Keys, rows and counts in the order of the keys, computed in Python."""
+    wanted = None
+    if match_keys is not None:
+        wanted = {sort_key(k) for k in _encoded(match_keys, key)}
+    found = []
+    for row, n in pairs:
+        encoded = key.type.encode(key.expr.value(row), f"the key of {row!r}")
+        if wanted is None or sort_key(encoded) in wanted:
+            found.append((encoded, row, n))
+    found.sort(key=lambda f: sort_key(t.row.encode(f[1], "iter_by_index")))
+    # Sorting is stable, in both directions, so the last part of the key is sorted first.
+    for i, up in reversed(list(enumerate(key.ascending))):
+        found.sort(key=lambda f: sort_key(_parts(key, f[0])[i]), reverse=not up)
+    for encoded, row, n in found:
+        yield key.type.decode(encoded), row, n
+
+
+def check_set(given: object, expected: str) -> None:
+    """Refuse anything but a set: a bare row or key may be iterable too."""
+    if not isinstance(given, Set):
+        raise InputError(f"{expected}, found {short(given)}; write {{…}} around what you look for")
+
+
+def _encoded(match_keys: Set[object], key: Key) -> list[Any]:
+    check_set(match_keys, f"{_WHERE}: expected a set of keys")
+    return [key.type.encode(k, _WHERE) for k in match_keys]
+
+
+def keyed_frame(frame: DataFrame, t: ZSetType, key: Key, match_keys: Set[object] | None) -> Keyed:
+    """Keys, rows and counts in the order of the keys, computed by Spark in one job."""
+    parts = tuple((f"_k{i}_", p.type) for i, p in enumerate(key.parts))
+    computed = [to_column(p).alias(n) for p, (n, _) in zip(key.parts, parts, strict=True)]
+    shown = frame.select(*computed, *(F.col(quote(n)) for n, _ in t.schema.all))
+    if match_keys is not None:
+        encoded = _encoded(match_keys, key)
+        shown = matching_rows(shown, _table([_parts(key, e) for e in encoded], parts), parts)
+    order = [
+        F.col(n).asc() if up else F.col(n).desc()
+        for (n, _), up in zip(parts, key.ascending, strict=True)
+    ]
+    ordered = shown.orderBy(*order, *(F.col(quote(n)) for n, _ in t.schema.columns))
+    table = conform(ordered.toArrow(), Schema(parts + t.schema.columns, t.schema.diffs))
+    keys = zip(*(table.column(n).to_pylist() for n, _ in parts), strict=True)
+    for values, (row, n) in zip(keys, decode(table.select(t.schema.arrow.names), t), strict=True):
+        yield key.type.decode(_joined(key, values)), row, n
+
+
+def _parts(key: Key, encoded: Any) -> list[Any]:
+    """The encoded values of a key's parts."""
+    return [encoded] if key.parts == (key.expr,) else list(encoded.values())
+
+
+def _joined(key: Key, parts: Sequence[Any]) -> Any:
+    """The encoded key with these parts; the inverse of `_parts`."""
+    if key.parts == (key.expr,):
+        return parts[0]
+    return {f"_{i}": value for i, value in enumerate(parts, 1)}
+
+
+def _table(rows: Sequence[Sequence[Any]], columns: Columns) -> pa.Table:
+    schema = Schema(columns, ()).arrow
+    arrays = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def matching_rows(frame: DataFrame, rows: pa.Table, columns: Columns) -> DataFrame:
+    """The lines of the DataFrame whose columns match one of the rows. NULL matches NULL."""
+    wanted = frame_of(rows.select([n for n, _ in columns]), Schema(columns, ()), frame.sparkSession)
+    return matching(frame, wanted, columns, small=True)
+
+
 U = TypeVar("U")
 K = TypeVar("K")
+T_co = TypeVar("T_co", covariant=True)
+
+KeyArgument: TypeAlias = Index[Any, K] | Callable[[Any], K]
+
+
+class ZSet(Protocol[T_co]):
+    """Rows of type T, each with a count, which may be negative. Queries use it as annotation.
+
+    A Z-set is a function from rows to whole numbers. The count of an absent row is 0. Z-sets are
+    added row by row: they form an abelian group. They are immutable values, and therefore
+    covariant: a `ZSet[int]` may be used as a `ZSet[int | None]`.
+
+    `ZSetPython` and `ZSetSpark` are both `ZSet`s. Every operator accepts a mix of them, and they
+    are equal if they have the same rows with the same counts.
+
+    >>> def query(orders: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return orders + orders
+    >>> (out,) = st.reference(st.compile(query)).step((st.ZSetPython({"tea": 1}),))
+    >>> dict(out.iter())
+    {'tea': 2}
+    """
+
+    def __neg__(self) -> ZSet[T_co]:
+        """Every count with the opposite sign."""
+        raise NotImplementedError
+
+    def __add__(self, other: ZSet[U]) -> ZSet[T_co | U]:
+        """The sum: the counts of each row are added."""
+        raise NotImplementedError
+
+    def __sub__(self, other: ZSet[U]) -> ZSet[T_co | U]:
+        """The difference, a + (-b)."""
+        raise NotImplementedError
+
+    def __mul__(self, n: int) -> ZSet[T_co]:
+        """Every count times n."""
+        raise NotImplementedError
+
+    def __rmul__(self, n: int) -> ZSet[T_co]:
+        """n * a = a * n."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        """Whether there is any row: `not empty()`. Counts of different rows do not cancel."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """The number of different rows. Raises TypeError if counting them would take a job."""
+        raise NotImplementedError
+
+    def iter(self, match: AbstractSet[object] | None = None) -> Iterator[tuple[T_co, int]]:
+        """Rows and their counts, in no order. With `match`, only the rows in it."""
+        raise NotImplementedError
+
+    def iter_by_index(
+        self, index: KeyArgument[K], match_keys: AbstractSet[object] | None = None
+    ) -> Iterator[tuple[K, T_co, int]]:
+        """Keys, rows and counts, in the order of the keys. With `match_keys`, only those keys.
+
+        The order is Spark's: NULL first and NaN last, and the reverse for a descending index. Rows
+        with the same key are ordered by their columns.
+        """
+        raise NotImplementedError
+
+    def get_count(self, row: object) -> int:
+        """The count of a row; 0 if it is absent."""
+        raise NotImplementedError
+
+    def empty(self) -> bool:
+        """Whether there is no row."""
+        raise NotImplementedError
+
+    def to_python(self) -> ZSetPython[T_co]:
+        """The same value as a `ZSetPython`. Brings all its rows to the driver."""
+        raise NotImplementedError
+
+    def to_arrow(self) -> pa.Table:
+        """An Arrow table of the row's columns (`_value_` for a single value) and `_count_`."""
+        raise NotImplementedError
+
+    def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
+        """The row's columns (`_value_` for a single value), then `_count_`; one line per row."""
+        raise NotImplementedError
+
+
+T = TypeVar("T")
 
 
 class ZSetPython(ZSet[T_co]):
@@ -124,7 +288,7 @@ class ZSetPython(ZSet[T_co]):
                 yield item
 
     def iter_by_index(
-        self, index: By[K], match_keys: AbstractSet[object] | None = None
+        self, index: KeyArgument[K], match_keys: AbstractSet[object] | None = None
     ) -> Iterator[tuple[K, T_co, int]]:
         if not self._items:
             return

@@ -10,24 +10,31 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.errors import InputError, StepError
+from stepping_spark.base.errors import InputError, StepError
+from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.base.packages import DataFrame, SparkSession, raised
+from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.index import key_of
-from stepping_spark.limits import DEFAULT, Limits
-from stepping_spark.packages import DataFrame, SparkSession, raised
-from stepping_spark.packages import functions as F
 from stepping_spark.relations.arrow import has_floats
 from stepping_spark.relations.codec import conform, decode, encode
+from stepping_spark.relations.relation import (
+    DriverRelation,
+    LazyScan,
+    Relation,
+    SparkRelation,
+    fetch_if_few,
+    fetch_if_few_in,
+    kept_apart,
+    most_fetched,
+    plus,
+    settle,
+)
+from stepping_spark.relations.transfer import measure
 from stepping_spark.rows.atoms import INT
+from stepping_spark.rows.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import quote, row_type
-from stepping_spark.spark.checkpoint import kept_apart, settle
-from stepping_spark.spark.estimate import is_same_again, scanned_bytes
-from stepping_spark.spark.fetch import fetch_if_few, fetch_if_few_in, most_fetched
-from stepping_spark.spark.measure import measure
-from stepping_spark.spark.relation import DriverRelation, Relation, Scan, SparkRelation, plus
-from stepping_spark.spark.session import get_session
-from stepping_spark.zsets.boxes import MOST_ROWS, Box, box_of
-from stepping_spark.zsets.by_key import check_set, keyed_frame, keyed_pairs, matching_rows
+from stepping_spark.spark.session import get_session, is_same_again, scanned_bytes
 from stepping_spark.zsets.from_arrow import relation_of_arrow
 from stepping_spark.zsets.from_dataframe import (
     PASSED,
@@ -40,8 +47,18 @@ from stepping_spark.zsets.from_dataframe import (
     relation_of,
     summed,
 )
-from stepping_spark.zsets.protocol import By, T_co, ZSet
-from stepping_spark.zsets.python import ZSetPython, class_of, instead_of
+from stepping_spark.zsets.python import (
+    KeyArgument,
+    T_co,
+    ZSet,
+    ZSetPython,
+    check_set,
+    class_of,
+    instead_of,
+    keyed_frame,
+    keyed_pairs,
+    matching_rows,
+)
 
 __all__ = ["ZSet", "ZSetPython", "ZSetSpark"]
 
@@ -190,7 +207,7 @@ class ZSetSpark(ZSet[T_co]):
             large = nbytes is not None and nbytes > limits.broadcast_bytes
             if large and is_same_again(frame):
                 schema = self.type.schema
-                return Scan(guarded_when_read(frame, self.type), schema, check=PASSED)
+                return LazyScan(guarded_when_read(frame, self.type), schema, check=PASSED)
         except raised.PySparkException as e:
             raise blamed(e, where) from e
         return self.checked(t, where, limits)
@@ -330,7 +347,7 @@ class ZSetSpark(ZSet[T_co]):
         yield from decode(conform(found, self.type.schema), self.type)
 
     def iter_by_index(
-        self, index: By[K], match_keys: AbstractSet[object] | None = None
+        self, index: KeyArgument[K], match_keys: AbstractSet[object] | None = None
     ) -> Iterator[tuple[K, T_co, int]]:
         key = key_of(index, self.type.row, "iter_by_index")
         held = self._look()
@@ -386,3 +403,60 @@ def _may_be_beyond(table: pa.Table) -> bool:
     """Whether some counts are so large that their sum may overflow 64 bits."""
     sizes = pc.abs(table.column(COUNT).cast(pa.float64(), safe=False))
     return (pc.sum(sizes).as_py() or 0.0) > 2.0**62
+
+
+ZSETS = (ZSetPython, ZSetSpark)
+
+
+def assert_equal(actual: object, expected: object) -> None:
+    """Raise an AssertionError that shows which rows differ, unless both are equal.
+
+    Takes Z-sets, whatever they are held in, and what else a step gives: numbers, dicts of sums by
+    key, and tuples of all these, such as the result of `stepper.step`. A row whose weight differs
+    is shown with the difference.
+
+    >>> st.assert_equal(st.ZSetPython({"ann": 1}), st.ZSetPython({"ann": 1}))
+    >>> st.assert_equal(st.ZSetPython({"ann": 1}), st.ZSetPython({"bob": 2}))
+    Traceback (most recent call last):
+    AssertionError: the Z-sets differ
+    <missing>
+    ╭───────────┬───────────╮
+    │   _count_ │ _value_   │
+    ├───────────┼───────────┤
+    │         2 │ bob       │
+    ╰───────────┴───────────╯
+    <unexpected>
+    ╭───────────┬───────────╮
+    │   _count_ │ _value_   │
+    ├───────────┼───────────┤
+    │         1 │ ann       │
+    ╰───────────┴───────────╯
+    """
+    __tracebackhide__ = True  # for pytest
+    told = _difference(actual, expected, "")
+    if told:
+        raise AssertionError(told)
+
+
+def _difference(actual: Any, expected: Any, where: str) -> str:
+    """What differs; an empty text: nothing."""
+    if isinstance(actual, ZSETS) and isinstance(expected, ZSETS):
+        return _of_zsets(actual, expected, where)
+    if isinstance(actual, tuple) and isinstance(expected, tuple) and len(actual) == len(expected):
+        pairs = enumerate(zip(actual, expected, strict=True))
+        told = (_difference(a, e, f"{where}[{i}]") for i, (a, e) in pairs)
+        return "\n".join(filter(None, told))
+    return "" if actual == expected else f"{where or 'the values'}: {actual!r} is not {expected!r}"
+
+
+def _of_zsets(actual: ZSet[Any], expected: ZSet[Any], where: str) -> str:
+    counts: dict[Any, int] = dict(expected.iter())
+    for row, n in actual.iter():
+        counts[row] = counts.get(row, 0) - n
+    sides = {
+        "missing": {row: n for row, n in counts.items() if n > 0},
+        "unexpected": {row: -n for row, n in counts.items() if n < 0},
+    }
+    shown = [ZSetPython(rows).box(title).text() for title, rows in sides.items() if rows]
+    head = f"{where} differs" if where else "the Z-sets differ"
+    return "\n".join([head, *shown]) if shown else ""

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from stepping_spark.errors import StoreError
-from stepping_spark.limits import Limits
+from stepping_spark.base.errors import StoreError
+from stepping_spark.base.limits import Limits
 from stepping_spark.relations.arrow import canonical, consolidate, nonzero
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.hashes import Hashes, key_hashes
-from stepping_spark.spark.relation import DriverRelation
-from stepping_spark.store import Ordering, Register
-from stores.pool import sorted_later
+from stepping_spark.relations.hashing import Hashes, key_hashes
+from stepping_spark.relations.relation import DriverRelation
+from stepping_spark.relations.store import Ordering, Register
+from stores.threads import sorted_later
 
 Positions = npt.NDArray[np.int64]
 

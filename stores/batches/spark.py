@@ -6,19 +6,18 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from stepping_spark.errors import StoreError
-from stepping_spark.limits import Limits
-from stepping_spark.packages import DataFrame, StorageLevel, raised
+from stepping_spark.base.errors import StoreError
+from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import DataFrame, StorageLevel, raised
+from stepping_spark.relations import relation as checkpoint
 from stepping_spark.relations.arrow import canonical
+from stepping_spark.relations.relation import Relation, SparkRelation
+from stepping_spark.relations.store import Register
+from stepping_spark.relations.transfer import column, matching
 from stepping_spark.rows.atoms import Atom
-from stepping_spark.rows.literals import literal
+from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import Optional, quote
-from stepping_spark.spark import checkpoint
-from stepping_spark.spark.errors import first_line
-from stepping_spark.spark.matches import matching
-from stepping_spark.spark.measure import column
-from stepping_spark.spark.relation import Relation, SparkRelation
-from stepping_spark.store import Register
+from stepping_spark.spark.session import first_line
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from stepping_spark.errors import SteppingError
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.relations.store import OrderedStore, Ordering, Register, SizedStore, Store
 from stepping_spark.rows.atoms import DATE, INT, STR, RowType
 from stepping_spark.rows.schema import BIG_INT, Schema
 from stepping_spark.rows.types import Optional
-from stepping_spark.store import OrderedStore, Ordering, Register, SizedStore, Store
 from stores.contract.values import (
     BY_WORD,
     MIXED,

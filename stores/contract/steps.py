@@ -10,8 +10,8 @@ from decimal import Decimal
 
 import pytest
 
-from stepping_spark.errors import StoreError, StoreLocked, StoreMismatch
-from stepping_spark.store import Now, Register
+from stepping_spark.base.errors import StoreError, StoreLocked, StoreMismatch
+from stepping_spark.relations.store import Now, Register
 from stores.contract.values import (
     BY_WORD,
     NUMBER,

@@ -15,12 +15,11 @@ from collections.abc import Callable
 
 import pytest
 
-from stepping_spark.errors import StoreError, StoreMismatch
+from stepping_spark.base.errors import StoreError, StoreMismatch
+from stepping_spark.relations.store import EvolvingStore, Register, Store
 from stepping_spark.rows.atoms import INT, STR, UUID, Atom, RowType
-from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.type_json import kind_of, type_of
+from stepping_spark.rows.schema import Schema, kind_of, type_of
 from stepping_spark.rows.types import ListOf, Optional, tuple_of
-from stepping_spark.store import EvolvingStore, Register, Store
 from stores.contract.rows import Rows
 from stores.contract.steps import Steps
 from stores.contract.values import (

@@ -11,8 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stepping_spark.limits import DEFAULT
+from stepping_spark.base.limits import DEFAULT
 from stepping_spark.relations.codec import conform
+from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.store import Register, Store
 from stepping_spark.rows.atoms import (
     BOOL,
     BYTES,
@@ -29,8 +31,6 @@ from stepping_spark.rows.atoms import (
 )
 from stepping_spark.rows.schema import BIG_INT, Schema
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, sort_key
-from stepping_spark.spark.relation import DriverRelation, Relation
-from stepping_spark.store import Register, Store
 
 Create = Callable[[Sequence[Register]], Store]
 Reopen = Callable[[Store, Sequence[Register]], Store]

@@ -13,32 +13,30 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from stepping_spark.errors import StoreUnavailable
-from stepping_spark.limits import DEFAULT, Limits
+from stepping_spark.base.errors import StoreUnavailable
+from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.plan.difference import names_in
 from stepping_spark.relations.arrow import nonzero
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.hashes import Hashes
+from stepping_spark.relations.hashing import Hashes
+from stepping_spark.relations.store import Register, fingerprint
 from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Register, fingerprint
 from stores.batches.driver import places_of, settled
-from stores.inspection import Kept, Summary, Verification
-from stores.parquet.checks import Content, Damaged
-from stores.parquet.directory import Directory
+from stores.inspection import KeptRegister, Summary, Verification
+from stores.parquet.description import first_registers, kept_at
+from stores.parquet.directories import Directory, LocalDirectory, directory_of, reaching
+from stores.parquet.fencing import holder
+from stores.parquet.file_validation import Content, Damaged
 from stores.parquet.files import FileReader, content_of, output_content
-from stores.parquet.filesystem import directory_of, reaching
-from stores.parquet.kept import first_registers, kept_at
-from stores.parquet.local_directory import LocalDirectory
-from stores.parquet.locks import holder
 from stores.parquet.manifest import (
     DATA,
     FORMAT,
     REGISTERS,
     File,
     FileBatch,
+    FileOrder,
     Log,
     Manifest,
-    Order,
     damages,
     instead,
     name_of,
@@ -216,7 +214,7 @@ class ParquetState:
         with reaching(self._directory.shown, "look at its files"):
             yield
 
-    def _of_older(self, order: Order, look: StepsCheck) -> list[str]:
+    def _of_older(self, order: FileOrder, look: StepsCheck) -> list[str]:
         """The problems of an older step."""
         manifest = self._log.read_or_none(order)
         if manifest is None:
@@ -224,7 +222,7 @@ class ParquetState:
         return look.at(manifest)
 
 
-def _told(order: Order, damage: Sequence[str], newest: Sequence[str]) -> Iterator[str]:
+def _told(order: FileOrder, damage: Sequence[str], newest: Sequence[str]) -> Iterator[str]:
     """The text about an older step, in addition to that about the newest."""
     step = f"step {order[1]}, an older one, cannot be opened again"
     own = [d for d in damage if d not in newest]
@@ -233,9 +231,9 @@ def _told(order: Order, damage: Sequence[str], newest: Sequence[str]) -> Iterato
         yield f"{step}, for the same reason"
 
 
-def _kept(register: Register, batches: Sequence[FileBatch]) -> Kept:
+def _kept(register: Register, batches: Sequence[FileBatch]) -> KeptRegister:
     rows, nbytes = (sum(n) for n in ([b.rows for b in batches], [b.nbytes for b in batches]))
-    return Kept(register, rows, len(batches), nbytes)
+    return KeptRegister(register, rows, len(batches), nbytes)
 
 
 def _of_registers(manifest: Manifest, registers: Sequence[Register], shown: str) -> Iterator[str]:

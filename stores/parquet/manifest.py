@@ -18,11 +18,11 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Raw, Struct, field, to_builtins
 
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreMismatch
-from stepping_spark.store import now_from_text, now_to_text
+from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreMismatch
+from stepping_spark.relations.store import now_from_text, now_to_text
 from stores.base import LastStep
-from stores.decoding import Natural, Positive, decoded
-from stores.parquet.directory import Directory
+from stores.decoding import Natural, PositiveNumber, decoded
+from stores.parquet.directories import Directory
 
 FORMAT = 2
 FOLDER, DATA = "manifests", "data"
@@ -39,15 +39,15 @@ NUMBERED = re.compile(rf"{DATA}/(\d{{4,}})-\d{{8}}-\d{{12}}-", re.ASCII)
 CIRCUIT_NAME = re.compile(r"circuits/(\d{8})-[0-9a-f]{16}\.json", re.ASCII)
 """The names of files of circuits; the group is the generation that wrote it."""
 
-Order: TypeAlias = tuple[int, int, int]
+FileOrder: TypeAlias = tuple[int, int, int]
 
 
 class File(Struct, frozen=True):
     """A Parquet file; `first` and `last` are the least and the greatest place in it."""
 
     name: Annotated[str, Meta(pattern=rf"^{DATA_NAME.pattern}\Z")]
-    rows: Positive
-    nbytes: Positive = field(name="bytes")
+    rows: PositiveNumber
+    nbytes: PositiveNumber = field(name="bytes")
     first: Natural
     last: Natural
 
@@ -96,7 +96,7 @@ class Manifest:
         return self.last.step
 
     @property
-    def order(self) -> Order:
+    def order(self) -> FileOrder:
         """The order of manifests: the newest has the greatest."""
         return self.generation, self.step, self.revision
 
@@ -221,13 +221,13 @@ def decode(data: bytes) -> Manifest:
     )
 
 
-def name_of(order: Order) -> str:
+def name_of(order: FileOrder) -> str:
     """The name of a manifest's file."""
     generation, step, revision = order
     return f"{FOLDER}/{generation:08d}-{step:012d}-{revision:04d}.json"
 
 
-def orders(names: Iterable[str]) -> list[Order]:
+def orders(names: Iterable[str]) -> list[FileOrder]:
     """The manifests among these files, the oldest first."""
     found = (_NAME.fullmatch(n) for n in names)
     return sorted((int(m[1]), int(m[2]), int(m[3])) for m in found if m)
@@ -239,16 +239,16 @@ class Log:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
-    def orders(self) -> list[Order]:
+    def orders(self) -> list[FileOrder]:
         """All orders, the oldest first."""
         return orders(self._directory.sizes(FOLDER))
 
-    def of_step(self, step: int, among: Sequence[Order]) -> Order | None:
+    def of_step(self, step: int, among: Sequence[FileOrder]) -> FileOrder | None:
         """The newest of these that is of a step, and whole as far as sizes tell; or damaged."""
         found = [o for o in reversed(among) if o[1] == step]
         return next(filter(self.is_whole, found), found[0] if found else None)
 
-    def read(self, order: Order) -> Manifest:
+    def read(self, order: FileOrder) -> Manifest:
         """One of them; a `StoreCorrupt` if it is damaged, a `StoreMismatch` in another format."""
         name = name_of(order)
         try:
@@ -264,14 +264,14 @@ class Log:
                 f"{e}; {self.remedy(order)}"
             ) from None
 
-    def read_or_none(self, order: Order) -> Manifest | None:
+    def read_or_none(self, order: FileOrder) -> Manifest | None:
         """A manifest; None if it is damaged, in another format, or removed."""
         try:
             return self._decoded(order)
         except (ValueError, FileNotFoundError):
             return None
 
-    def _decoded(self, order: Order) -> Manifest:
+    def _decoded(self, order: FileOrder) -> Manifest:
         found = decode(self._directory.read(name_of(order)))
         if found.order != order:
             raise ValueError(f"by what it says of itself it is {found.name}")
@@ -309,11 +309,11 @@ class Log:
                 "names of manifests: restore them, or make a new store"
             )
 
-    def remedy(self, order: Order) -> str:
+    def remedy(self, order: FileOrder) -> str:
         """The remedy if the state of a manifest cannot be read."""
         return instead(o for o in reversed(self.orders()) if o < order and self.is_whole(o))
 
-    def is_whole(self, order: Order) -> bool:
+    def is_whole(self, order: FileOrder) -> bool:
         """Whether a manifest can be read, and its files exist with their sizes."""
         try:
             manifest = self.read_or_none(order)
@@ -332,7 +332,7 @@ class Log:
             )
 
 
-def instead(whole: Iterable[Order]) -> str:
+def instead(whole: Iterable[FileOrder]) -> str:
     """The remedy for an unreadable state, if these older steps can be read, newest first."""
     for _, step, _ in whole:
         return f"open the last whole step with at_step={step}, or restore the file"

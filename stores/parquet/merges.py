@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from stepping_spark.limits import Limits
-from stepping_spark.relations.hashes import Hashes
-from stepping_spark.store import Register
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.hashing import Hashes
+from stepping_spark.relations.store import Register
 from stores.batches.driver import DriverBatch, settled
-from stores.parquet.checks import GROUP_ROWS
-from stores.parquet.file_writer import FileWriter
-from stores.parquet.files import FileReader, Group
+from stores.parquet.file_validation import GROUP_ROWS
+from stores.parquet.files import FileReader, FileWriter, Group
 from stores.parquet.manifest import FileBatch
 
 LAST = 2**64 - 1  # the greatest place

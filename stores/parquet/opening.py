@@ -7,21 +7,19 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from stepping_spark.errors import StoreCorrupt, StoreUnavailable
-from stepping_spark.store import fingerprint_of
-from stores.parquet.claims import CLAIMS
-from stores.parquet.directory import TEMPORARY, Directory
-from stores.parquet.kept import CIRCUITS, Kept, first_registers
-from stores.parquet.local_directory import LocalDirectory
-from stores.parquet.locks import LOCK
+from stepping_spark.base.errors import StoreCorrupt, StoreUnavailable
+from stepping_spark.relations.store import fingerprint_of
+from stores.parquet.description import CIRCUITS, StateDescription, first_registers
+from stores.parquet.directories import TEMPORARY, Directory, LocalDirectory
+from stores.parquet.fencing import CLAIMS, LOCK
 from stores.parquet.manifest import (
     DATA,
     FOLDER,
     NUMBERED,
     REGISTERS,
+    FileOrder,
     Log,
     Manifest,
-    Order,
     none_is_left,
 )
 
@@ -62,7 +60,7 @@ def check_may_write(directory: Directory) -> None:
         raise OSError(number, os.strerror(number), path)
 
 
-def check_fingerprint(kept: Kept, manifest: Manifest, directory: Directory) -> None:
+def check_fingerprint(kept: StateDescription, manifest: Manifest, directory: Directory) -> None:
     """A `StoreCorrupt` where a manifest is not of the registers that are described."""
     digest = fingerprint_of(kept.registers)
     if manifest.fingerprint != digest:
@@ -73,7 +71,7 @@ def check_fingerprint(kept: Kept, manifest: Manifest, directory: Directory) -> N
         )
 
 
-def check_belongs(kept: Kept, manifest: Manifest, directory: Directory) -> None:
+def check_belongs(kept: StateDescription, manifest: Manifest, directory: Directory) -> None:
     """A `StoreCorrupt` where a manifest is not of the registers that are described.
 
     Nor are its files, by their names, which begin with a register's number. What is in a file is
@@ -92,7 +90,7 @@ def check_belongs(kept: Kept, manifest: Manifest, directory: Directory) -> None:
                 )
 
 
-def check_any(orders: Sequence[Order], directory: Directory) -> None:
+def check_any(orders: Sequence[FileOrder], directory: Directory) -> None:
     """Raise `StoreCorrupt` if no manifest is left, `StoreUnavailable` if none was written."""
     if not orders and not directory.sizes(DATA):
         raise StoreUnavailable(
@@ -110,7 +108,7 @@ def newest(directory: Directory, log: Log) -> Manifest:
     return read_or_next(log, orders[-1])
 
 
-def read_or_next(log: Log, order: Order) -> Manifest:
+def read_or_next(log: Log, order: FileOrder) -> Manifest:
     """A manifest that was there a moment ago, or one that came after it."""
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):

@@ -13,22 +13,23 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import asdict
 
-from stepping_spark.errors import StoreError, StoreUnavailable
-from stepping_spark.limits import Limits
-from stepping_spark.packages import DataFrame, SparkSession, raised
-from stepping_spark.packages import functions as F
+from stepping_spark.base.errors import StoreError, StoreUnavailable
+from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import DataFrame, SparkSession, raised
+from stepping_spark.base.packages import functions as F
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.hashes import Hashes
+from stepping_spark.relations.hashing import Hashes
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.errors import first_line
-from stepping_spark.store import Register
+from stepping_spark.spark.session import first_line
 from stores.batches.driver import places_of
-from stores.parquet.checks import Content, place_column
-from stores.parquet.directory import Directory
-from stores.parquet.file_writer import FileWriter, rows_of_file
+from stores.parquet.directories import Directory
+from stores.parquet.file_validation import Content, place_column
 from stores.parquet.files import (
     FileReader,
+    FileWriter,
     content_of,
+    rows_of_file,
 )
 from stores.parquet.manifest import File, FileBatch
 from stores.parquet.merges import LAST, Cursor, slices
@@ -148,7 +149,7 @@ def _reason(e: raised.PySparkException) -> str:
     return raised[-1] if raised else first_line(e)
 
 
-Batches = Iterator[pa.RecordBatch]
+RecordBatches = Iterator[pa.RecordBatch]
 
 
 class _Places:
@@ -158,7 +159,7 @@ class _Places:
         self._register = register
         self._column = column
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: RecordBatches) -> RecordBatches:
         for batch in batches:
             table = _table(batch, self._register.schema)
             places = (places_of(table, self._register) ^ _SIGN).view(np.int64)
@@ -176,7 +177,7 @@ class _Write:
         self._stem = stem
         self._file_rows = file_rows
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: RecordBatches) -> RecordBatches:
         content = self._content
         writer = FileWriter(self._directory, self._stem, content, self._file_rows)
         try:
@@ -212,7 +213,7 @@ class _Merge:
         self._cuts = cuts
         self._limits = limits
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: RecordBatches) -> RecordBatches:
         for batch in batches:
             for i in batch.column(0).to_numpy():
                 yield self._merged(self._cuts[i], self._cuts[i + 1])

@@ -10,28 +10,29 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from stepping_spark.limits import Limits
-from stepping_spark.packages import SparkSession
+from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import SparkSession
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.hashes import Hashes
+from stepping_spark.relations.hashing import Hashes
+from stepping_spark.relations.relation import Relation, SparkRelation
+from stepping_spark.relations.store import Register
+from stepping_spark.relations.transfer import column
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.measure import column
-from stepping_spark.spark.relation import Relation, SparkRelation
-from stepping_spark.store import Register
+from stores.batches.compaction import Work
 from stores.batches.driver import Building
 from stores.batches.spark import settle
-from stores.batches.tiers import Work
 from stores.parquet import spark_files
-from stores.parquet.checks import Content
-from stores.parquet.file_writer import FileWriter, rows_of_file
+from stores.parquet.file_validation import Content
 from stores.parquet.files import (
     FileReader,
+    FileWriter,
     content_of,
     output_content,
+    rows_of_file,
 )
 from stores.parquet.manifest import FileBatch, Output
 from stores.parquet.merges import FileMerge
-from stores.pool import side_by_side
+from stores.threads import side_by_side
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from stepping_spark.errors import StoreUnavailable
+from stepping_spark.base.errors import StoreUnavailable
 
 try:
     from stores.postgres.inspection import PostgresState as PostgresState

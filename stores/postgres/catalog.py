@@ -14,23 +14,87 @@ from msgspec import Struct
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from stepping_spark.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
+from stepping_spark.base.errors import StoreCorrupt, StoreMismatch, StoreUnavailable
 from stepping_spark.plan.difference import matched
-from stepping_spark.rows.schema import Schema
-from stepping_spark.store import (
+from stepping_spark.relations.store import (
     Register,
     fingerprint,
     fingerprint_of,
+    now_from_text,
     now_to_text,
     register_name,
 )
-from stores.decoding import decoded
+from stepping_spark.rows.schema import Schema
+from stores.base import LastStep
+from stores.decoding import Natural, decoded
 from stores.postgres.connection import Address, Connection
-from stores.postgres.last_step import State, Table, state_of, table_of
+from stores.postgres.privileges import Found, Guard, problems_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
-from stores.postgres.trust import Found, Guard, problems_of
-from stores.postgres.types import escape
+from stores.postgres.types import escape, unescape
 from stores.registers import read_registers
+
+MADE_BY = "made_by"
+
+
+@dataclass(frozen=True)
+class State:
+    """The last committed step, and the tables of its outputs."""
+
+    last: LastStep
+    outputs: Sequence[Mapping[str, Any]]  # of each, its schema, columns and computation
+    outputs_kept: bool = False
+
+
+def layout_of(output: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The description of an output, without its computation."""
+    return {key: value for key, value in output.items() if key != MADE_BY}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The description of a register: its table, its view, its schema and its columns."""
+
+    name: str
+    view: str | None
+    described: Mapping[str, Any]
+    columns: list[list[str]]
+
+
+class _Step(Struct, frozen=True):
+    step: Natural
+    now: str | None
+    offsets: dict[str, int]
+    outputs: list[dict[str, Any]]
+    outputs_kept: bool
+    settings: dict[str, str]
+
+
+class _Register(Struct, frozen=True):
+    register: str
+    table: str
+    view: str | None
+    described: dict[str, Any]
+    columns: list[tuple[str, str, str]]
+
+
+def state_of(row: str) -> State:
+    """The last step, from a row of `_store_` as JSON. Raises `ValueError` if it is not valid."""
+    of = decoded(row, _Step)
+    now = None if of.now is None else now_from_text(unescape(of.now))
+    made_by = [output.get(MADE_BY) for output in of.outputs]
+    known = None if None in made_by or not of.outputs_kept else tuple(map(str, made_by))
+    return State(
+        LastStep(of.step, now, of.offsets, of.settings, known), of.outputs, of.outputs_kept
+    )
+
+
+def table_of(row: str) -> tuple[str, Table]:
+    """The name of a register, and its description, from a row of `_registers_` as JSON."""
+    of = decoded(row, _Register)
+    return unescape(of.register), Table(
+        of.table, of.view, of.described, list(map(list, of.columns))
+    )
+
 
 FORMAT = 3
 STORE, REGISTERS, CIRCUIT = "_store_", "_registers_", "_circuit_"

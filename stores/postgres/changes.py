@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 from psycopg import errors, sql
 
-from stepping_spark.errors import StepError, StoreUnavailable
-from stepping_spark.limits import Limits
-from stepping_spark.packages import DataFrame
+from stepping_spark.base.errors import StepError, StoreError, StoreUnavailable
+from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import DataFrame
 from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import conform
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
-from stepping_spark.store import Register
+from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.relations.store import Register
 from stores.batches.spark import settle
-from stores.postgres.catalog import Catalog
+from stores.postgres.catalog import MADE_BY, Catalog, State
 from stores.postgres.connection import Connection
-from stores.postgres.copy import put, send
-from stores.postgres.last_step import State
+from stores.postgres.copy import put, send, size_of
+from stores.postgres.session import PostgresSession
 from stores.postgres.statements import ATTEMPT, Layout
 
 
@@ -35,7 +35,7 @@ class Staged:
     connected: int  # the connection that made it: after a crash the table may be empty
 
 
-Change = pa.Table | Staged
+TableChange = pa.Table | Staged
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Transaction:
     def write(
         self,
         changes: Sequence[Changes],
-        outputs: Sequence[tuple[Layout, Change]],
+        outputs: Sequence[tuple[Layout, TableChange]],
         old: State,
         new: State,
     ) -> None:
@@ -167,7 +167,7 @@ class Transaction:
         arrays = layout.array_columns(table)
         self._connection.execute(layout.insert_parameters, arrays, prepare=True)
 
-    def _staged(self, layout: Layout, held: Change) -> Staged:
+    def _staged(self, layout: Layout, held: TableChange) -> Staged:
         if isinstance(held, Staged):
             return held
         table = self._catalog.staging()
@@ -227,3 +227,138 @@ def _source(staged: Staged) -> sql.Composed:
     return sql.SQL("(SELECT * FROM {} WHERE {} = ANY({}::bigint[])) AS s").format(
         staged.table, sql.Identifier(ATTEMPT), sql.Literal(f"{{{listed}}}")
     )
+
+
+class Additions:
+    """The changes of a step, by table: small ones in memory, large ones in staging tables."""
+
+    def __init__(self, session: PostgresSession, driver_bytes: int, limits: Limits) -> None:
+        self._session = session
+        self._driver_bytes = driver_bytes
+        self._limits = limits
+        self._changes: dict[str, Changes] = {}
+
+    def add(self, register: str, layout: Layout, change: Relation) -> None:
+        """Add a change; a DataFrame is computed here, once."""
+        held = accepted(change, register, layout, self._driver_bytes, self._limits)
+        changes = self._changes.setdefault(layout.table, Changes(register, layout))
+        if held.frame is not None:
+            with self._session.use("could not take a change") as connection:
+                staged = stage(
+                    connection, held.frame, layout, self._session.catalog, self._session.connected
+                )
+                changes.staged.append(staged)
+        elif isinstance(held, DriverRelation) and held.table.num_rows:
+            changes.held.append(held)
+
+    def clear(self) -> None:
+        """Forget the changes, after they were written."""
+        self._changes = {}
+
+    def forget(self) -> None:
+        """Discard the changes, and drop their staging tables."""
+        dropped, self._changes = self._changes, {}
+        tables = [staged.table for changes in dropped.values() for staged in changes.staged]
+        if tables and not self._session.lost:
+            # Remaining tables are swept when the store is opened or reconnects.
+            with suppress(StoreError), self._session.use("could not drop a change") as connection:
+                for table in tables:
+                    drop = sql.SQL("DROP TABLE IF EXISTS {}").format(table)
+                    connection.execute(drop.as_bytes())
+
+    def check_connected(self) -> None:
+        """Check that the staging tables are still those of this connection."""
+        staged = [s for changes in self._changes.values() for s in changes.staged]
+        if any(s.connected != self._session.connected for s in staged):
+            raise StoreUnavailable(
+                f"{self._session.address}: the connection was lost since a change was added, and "
+                "the change with it; nothing was committed: step again"
+            )
+
+    def write(
+        self,
+        connection: Connection,
+        given: Sequence[tuple[Layout, TableChange]],
+        old: State,
+        new: State,
+        before: Callable[[Connection], None],
+    ) -> list[Layout]:
+        """Write the changes in one transaction; return the outputs with many deleted rows.
+
+        The transaction begins with `before`.
+        """
+        changes = list(self._changes.values())
+        made = Transaction(connection, self._session.catalog, self._limits, together=True)
+        try:
+            with connection.transaction():
+                before(connection)
+                made.write(changes, given, old, new)
+        except errors.NumericValueOutOfRange:
+            # Repeat it with single statements, so that it fails at the register with the overflow.
+            made = Transaction(connection, self._session.catalog, self._limits, together=False)
+            with connection.transaction():
+                before(connection)
+                made.write(changes, given, old, new)
+        return made.emptied
+
+
+SMALL_BYTES = 1 << 20  # of an output; each step scans it
+
+
+class Outputs:
+    """The tables of the outputs of steps, in order."""
+
+    def __init__(self, session: PostgresSession, driver_bytes: int, limits: Limits) -> None:
+        self.layouts: tuple[Layout, ...] = ()
+        self._session = session
+        self._driver_bytes = driver_bytes
+        self._limits = limits
+        self._emptied: dict[str, Layout] = {}  # large ones whose deleted rows still take space
+
+    def described(self, made_by: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """The descriptions of the outputs."""
+        return [
+            {
+                "table": layout.described,
+                "schema": layout.schema.kinds,
+                **({} if made_by is None else {MADE_BY: made_by[i]}),
+            }
+            for i, layout in enumerate(self.layouts)
+        ]
+
+    def given(
+        self, connection: Connection, outputs: Sequence[Relation] | None
+    ) -> list[tuple[Layout, TableChange]] | None:
+        """The outputs of a step, with their tables."""
+        if outputs is None:
+            return None
+        if len(outputs) != len(self.layouts):
+            raise StoreError(
+                f"the step gave {len(outputs)} outputs, and the store was opened for "
+                f"{len(self.layouts)}; open it with the schemas of the outputs"
+            )
+        given: list[tuple[Layout, TableChange]] = []
+        for layout, held in zip(self.layouts, outputs, strict=True):
+            kept = accepted(held, layout.table, layout, self._driver_bytes, self._limits)
+            if kept.frame is not None:
+                connected = self._session.connected
+                staged = stage(connection, kept.frame, layout, self._session.catalog, connected)
+                given.append((layout, staged))
+            elif kept.table is not None:
+                given.append((layout, kept.table))
+        return given
+
+    def reclaim(self, emptied: Sequence[Layout]) -> None:
+        """VACUUM large outputs, so that later steps do not scan their deleted rows again.
+
+        A step writes its rows behind those that it deletes, so the file shrinks after the next
+        step. This step is committed already; errors are ignored.
+        """
+        self._emptied.update({layout.table: layout for layout in emptied})
+        if not self._emptied:
+            return
+        with suppress(StoreError), self._session.use("could not be compacted") as connection:
+            for layout in list(self._emptied.values()):
+                connection.execute(sql.SQL("VACUUM {}").format(layout.place).as_bytes())
+                if size_of(connection, layout)[1] < SMALL_BYTES:
+                    del self._emptied[layout.table]

@@ -14,9 +14,9 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
-from stores.urls import EXAMPLE, FILES, UNCLEAR, wrong_with_names, wrong_with_postgres
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
+from stores.redaction import EXAMPLE, FILES, UNCLEAR, wrong_with_names, wrong_with_postgres
 
 Connection = psycopg.Connection[Any]
 

@@ -10,20 +10,19 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from stepping_spark.errors import StoreError, StoreUnavailable
+from stepping_spark.base.errors import StoreError, StoreUnavailable
 from stepping_spark.relations.arrow import Array
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Register
-from stores.inspection import Kept, Summary, Verification
-from stores.postgres.catalog import FORMAT, STORE, Catalog, snapshot
+from stores.inspection import KeptRegister, Summary, Verification
+from stores.postgres.catalog import FORMAT, STORE, Catalog, Table, snapshot
 from stores.postgres.connection import Address, Connection, holder
 from stores.postgres.copy import copied, size_on_disk
-from stores.postgres.last_step import Table
-from stores.postgres.session import Session
+from stores.postgres.privileges import Found, problems_of
+from stores.postgres.session import PostgresSession
 from stores.postgres.statements import Layout
 from stores.postgres.store import StorePostgres
-from stores.postgres.trust import Found, problems_of
 from stores.registers import read_registers
 
 _SCHEMAS = """
@@ -130,7 +129,7 @@ class PostgresState:
     @contextmanager
     def _looking(self) -> Iterator[tuple[Connection, Catalog]]:
         """A connection that reads one committed state."""
-        session = Session(self._address, writes=False)
+        session = PostgresSession(self._address, writes=False)
         try:
             with session.use("could not be looked at") as connection, snapshot(connection):
                 yield connection, session.catalog
@@ -159,12 +158,12 @@ class PostgresState:
 
 def _kept(
     connection: Connection, register: Register, layout: Layout, there: Mapping[str, Found]
-) -> Kept:
+) -> KeptRegister:
     """The size of a register; zero if its table is missing."""
     if layout.table not in there:
-        return Kept(register, 0, 0, 0)
+        return KeptRegister(register, 0, 0, 0)
     size = size_on_disk(connection, layout)
-    return Kept(register, size.rows, size.batches, size.nbytes)
+    return KeptRegister(register, size.rows, size.batches, size.nbytes)
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,15 @@ from typing import TypeVar
 
 import psycopg
 
-from stepping_spark.errors import StoreUnavailable
-from stores.postgres.catalog import Catalog
+from stepping_spark.base.errors import StoreUnavailable
+from stores.postgres.catalog import Catalog, State
 from stores.postgres.connection import Address, Connection, take_lock
-from stores.postgres.last_step import State
-from stores.steps import this_process
+from stores.step_lock import this_process
 
 T = TypeVar("T")
 
 
-class Session:
+class PostgresSession:
     """One connection at a time, used by one thread at a time; a writer's connection has the lock.
 
     `check` raises an error if the store must not be used any more. `make_way` is called before a
@@ -166,7 +165,7 @@ def _socket_of(connection: Connection) -> socket.socket:
     return socket.socket(fileno=os.dup(connection.fileno()))
 
 
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+_sessions: weakref.WeakSet[PostgresSession] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

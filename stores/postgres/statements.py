@@ -13,11 +13,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from stepping_spark.relations.arrow import Array, Ids
-from stepping_spark.relations.hashes import key_hashes
+from stepping_spark.relations.hashing import key_hashes
+from stepping_spark.relations.store import Ordering
 from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Ordering
 from stores.postgres.connection import LONGEST
-from stores.postgres.types import Leaf, escape, full_name, leaves_of, literal_of, texts
+from stores.postgres.types import ValueColumn, escape, full_name, leaves_of, literal_of, texts
 
 KEY_HASH, PLACE, REST_HASH, ATTEMPT = "_key_hash_", "_place_", "_rest_hash_", "_attempt_"
 
@@ -50,11 +50,11 @@ def _cut(name: str, most: int) -> str:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table: its name, and the part of a row that it stores."""
 
     name: str
-    leaf: Leaf
+    leaf: ValueColumn
 
     @property
     def ident(self) -> sql.Identifier:
@@ -100,22 +100,22 @@ class Layout:
         return sql.Identifier(self.namespace, self.table)
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[TableColumn, ...]:
         """The columns of rows."""
         return self._all[: len(leaves_of(self.schema.columns))]
 
     @cached_property
-    def diffs(self) -> tuple[Column, ...]:
+    def diffs(self) -> tuple[TableColumn, ...]:
         """The columns of weights and sums, which are added."""
         return self._all[len(self.columns) :]
 
     @cached_property
-    def _all(self) -> tuple[Column, ...]:
+    def _all(self) -> tuple[TableColumn, ...]:
         taken = {*self.hashes, KEY_HASH, REST_HASH, ATTEMPT}
-        return tuple(Column(identifier(x.name, taken), x) for x in leaves_of(self.schema.all))
+        return tuple(TableColumn(identifier(x.name, taken), x) for x in leaves_of(self.schema.all))
 
     @property
-    def shown(self) -> list[tuple[sql.Composable, Leaf]]:
+    def shown(self) -> list[tuple[sql.Composable, ValueColumn]]:
         """The columns as they are read, with the part of a row that they are."""
         return [(c.shown, c.leaf) for c in self._all]
 

@@ -2,38 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Self, TypeVar
 
 from psycopg import sql
 
-from stepping_spark.graph.graph import AnyGraph
-from stepping_spark.limits import Limits, checked_limits
-from stepping_spark.packages import SparkSession
+from stepping_spark.base.errors import StoreUnavailable
+from stepping_spark.base.limits import Limits, checked_limits
+from stepping_spark.base.packages import SparkSession
+from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
+from stepping_spark.relations.relation import Relation
+from stepping_spark.relations.store import Register, Size, fingerprint
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import Relation
 from stepping_spark.spark.session import get_session
-from stepping_spark.store import Register, Size
 from stores.base import BaseStore, LastStep
-from stores.postgres import evolution
-from stores.postgres.additions import Additions
-from stores.postgres.catalog import snapshot
-from stores.postgres.columns import few_rows
+from stores.postgres.catalog import (
+    CIRCUIT,
+    REGISTERS,
+    STORE,
+    TABLES,
+    Catalog,
+    State,
+    layout_of,
+    snapshot,
+)
+from stores.postgres.changes import Additions, Outputs
 from stores.postgres.connection import Address, Connection, identity
-from stores.postgres.copy import size_on_disk, wanted_keys, whole
-from stores.postgres.last_step import State, layout_of
-from stores.postgres.outputs import Outputs
-from stores.postgres.session import Session
-from stores.postgres.snapshot import Pinned, pinned
-from stores.postgres.statements import Layout
+from stores.postgres.copy import few_rows, size_on_disk, wanted_keys, whole
+from stores.postgres.session import PostgresSession
+from stores.postgres.statements import Layout, identifier
 from stores.registers import Served, check_are_registers, checked_since, no_key
-from stores.snapshots import Pins
-from stores.steps import Turns
+from stores.step_lock import Pins, Turns
+
+
+def tell(catalog: Catalog, connection: Connection, circuit: str) -> None:
+    """Keep the text of the circuit."""
+    table = catalog.sql(f"CREATE TABLE IF NOT EXISTS {{}} ({TABLES[CIRCUIT]})", CIRCUIT)
+    connection.execute(table.as_bytes())
+    connection.execute(catalog.sql("DELETE FROM {}", CIRCUIT).as_bytes())
+    connection.execute(catalog.sql("INSERT INTO {} VALUES ($1)", CIRCUIT).as_bytes(), [circuit])
+
+
+def evolve(
+    catalog: Catalog,
+    connection: Connection,
+    registers: Sequence[tuple[Register, Layout]],
+    kept: Mapping[str, Layout],
+) -> None:
+    """Make these the registers of the state, within a transaction.
+
+    Those that are kept have their tables, which other registers lose, and the rest get new
+    ones.
+    """
+    stay = {layout.table for layout in kept.values()}
+    tables = catalog.tables(connection).values()
+    there = {table.name: table for table in tables if table.name in stay}
+    for table in tables:
+        if table.name not in stay:
+            if table.view is not None:
+                connection.execute(catalog.sql("DROP VIEW IF EXISTS {}", table.view).as_bytes())
+            connection.execute(catalog.sql("DROP TABLE IF EXISTS {}", table.name).as_bytes())
+    connection.execute(catalog.sql("DELETE FROM {}", REGISTERS).as_bytes())
+    taken = catalog.relations(connection)
+    for register, layout in registers:
+        old = there.get(layout.table)
+        if old is None:
+            view = catalog.make(connection, register, layout, taken)
+        else:
+            view = old.view
+            catalog.comment(connection, register, layout)
+        catalog.note(connection, register, layout, view)
+    update = catalog.sql("UPDATE {} SET fingerprint = $1", STORE)
+    connection.execute(update.as_bytes(), [fingerprint([r for r, _ in registers])])
+
+
+def next_layouts(
+    catalog: Catalog,
+    connection: Connection,
+    registers: Sequence[Register],
+    kept: Mapping[str, Layout],
+) -> list[tuple[Register, Layout]]:
+    """The registers of a circuit with their tables: the ones that are kept, and new ones."""
+    tables = catalog.tables(connection).values()
+    stay = {layout.table for layout in kept.values()}
+    gone = [table for table in tables if table.name not in stay]
+    taken = catalog.relations(connection) - {t.name for t in gone} - {t.view or "" for t in gone}
+    return [
+        (r, catalog.layout(r, kept[r.name].table if r.name in kept else identifier(r.name, taken)))
+        for r in registers
+    ]
+
+
+T = TypeVar("T")
+
+
+class Pinned(PostgresSession):
+    """A separate connection, in a transaction that sees the state at its start."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, writes=False)
+        with self.use("could not be read") as connection:
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self._seen = self.catalog.load(connection)  # the first query fixes the snapshot
+
+    def state(self) -> State:
+        """The last step when the snapshot was taken."""
+        return self._seen
+
+    def answer(self, question: Callable[[Connection], T]) -> T:
+        """The result of a query. A lost connection is an error: the snapshot is lost with it."""
+        if self.lost:
+            raise StoreUnavailable(
+                f"{self.address}: the connection of the snapshot of step {self._seen.last.step} "
+                "was lost; leave the block, and take another snapshot"
+            )
+        with self.use("could not be read") as connection:
+            return question(connection)
+
+
+@contextmanager
+def pinned(address: Address) -> Iterator[Pinned]:
+    """A snapshot for the duration of the block."""
+    session = Pinned(address)
+    try:
+        yield session
+    finally:
+        session.close()
+
 
 DRIVER_BYTES = 64 << 20
 
@@ -106,7 +206,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
             shown=repr(self._address),
             give_way=lambda: self._session.give_way(),
         )
-        self._session = Session(
+        self._session = PostgresSession(
             self._address,
             writes=not read_only,
             check=self._turns.check_open,
@@ -260,7 +360,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         return self._reader.answer(lambda connection: size_on_disk(connection, layout))
 
     @property
-    def _reader(self) -> Session:
+    def _reader(self) -> PostgresSession:
         return self._pins.pinned or self._session
 
     def batches(self, register: str) -> int:
@@ -304,7 +404,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._begin_step()
         self._stay = {name: self._registers.all[kept][1] for name, kept in names.items()}
         with self._session.use("could not be looked at") as connection:
-            tables = evolution.next_layouts(self._catalog, connection, registers, self._stay)
+            tables = next_layouts(self._catalog, connection, registers, self._stay)
         self._next = {register.name: (register, layout) for register, layout in tables}
 
     def _read(self, layout: Layout, where: sql.Composed | None) -> tuple[Relation, ...]:
@@ -350,9 +450,9 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
     def _begin_with(self, circuit: str | None, connection: Connection) -> None:
         """What the transaction of a step begins with."""
         if self._next is not None:
-            evolution.evolve(self._catalog, connection, list(self._next.values()), self._stay)
+            evolve(self._catalog, connection, list(self._next.values()), self._stay)
         if circuit is not None:
-            evolution.tell(self._catalog, connection, circuit)
+            tell(self._catalog, connection, circuit)
 
     def compact(self) -> None:
         """VACUUM the tables, to reclaim the space of deleted rows. Readers see no difference."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from stepping_spark.errors import StoreError
+from stepping_spark.base.errors import StoreError
 from stepping_spark.relations.arrow import Array, canonical, one_array
 from stepping_spark.rows.atoms import BOOL, Atom, RowType
 from stepping_spark.rows.schema import Columns, Schema
@@ -65,7 +65,7 @@ def full_name(pg: str) -> str:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ValueColumn:
     """One column of a table: the value at `path` in a row."""
 
     path: tuple[str, ...]
@@ -91,19 +91,19 @@ class Leaf:
         return pa.int64() if self.type.name == "timedelta" else self.type.arrow
 
 
-def leaves_of(columns: Columns) -> tuple[Leaf, ...]:
+def leaves_of(columns: Columns) -> tuple[ValueColumn, ...]:
     """The Postgres columns for these columns of a relation."""
     return tuple(leaf for name, t in columns for leaf in _leaves((name,), t))
 
 
-def _leaves(path: tuple[str, ...], t: RowType, nullable: bool = False) -> Iterator[Leaf]:
+def _leaves(path: tuple[str, ...], t: RowType, nullable: bool = False) -> Iterator[ValueColumn]:
     bare = t.inner if isinstance(t, Optional) else t
     inside = nullable or isinstance(t, Optional)
     if not isinstance(bare, Struct):
-        yield Leaf(path, bare, inside)
+        yield ValueColumn(path, bare, inside)
         return
     if _may_be_away(t, bare):
-        yield Leaf(path, BOOL, nullable)
+        yield ValueColumn(path, BOOL, nullable)
     for name, part in bare.fields:
         yield from _leaves((*path, name), part, inside)
 
@@ -133,15 +133,15 @@ def texts(table: pa.Table, columns: Columns) -> list[Array]:
 
 def _parts(
     path: tuple[str, ...], array: Any, t: RowType, around: Any
-) -> Iterator[tuple[Array, Leaf]]:
+) -> Iterator[tuple[Array, ValueColumn]]:
     """The arrays of the leaves; `around` is true for rows whose enclosing struct is not NULL."""
     bare = t.inner if isinstance(t, Optional) else t
     if not isinstance(bare, Struct):
-        yield array, Leaf(path, bare)
+        yield array, ValueColumn(path, bare)
         return
     known = array.is_valid()
     if _may_be_away(t, bare):
-        yield known, Leaf(path, BOOL)
+        yield known, ValueColumn(path, BOOL)
     elif array.null_count:
         lost = pc.invert(known) if around is None else pc.and_not(around, known)
         if pc.any(lost).as_py():
@@ -150,7 +150,7 @@ def _parts(
         yield from _parts((*path, name), values, part, known)
 
 
-def _text(array: Any, leaf: Leaf) -> Array:
+def _text(array: Any, leaf: ValueColumn) -> Array:
     """The text of a column."""
     t = leaf.type
     if not isinstance(t, Atom):
@@ -241,7 +241,7 @@ def relation_of(arrays: Iterator[Array], schema: Schema) -> pa.Table:
     return pa.Table.from_arrays([_built(t, arrays) for _, t in schema.all], schema=schema.arrow)
 
 
-def value_of(array: Any, leaf: Leaf) -> Array:
+def value_of(array: Any, leaf: ValueColumn) -> Array:
     """The column of a leaf, from its text, or from numbers that its type counts with."""
     t = leaf.type
     if not isinstance(t, Atom):

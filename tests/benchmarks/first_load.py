@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.store import Store
+from stepping_spark.relations.store import Store
 from tests.benchmarks.peers import workload
 from tests.benchmarks.peers.ours import Customer, Line, Order
 from tests.benchmarks.peers.spark import session

@@ -21,8 +21,8 @@ from rich.table import Table
 
 import stepping_spark as st
 from stepping_spark.execution import scheduler
+from stepping_spark.relations.relation import DriverRelation, Relation, added_up
 from stepping_spark.rows.schema import Schema
-from stepping_spark.spark.relation import DriverRelation, Relation, added_up
 from stepping_spark.spark.session import get_session
 from tests.benchmarks.tables import Customer, query
 

@@ -37,8 +37,8 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
+from stepping_spark.relations.store import Store
 from stepping_spark.spark.session import get_session
-from stepping_spark.store import Store
 from tests.benchmarks.memory import heap
 from tests.benchmarks.tables import PER_CUSTOMER, Customer, Order
 from tests.postgres_server import PostgresServer

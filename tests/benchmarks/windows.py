@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 import stepping_spark as st
-from stepping_spark.store import Store
+from stepping_spark.relations.store import Store
 from tests.postgres_server import PostgresServer
 
 STORES = ("memory", "parquet", "postgres", "in-spark")

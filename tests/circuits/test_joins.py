@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
 from stepping_spark import functions as F
-from stepping_spark.execution.views import Sources
-from stepping_spark.query import linear
+from stepping_spark.execution.sql_scope import SqlScope
+from stepping_spark.language import linear
 from tests.cases import Z
 from tests.queries import QUERIES, Query
 from tests.strategies import Step, add_up, streams_of
@@ -448,14 +448,14 @@ class Exchanges:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plans: list[str] = []
-        original = Sources.sql
+        original = SqlScope.sql
 
-        def watched(sources: Sources, text: str, uses: Iterable[str]) -> DataFrame:
+        def watched(sources: SqlScope, text: str, uses: Iterable[str]) -> DataFrame:
             frame = original(sources, text, uses)
             self.plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
             return frame
 
-        monkeypatch.setattr(Sources, "sql", watched)
+        monkeypatch.setattr(SqlScope, "sql", watched)
 
     @property
     def count(self) -> int:

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.bands import WIDE, bands
 from stepping_spark.expressions.expr import Field
-from stepping_spark.query import linear
+from stepping_spark.language import linear
+from stepping_spark.language.range_joins import WIDE, bands
 from stepping_spark.rows.atoms import INT
 from tests.against_sql import held_to_sql
 

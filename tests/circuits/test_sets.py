@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.query import linear
+from stepping_spark.language import linear
 from tests.against_sql import held_to_sql
 from tests.every_store import MakeStore
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as hs
 
 import stepping_spark as st
-from stepping_spark.engines.arrow import cuts, nodes
+from stepping_spark.engines.arrow import nodes, window_delta
 from tests.queries import Order
 from tests.strategies import streams_of
 
@@ -112,7 +112,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
 
     def counted(n: Any, over: Any) -> Any:
-        cut = cuts.cut_of(n, over)
+        cut = window_delta.cut_of(n, over)
 
         def counting(state: Any, change: Any, run: Any) -> Any:
             for before, more, carried in cut(state, change, run):

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.engines.arrow import cuts
-from stepping_spark.store import OrderedStore
+from stepping_spark.engines.arrow import window_delta
+from stepping_spark.relations.store import OrderedStore
 from tests.every_store import MakeStore
 from tests.queries import Order
 
@@ -139,7 +139,7 @@ class Stream:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Whether reads of windows were of the ends of partitions, or of all rows; with no slack."""
     found: list[str] = []
-    monkeypatch.setattr(cuts, "SLACK", 1)
+    monkeypatch.setattr(window_delta, "SLACK", 1)
 
     def counted(cls: Any, name: str) -> None:
         own = getattr(cls, name)

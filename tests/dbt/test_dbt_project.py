@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
+from stepping_spark.base.errors import CompileError, InputError, SourceError, StepError
 from stepping_spark.cli import main
 from stepping_spark.cli.tables import of_models
-from stepping_spark.errors import CompileError, InputError, SourceError, StepError
 from tests.dbt.projects import data_test, model, project, seed, table
 
 ORDERS = table("shop", "orders")

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.evolve.circuit import KeptCircuit, circuit_of, ids_of
-from stepping_spark.evolve.codec import Reader, Unreadable
-from stepping_spark.evolve.sums import Sums
+from stepping_spark.evolve.circuit import KeptCircuit, Reader, Unreadable, circuit_of, ids_of
+from stepping_spark.evolve.sums import StreamKinds
 from stepping_spark.plan.planner import plan_of
 from tests.queries import QUERIES, Query
 
@@ -40,7 +39,7 @@ def test_a_circuit_that_is_read_is_the_one_that_was_written(query: Query) -> Non
 
 @pytest.mark.parametrize("query", QUERIES, ids=[q.name for q in QUERIES])
 def test_each_query_on_tables_gives_the_sums_of_its_steps_at_once(query: Query) -> None:
-    graph, sums = st.compile(query.changes), Sums()
+    graph, sums = st.compile(query.changes), StreamKinds()
     assert [v for v in graph.outputs if not sums.is_change(v)] == []
 
 
@@ -48,7 +47,7 @@ def test_what_depends_on_the_order_of_steps_is_told() -> None:
     def late(a: st.ZSet[int], b: st.ZSet[int]) -> Any:
         return st.delay(a), st.linear.join(a, st.integrate(b), on_left=ONE, on_right=ONE)
 
-    graph, sums = st.compile(late), Sums()
+    graph, sums = st.compile(late), StreamKinds()
     assert [sums.is_change(v) or sums.is_value(v) for v in graph.outputs] == [False, False]
 
 

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution import queries
-from stepping_spark.execution.bounds import Bound, bound, together
+from stepping_spark.execution import spark_executor
+from stepping_spark.execution.materialize import SizeBound, bound, together
 from stepping_spark.execution.step import Computed, Step
-from stepping_spark.plan.terms import Member
-from stepping_spark.spark.measure import measure
+from stepping_spark.plan.step_ir import Materialized
+from stepping_spark.relations.transfer import measure
 from tests.cases import Z
 from tests.compositions import Composition, Row, compositions, steps_of
 
@@ -27,11 +27,11 @@ class Told:
     """The bounds that were asked for, each with what the stream had then."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bounds: dict[Member, Bound | None] = {}
-        self.made: list[tuple[Bound | None, Computed]] = []
-        large = queries.Queries._large
+        self.bounds: dict[Materialized, SizeBound | None] = {}
+        self.made: list[tuple[SizeBound | None, Computed]] = []
+        large = spark_executor.SparkExecutor._large
 
-        def asked(step: Step, m: Member) -> Bound | None:
+        def asked(step: Step, m: Materialized) -> SizeBound | None:
             self.bounds[m] = bound(step, m)
             return self.bounds[m]
 
@@ -40,8 +40,8 @@ class Told:
             self.made += [(self.bounds[c.member], c) for c in made if c.member in self.bounds]
             return made
 
-        monkeypatch.setattr(queries, "bound", asked)
-        monkeypatch.setattr(queries.Queries, "_large", watched)
+        monkeypatch.setattr(spark_executor, "bound", asked)
+        monkeypatch.setattr(spark_executor.SparkExecutor, "_large", watched)
 
 
 def test_no_stream_has_more_than_its_bound(
@@ -85,7 +85,7 @@ def floats(a: st.ZSet[Row]) -> Any:
     return st.reduce(a, zero=float, pick_value=lambda r: half)
 
 
-def known(query: Callable[..., Any], rows: Any, told: Told) -> Bound | None:
+def known(query: Callable[..., Any], rows: Any, told: Told) -> SizeBound | None:
     graph = st.compile(query)
     st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE).step((rows,))
     return told.made[0][0]
@@ -139,7 +139,7 @@ def test_truth_values_of_which_arrow_has_eight_in_a_byte_leave_texts_their_room(
 
 def test_streams_share_a_table_as_far_as_it_has_room() -> None:
     members: list[Any] = [object() for _ in range(5)]
-    narrow, wide = Bound(10, 8, 40), Bound(10, 32, 0)
+    narrow, wide = SizeBound(10, 8, 40), SizeBound(10, 32, 0)
     assert (narrow.nbytes, narrow.beside(wide).nbytes) == (120, 20 * 40 + 40)
     bounds = dict(zip(members, (narrow, wide, narrow, narrow, wide), strict=True))
     assert together(bounds, 10**6) == [members]
@@ -195,7 +195,7 @@ def test_streams_with_few_rows_for_sure_are_fetched_by_one_query_in_one_job(
         return out.to_python(), stepper.metrics[-1].queries, stepper.metrics[-1].jobs
 
     out, queries_of_few, jobs_of_few = taken()
-    monkeypatch.setattr(queries, "bound", lambda *_: None)
+    monkeypatch.setattr(spark_executor, "bound", lambda *_: None)
     same, queries_of_many, jobs_of_many = taken()
     assert out == same
     assert queries_of_few == queries_of_many - 1

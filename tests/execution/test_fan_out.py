@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
-from stepping_spark.spark.relation import Relation
+from stepping_spark.relations.relation import Relation
 from tests.cases import Z
 from tests.every_store import MakeStore
 

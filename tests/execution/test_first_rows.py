@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stepping_spark.circuit.physical import ChangeOf, Rank, walk
 from stepping_spark.engines.spark.groups import extreme
-from stepping_spark.physical import ChangeOf, Rank, walk
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.terms import nodes
+from stepping_spark.plan.step_ir import nodes
 from tests.cases import Z
 
 

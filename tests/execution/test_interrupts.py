@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stepping_spark.cli.interrupts import INTERRUPTED, Stop
+from stepping_spark.cli.output import INTERRUPTED, Stop
 from tests.cases import ROOT
 
 
@@ -71,7 +71,7 @@ def test_ctrl_c_does_not_wait_for_work_that_takes_its_time(stop: Stop) -> None:
 def test_a_session_that_starts_beside_the_main_thread_leaves_ctrl_c_alone() -> None:
     code = (
         "import signal\n"
-        "from stepping_spark.cli.interrupts import Stop\n"
+        "from stepping_spark.cli.output import Stop\n"
         "from stepping_spark.spark.session import get_session\n"
         "stop = Stop()\n"
         "stop.listen()\n"
@@ -94,7 +94,7 @@ def test_a_session_that_starts_beside_the_main_thread_leaves_ctrl_c_alone() -> N
 def test_a_second_ctrl_c_ends_the_process_at_once() -> None:
     code = (
         "import os, signal, time\n"
-        "from stepping_spark.cli.interrupts import Stop\n"
+        "from stepping_spark.cli.output import Stop\n"
         "stop = Stop()\n"
         "stop.listen()\n"
         "for _ in range(2):\n"

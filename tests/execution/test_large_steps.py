@@ -15,15 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution import materialize, views
-from stepping_spark.execution.views import Sources
+from stepping_spark.execution import materialize, sql_scope
+from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.relations.relation import SparkRelation, settle
+from stepping_spark.relations.store import Register
+from stepping_spark.relations.transfer import measure
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.spark.checkpoint import settle
-from stepping_spark.spark.measure import measure
-from stepping_spark.spark.relation import SparkRelation
-from stepping_spark.store import Register
 from stores.batches import spark as spark_batches
 from stores.memory import StoreMemory
 from tests.cases import Z
@@ -83,13 +82,13 @@ class Texts:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[str] = []
-        original = Sources.sql
+        original = SqlScope.sql
 
-        def watched(sources: Sources, text: str, uses: Iterable[str]) -> DataFrame:
+        def watched(sources: SqlScope, text: str, uses: Iterable[str]) -> DataFrame:
             self.asked.append(text)
             return original(sources, text, uses)
 
-        monkeypatch.setattr(Sources, "sql", watched)
+        monkeypatch.setattr(SqlScope, "sql", watched)
 
 
 def frame_of(rows: Mapping[Two, int], spark: SparkSession) -> DataFrame:
@@ -281,7 +280,7 @@ def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     )
     changes = given(zip(step, (Two, Two), strict=True), spark)
     sent = []
-    monkeypatch.setattr(views, "frame_of", lambda table, *_: sent.append(table))
+    monkeypatch.setattr(sql_scope, "frame_of", lambda table, *_: sent.append(table))
     (out,) = stepper.step(changes)
     assert (out.to_python(),) == st.reference(graph).step(step)
     assert sent == []
@@ -314,13 +313,15 @@ def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
     with monkeypatch.context() as patch:
         texts = Texts(patch)
         changes = given(zip(step, (Two, Two), strict=True), spark)
-        original = materialize.Once.computed
+        original = materialize.Materializer.computed
         inputs = graph.inputs
 
-        def computed(self: materialize.Once, s: Any, v: Any, *rest: Any, **named: Any) -> Any:
+        def computed(
+            self: materialize.Materializer, s: Any, v: Any, *rest: Any, **named: Any
+        ) -> Any:
             return (original if v in inputs else full)(self, s, v, *rest, **named)
 
-        patch.setattr(materialize.Once, "computed", computed)
+        patch.setattr(materialize.Materializer, "computed", computed)
         with pytest.raises(st.StepError, match=r"enough memory .*got 0.*spark\.driver\.memory"):
             stepper.step(changes)
     assert not any("probe" in text for text in texts.asked)
@@ -375,7 +376,7 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
 ) -> None:
     together = threading.Barrier(2)
     threads = set[str]()
-    computed = materialize.Once.computed
+    computed = materialize.Materializer.computed
 
     def meeting(*args: Any, **kwargs: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
@@ -383,7 +384,7 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
             threads.add(threading.current_thread().name)
         return computed(*args, **kwargs)
 
-    monkeypatch.setattr(materialize.Once, "computed", meeting)
+    monkeypatch.setattr(materialize.Materializer, "computed", meeting)
     graph = st.compile(remainders)
     limits = st.Limits(local_rows=0, small_rows=0)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)

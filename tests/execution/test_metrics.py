@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark import functions as F
+from stepping_spark.circuit.operators import Arrange, Delay, Feedback, Input, Integrate
 from stepping_spark.execution.metrics import Cost, StepMetrics, VertexMetrics
-from stepping_spark.graph.operators import Arrange, Delay, Feedback, Input, Integrate
 from tests.cases import Z, stepper_of
 from tests.queries import CIRCUITS, QUERIES, Circuit
 

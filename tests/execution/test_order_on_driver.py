@@ -22,7 +22,7 @@ from stepping_spark.engines.arrow.groups import (
     in_order,
     key_ids,
 )
-from stepping_spark.relations.arrow import Column
+from stepping_spark.relations.arrow import ArrowColumn
 
 LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
 VALUES: list[tuple[pa.DataType, list[Any]]] = [
@@ -37,7 +37,7 @@ VALUES: list[tuple[pa.DataType, list[Any]]] = [
 
 
 @some.composite
-def rows(draw: Any) -> tuple[Column, list[tuple[Column, bool]]]:
+def rows(draw: Any) -> tuple[ArrowColumn, list[tuple[ArrowColumn, bool]]]:
     """The keys of some rows, and the columns by which these are ordered."""
     n = draw(some.integers(1, 20))
     keys = draw(some.lists(some.sampled_from([None, 1, 2]), min_size=n, max_size=n))
@@ -66,7 +66,7 @@ def place(value: Any, up: bool) -> tuple[int, Any]:
 @given(rows())
 @example((pa.array([2, 1, 2, 1, 1, 2]), [(pa.array([0] * 6), True)]))
 def test_the_foremost_rows_of_each_key_are_those_that_none_comes_before(
-    given_rows: tuple[Column, list[tuple[Column, bool]]],
+    given_rows: tuple[ArrowColumn, list[tuple[ArrowColumn, bool]]],
 ) -> None:
     keys, order = given_rows
     columns = [(c.to_pylist(), up) for c, up in order]

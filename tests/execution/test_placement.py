@@ -12,17 +12,17 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.limits import Limits
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations import placement
 from stepping_spark.relations.arrow import concat
+from stepping_spark.relations.placement import Resources, Workload, resources
+from stepping_spark.relations.relation import DriverRelation
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, Schema
-from stepping_spark.spark import placement
-from stepping_spark.spark.placement import Resources, Work, resources
-from stepping_spark.spark.relation import DriverRelation
 from stepping_spark.spark.session import cores, count_jobs, quarter_of_memory
-from stepping_spark.store import Register
-from stores.parquet import reading
-from stores.parquet.checks import GROUP_ROWS
+from stores.parquet import store as reading
+from stores.parquet.file_validation import GROUP_ROWS
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.driver
@@ -33,16 +33,16 @@ SCHEMA = Schema((("k", INT), ("v", INT)), ((COUNT, INT),))
 BY_K = Register("rows by k", SCHEMA, ("k",))
 
 
-def in_spark(rows: int, width: int) -> Work:
-    return Work(rows, rows * width, fetched=rows * width)
+def in_spark(rows: int, width: int) -> Workload:
+    return Workload(rows, rows * width, fetched=rows * width)
 
 
-def held(rows: int, width: int) -> Work:
-    return Work(rows, rows * width, sent=rows * width)
+def held(rows: int, width: int) -> Workload:
+    return Workload(rows, rows * width, sent=rows * width)
 
 
-def in_both(rows: int, width: int) -> Work:
-    return Work(rows, rows * width)
+def in_both(rows: int, width: int) -> Workload:
+    return Workload(rows, rows * width)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def in_both(rows: int, width: int) -> Work:
     ],
 )
 def test_a_computation_runs_where_it_takes_less_time(
-    there_is: Resources, work: Work, on_driver: bool
+    there_is: Resources, work: Workload, on_driver: bool
 ) -> None:
     assert there_is.placed(work).on_driver is on_driver
 
@@ -76,7 +76,7 @@ def test_with_two_tasks_the_driver_computes_all_that_its_limits_allow(tasks: int
     for rows in (1, 1_000, 100_000, most.local_rows):
         for nbytes in (rows, 10 * rows, most.fetched_bytes):
             for fetched in (0, nbytes):
-                work = Work(rows, nbytes, fetched=fetched, sent=nbytes - fetched)
+                work = Workload(rows, nbytes, fetched=fetched, sent=nbytes - fetched)
                 assert there_is.placed(work).on_driver, work
     assert there_is.searched(most.searched_rows).on_driver
 
@@ -110,7 +110,7 @@ def test_without_a_session_the_machine_says_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     found = Resources(cores(), quarter_of_memory(), placement.STARTING)
     assert resources(Limits()) == found
-    work = Work(4_000_000, 32)
+    work = Workload(4_000_000, 32)
     assert found.placed(work).on_driver  # a session that runs would be sooner done
     assert not Resources(100, quarter_of_memory()).placed(work).on_driver
     assert SparkContext._active_spark_context is None

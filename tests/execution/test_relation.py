@@ -9,14 +9,19 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from stepping_spark.errors import StepError
-from stepping_spark.limits import DEFAULT, Limits
+from stepping_spark.base.errors import StepError
+from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.relations.relation import (
+    DriverRelation,
+    Relation,
+    SparkRelation,
+    fetch_if_few,
+    plus,
+    settle,
+)
 from stepping_spark.rows.atoms import FLOAT, INT, STR, RowType
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import Optional
-from stepping_spark.spark.checkpoint import settle
-from stepping_spark.spark.fetch import fetch_if_few
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation, plus
 
 WORDS = Schema((("word", Optional(STR)), ("n", INT)), ((COUNT, INT),))
 KEYS = Schema((("word", Optional(STR)),), ())

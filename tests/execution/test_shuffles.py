@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.views import Sources
+from stepping_spark.execution.sql_scope import SqlScope
 
 IN_SPARK = st.Limits(local_rows=0, small_rows=0, fetched_rows=0, sampled_rows=0)
 
@@ -162,13 +162,13 @@ def test_a_step_has_few_queries_exchanges_and_sorts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     frames: list[DataFrame] = []
-    original = Sources.sql
+    original = SqlScope.sql
 
-    def watched(sources: Sources, text: str, uses: Iterable[str]) -> DataFrame:
+    def watched(sources: SqlScope, text: str, uses: Iterable[str]) -> DataFrame:
         frames.append(original(sources, text, uses))
         return frames[-1]
 
-    monkeypatch.setattr(Sources, "sql", watched)
+    monkeypatch.setattr(SqlScope, "sql", watched)
     graph = st.compile(query)
     stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=IN_SPARK)
     others = len(graph.input) - 1

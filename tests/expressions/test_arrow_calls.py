@@ -13,12 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow import evaluator
-from stepping_spark.expressions.arrow_calls import is_known
+from stepping_spark.expressions.arrow_kernels import evaluator, is_known
 from stepping_spark.expressions.expr import Call, Field, Literal
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.rows.atoms import INT
-from stepping_spark.rows.literals import literal
+from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import Optional, row_type
 
 TIMES = [dt.datetime(1960, 1, 1), dt.datetime(2024, 1, 1, 1, 1, 1, 5)]

@@ -15,12 +15,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow import evaluator
-from stepping_spark.expressions.derived import Bucket, Mean, bucket, given, known
+from stepping_spark.expressions.arrow_kernels import evaluator
 from stepping_spark.expressions.expr import Expr, Field
-from stepping_spark.relations.xxhash import spark_hash, spark_hashes
+from stepping_spark.expressions.portable import (
+    Bucket,
+    Mean,
+    bucket,
+    given,
+    known,
+    spark_hash,
+    spark_hashes,
+)
 from stepping_spark.rows.atoms import INT, Atom, RowType
-from stepping_spark.rows.literals import literal
+from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import Optional, row_type
 
 NAN = float("nan")

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.expressions.digest import digest_of
+from stepping_spark.expressions.fingerprint import digest_of
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.schema import columns_of

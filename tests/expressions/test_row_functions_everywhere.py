@@ -23,7 +23,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.query.trace import vertex_of
+from stepping_spark.language.trace import vertex_of
 from stepping_spark.rows.types import Struct, unwrap
 from tests.cases import Z
 from tests.row_function_cases import (

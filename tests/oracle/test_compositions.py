@@ -11,7 +11,7 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.query import linear
+from stepping_spark.language import linear
 from tests.cases import Z
 from tests.compositions import Composition, Row, compositions, steps_of
 from tests.compositions_in_sql import IN_SQL, in_sql

@@ -18,7 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.views import is_inline
+from stepping_spark.execution.sql_scope import is_inline
 from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import CompileError, FixpointError
+from stepping_spark.base.errors import CompileError, FixpointError
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.store import Store
+from stepping_spark.relations.store import Store
 from stores.contract.values import Content, content
 from tests.cases import Z
 from tests.every_store import MakeStore

@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as hs
 
 import stepping_spark as st
-from stepping_spark.graph import fixpoint, operators
-from stepping_spark.query import linear
-from stepping_spark.reference.meaning import MEANING
+from stepping_spark.circuit import graph as fixpoint
+from stepping_spark.circuit import operators
+from stepping_spark.language import linear
+from stepping_spark.reference.semantics import MEANING
 from tests.cases import ROOT, A, B, Z
 from tests.queries import CIRCUITS, QUERIES, Circuit, Query
 from tests.strategies import Step, add_up, shuffled, streams_of

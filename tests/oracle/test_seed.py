@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.query import linear
+from stepping_spark.language import linear
 from tests.cases import A, B, WithLen, measured, upper
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import stepping_spark as st
-from stepping_spark.drawing.flat import flattened
-from stepping_spark.graph.states import States
+from stepping_spark.circuit.graph import States
+from stepping_spark.report.picture import flattened
 from tests.queries import CIRCUITS, QUERIES
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import StepError
+from stepping_spark.base.errors import StepError
 from tests.cases import everywhere
 from tests.every_store import MakeStore
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution.views import Sources
+from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.planner import plan_of
 from tests.cases import User, Z
 
@@ -97,14 +97,14 @@ def test_a_chain_over_a_join_needs_no_further_shuffle_job_or_query(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: list[str] = []
-    original = Sources.sql
+    original = SqlScope.sql
 
-    def seen(self: Sources, text: str, uses: Iterable[str]) -> Any:
+    def seen(self: SqlScope, text: str, uses: Iterable[str]) -> Any:
         frame = original(self, text, uses)
         plans.append(frame._jdf.queryExecution().executedPlan().toString())
         return frame
 
-    monkeypatch.setattr(Sources, "sql", seen)
+    monkeypatch.setattr(SqlScope, "sql", seen)
     found = []
     for query in (joined, chain):
         graph = st.compile(query)

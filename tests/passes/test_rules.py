@@ -14,15 +14,16 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.passes import PASSES, Pass, optimize
-from stepping_spark.passes.cancel import cancel
-from stepping_spark.passes.collations import collate_at_once
-from stepping_spark.passes.dead import drop_dead
-from stepping_spark.passes.incremental import push_integrals
-from stepping_spark.passes.loops import recognise_differences, recognise_integrals
-from stepping_spark.passes.ranked import first_of_ranked
-from stepping_spark.passes.settle import drop_settled
-from stepping_spark.passes.share import share_registers
-from stepping_spark.passes.top_n import build_towers, keep_only_first
+from stepping_spark.passes.cleanup import drop_dead, share_registers
+from stepping_spark.passes.expire_state import drop_settled
+from stepping_spark.passes.incremental import (
+    cancel,
+    collate_at_once,
+    push_integrals,
+    recognise_differences,
+    recognise_integrals,
+)
+from stepping_spark.passes.top_n import build_towers, first_of_ranked, keep_only_first
 from tests.cases import Order
 
 

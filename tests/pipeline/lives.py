@@ -24,14 +24,14 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Transaction
 
 import stepping_spark as st
-from stepping_spark.errors import StoreUnavailable
+from stepping_spark.base.errors import StoreUnavailable
 from stepping_spark.pipeline.delta import sink as delta_sink
 from stepping_spark.pipeline.delta.sink import DeltaSink
 from stepping_spark.pipeline.delta.source import DeltaSource
 from stepping_spark.pipeline.files import directory
 from stepping_spark.pipeline.files.sink import FilesSink
 from stepping_spark.pipeline.files.source import FilesSource
-from stepping_spark.pipeline.iceberg import rewriting
+from stepping_spark.pipeline.iceberg import sink as rewriting
 from stepping_spark.pipeline.iceberg.sink import IcebergSink
 from stepping_spark.pipeline.iceberg.source import IcebergSource
 from stepping_spark.pipeline.postgres.sink import PostgresSink

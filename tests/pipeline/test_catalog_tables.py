@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SourceError
+from stepping_spark.base.errors import InputError, SourceError
 from tests.cases import Z
 from tests.pipeline.shop import View, names
 

@@ -19,7 +19,7 @@ from deltalake.schema import PrimitiveType
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SinkError, SourceError
+from stepping_spark.base.errors import InputError, SinkError, SourceError
 from tests.cases import Order, User, Z
 from tests.pipeline.shop import Note, Shop, Total, View, amounts, names, totals
 

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import stepping_spark as st
-from stepping_spark.errors import SinkError
+from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline.changes import ByKey
 from stepping_spark.pipeline.delta import sink as delta_sink
 from stepping_spark.rows.names import arrow_schema

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import stepping_spark as st
-from stepping_spark.errors import SourceError
+from stepping_spark.base.errors import SourceError
 from stepping_spark.pipeline import Portion, Position
 from stepping_spark.rows.names import arrow_field
 from stepping_spark.rows.types import row_type

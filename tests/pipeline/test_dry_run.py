@@ -12,7 +12,7 @@ import pytest
 from psycopg import connect
 
 import stepping_spark as st
-from stepping_spark.errors import SteppingError, StoreLocked, StoreMismatch
+from stepping_spark.base.errors import SteppingError, StoreLocked, StoreMismatch
 from tests.cases import User, Z
 from tests.pipeline.shop import View, names
 from tests.pipeline.test_delta import make

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SinkError, SourceError
+from stepping_spark.base.errors import InputError, SinkError, SourceError
 from tests.cases import Z
 from tests.pipeline.field_types import FIELDS as FIELD_TYPES
 from tests.pipeline.field_types import nested

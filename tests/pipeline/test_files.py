@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SinkError, SourceError, SteppingError
+from stepping_spark.base.errors import InputError, SinkError, SourceError, SteppingError
 from tests.cases import Order, User, Z
 from tests.pipeline.shop import Note, Shop, Total, View, names, numbered, totals
 

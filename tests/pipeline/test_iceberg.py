@@ -20,7 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SourceError
+from stepping_spark.base.errors import InputError, SourceError
 from stepping_spark.pipeline import Portion, Position, Source
 from tests.cases import User, Z
 from tests.pipeline.iceberg_writers import compact, delete_positions, files_of

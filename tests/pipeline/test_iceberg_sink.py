@@ -17,7 +17,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 import stepping_spark as st
-from stepping_spark.errors import SinkError
+from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline.iceberg import sink as iceberg_sink
 from tests.cases import User, Z
 from tests.pipeline.field_types import FIELDS, NAMES, Odd, nested, odd

@@ -40,7 +40,7 @@ from pyiceberg.types import (
 )
 
 import stepping_spark as st
-from stepping_spark.errors import SourceError
+from stepping_spark.base.errors import SourceError
 from stepping_spark.pipeline import Portion, Position
 from stepping_spark.pipeline.iceberg.source import told_fields
 from stepping_spark.rows.names import arrow_field

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SourceError, StepError
+from stepping_spark.base.errors import InputError, SourceError, StepError
 from tests.cases import User, Z
 from tests.pipeline.shop import View, names
 

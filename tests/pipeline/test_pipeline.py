@@ -18,7 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import stepping_spark as st
-from stepping_spark.errors import (
+from stepping_spark.base.errors import (
     CompileError,
     InputError,
     SinkError,
@@ -27,7 +27,7 @@ from stepping_spark.errors import (
     StoreMismatch,
 )
 from stepping_spark.pipeline.reporting import serve
-from stepping_spark.pipeline.stopping import seconds_of
+from stepping_spark.pipeline.rounds import seconds_of
 from tests.cases import Order, User, Z
 from tests.pipeline.shop import Shop, Total, View, names, numbered, totals
 

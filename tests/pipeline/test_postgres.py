@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SinkError, SourceError
+from stepping_spark.base.errors import InputError, SinkError, SourceError
 from tests.cases import Z
 from tests.pipeline.following import Database
 from tests.pipeline.shop import Note, Shop, Total, amounts, names, numbered, totals

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import SinkError, SourceError
+from stepping_spark.base.errors import SinkError, SourceError
 from tests.cases import Z
 from tests.pipeline.following import Database, Follower
 from tests.pipeline.shop import Note, numbered

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
+from stepping_spark.base.errors import SourceError
 from stepping_spark.cli import main
-from stepping_spark.errors import SourceError
 from tests.pipeline.following import Database, Follower
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import role

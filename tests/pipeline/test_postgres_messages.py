@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
+from stepping_spark.base.errors import SinkError, SourceError
 from stepping_spark.cli import main
-from stepping_spark.errors import SinkError, SourceError
 from tests.cases import Z
 from tests.pipeline.following import Database, Follower
 from tests.pipeline.shop import Note, numbered

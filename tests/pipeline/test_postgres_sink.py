@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import SinkError
+from stepping_spark.base.errors import SinkError
 from tests.cases import Z
 from tests.pipeline.following import Database
 from tests.pipeline.shop import Note, numbered

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import InputError, SourceError
-from stepping_spark.pipeline.postgres.kinds import span_of
+from stepping_spark.base.errors import InputError, SourceError
+from stepping_spark.pipeline.postgres.types import span_of
 from tests.pipeline.following import Database, Follower
 
 TEXT = pa.string()

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import stepping_spark as stepping
-from stepping_spark.errors import SourceError
+from stepping_spark.base.errors import SourceError
 from tests.pipeline.following import Database, Follower
 from tests.postgres_server import PostgresServer
 

@@ -12,10 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
+from stepping_spark.base.errors import SinkError, SourceError, StoreError
 from stepping_spark.cli import main
-from stepping_spark.errors import SinkError, SourceError, StoreError
-from stepping_spark.pipeline.retries import is_transient, pause_after
-from stepping_spark.pipeline.stopping import Stopping
+from stepping_spark.pipeline.rounds import Stopping, is_transient, pause_after
 from tests.cases import Z
 
 

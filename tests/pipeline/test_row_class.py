@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 import stepping_spark as st
+from stepping_spark.base.errors import CompileError, InputError
 from stepping_spark.cli import main
-from stepping_spark.errors import CompileError, InputError
-from stepping_spark.rows.merging import NoSuchRow
+from stepping_spark.rows.data import NoSuchRow
 from stepping_spark.rows.row_class import class_of, code_of, field_name
 from tests.cases import Z
 

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import stepping_spark as st
-from stepping_spark.errors import SteppingError
+from stepping_spark.base.errors import SteppingError
 from tests.pipeline.shop import names
 from tests.stores.conftest import SmallDisk, fill, small_disk
 

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 import stepping_spark as st
-from stepping_spark.errors import SinkError
+from stepping_spark.base.errors import SinkError
 from tests.cases import Z
 from tests.pipeline.shop import Note, pipeline, read
 

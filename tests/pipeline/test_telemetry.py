@@ -12,8 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 import stepping_spark as st
-from stepping_spark.errors import InputError
-from stepping_spark.pipeline import telemetry
+from stepping_spark.base.errors import InputError
+from stepping_spark.pipeline import reporting
 from tests.cases import User, Z
 from tests.pipeline.shop import View, names
 
@@ -120,6 +120,6 @@ def ids(users: st.ZSet[User]) -> st.ZSet[int]:
 def test_without_opentelemetry_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(telemetry, "_api", None)
+    monkeypatch.setattr(reporting, "_api", None)
     with pytest.raises(InputError, match=r"pip install 'stepping-spark\[metrics\]'"):
         pipeline().to_opentelemetry()

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.table import TableMerger
 
 import stepping_spark as st
-from stepping_spark.errors import SinkError
+from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline.delta.sink import DeltaSink
 from stepping_spark.pipeline.delta.source import DeltaSource
 from stepping_spark.pipeline.files.sink import FilesSink

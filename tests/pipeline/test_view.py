@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import CompileError, InputError
+from stepping_spark.base.errors import CompileError, InputError
 from tests.cases import User, Z
 from tests.pipeline.shop import View
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
+from stepping_spark.language import linear
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.query import linear
 from tests.cases import Link, Z
 
 

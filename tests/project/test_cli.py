@@ -23,13 +23,13 @@ import pytest
 from click.testing import CliRunner, Result
 from psycopg import sql
 
+from stepping_spark.base.limits import Limits
 from stepping_spark.cli import main
-from stepping_spark.limits import Limits
 from stepping_spark.relations.arrow import Array
-from stepping_spark.store import Register, Store, fingerprint
-from stores.address import place_of
+from stepping_spark.relations.store import Register, Store, fingerprint
 from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, relation_of
 from stores.inspection import Summary
+from stores.location import place_of
 from stores.parquet.inspection import ParquetState
 from stores.parquet.manifest import File, Manifest, decode
 from stores.parquet.store import StoreParquet

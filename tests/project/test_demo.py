@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import pytest
 
-from stepping_spark.errors import StoreUnavailable
-from stores.address import place_of
+from stepping_spark.base.errors import StoreUnavailable
+from stores.location import place_of
 from tests.cases import ROOT
 from tests.postgres_server import PostgresServer
 

@@ -90,7 +90,7 @@ def test_every_public_name_has_a_docstring_and_all_but_errors_an_example() -> No
 # A server, or a stream that goes on: these have tests of their own.
 NOT_RUN = {
     "stepping_spark/pipeline/postgres/table.py",
-    "stepping_spark/streaming.py",
+    "stepping_spark/stepper/streaming.py",
     "stepping_spark/zsets/from_change_feed.py",
     "stores/postgres/store.py",
 }

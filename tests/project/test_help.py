@@ -14,7 +14,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from stepping_spark.cli import browser, main
+from stepping_spark.cli import main
+from stepping_spark.cli import output as browser
 from tests.cases import ROOT
 
 WIDTH = 80

@@ -18,7 +18,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from stepping_spark.graph import operators
+from stepping_spark.circuit import operators
 from tests.cases import ROOT
 
 # The packages and modules of stepping_spark, each importing only from itself and those before it.
@@ -56,9 +56,9 @@ ORDER = (
 # Above them, each importing only from the groups before it. `stepping_spark` alone is the facade.
 ABOVE = (
     ("circuits", "stores"),
-    ("stepping_spark.from_sql",),
+    ("stepping_spark.sql",),
     ("stepping_spark.pipeline",),
-    ("stepping_spark.dbt",),
+    ("stepping_spark.pipeline.dbt",),
     ("stepping_spark",),
     ("stepping_spark.cli",),
     ("examples",),
@@ -72,14 +72,14 @@ NEVER = {
         "stepping_spark.engines",
         "stepping_spark.execution",
     ),
-    "stepping_spark.algebra": ("stepping_spark.callsite", "stepping_spark.passes"),
-    "stepping_spark.query": ("stepping_spark.passes",),
-    "stepping_spark.plan": ("stepping_spark.query",),
+    "stepping_spark.algebra": ("stepping_spark.base.callsite", "stepping_spark.passes"),
+    "stepping_spark.language": ("stepping_spark.passes",),
+    "stepping_spark.plan": ("stepping_spark.language",),
     "stepping_spark.engines.arrow": ("stepping_spark.engines.spark",),
     "stepping_spark.engines.spark": ("stepping_spark.engines.arrow",),
     "stores": ("stepping_spark.engines", "stepping_spark.execution"),
     "stores.parquet": ("stores.memory",),
-    "circuits": ("stepping_spark.graph",),
+    "circuits": ("stepping_spark.circuit",),
 }
 MOST_LINES = 400
 
@@ -249,7 +249,7 @@ def test_an_example_imports_only_what_is_public(example: str) -> None:
 
 # Where what a user gives is looked at: it may be anything.
 OF_USERS = {
-    "stepping_spark.pipeline.feeds",
+    "stepping_spark.pipeline.inputs",
     "stepping_spark.pipeline.row_class",
     "stepping_spark.zsets.from_change_feed",
     "stepping_spark.zsets.from_dataframe",
@@ -320,7 +320,7 @@ def test_no_module_imports_pyspark_when_it_is_imported(module: str) -> None:
         if name.partition(".")[0] in LATE
         and ast.dump(node) not in {ast.dump(n) for n in for_checkers}
     ]
-    assert not wrong, "take it from stepping_spark.packages:\n" + "\n".join(wrong)
+    assert not wrong, "take it from stepping_spark.base.packages:\n" + "\n".join(wrong)
 
 
 def test_no_function_imports_from_the_project() -> None:

@@ -23,7 +23,7 @@ FILES = sorted(
 
 # The modules of PySpark's reference that the project may import.
 # Gives what is public, under the names of PySpark.
-LATE = "stepping_spark.packages"
+LATE = "stepping_spark.base.packages"
 PUBLIC = {"pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types"}
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 import stepping_spark as st
-from stepping_spark import physical
+from stepping_spark.circuit import physical
+from stepping_spark.circuit.operators import Operator
+from stepping_spark.circuit.physical import Physical
 from stepping_spark.engines.arrow.nodes import NODES as ON_ARROW
 from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
-from stepping_spark.graph.operators import Operator
-from stepping_spark.physical import Physical
-from stepping_spark.reference.meaning import MEANING
+from stepping_spark.reference.semantics import MEANING
 from tests.benchmarks.measured import measured, refreshed, targets
 from tests.cases import ROOT
 from tests.documents import GUIDE, blocks, commands, prose, text_of

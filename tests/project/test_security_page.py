@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from psycopg import errors
 
+from stepping_spark.base.errors import StoreError, StoreUnavailable
 from stepping_spark.cli import main
-from stepping_spark.errors import StoreError, StoreUnavailable
-from stepping_spark.store import Register
+from stepping_spark.relations.store import Register
 from stores.contract.values import BY_WORD, NUMBER, WORDS, add, as_it_is, content, relation_of, row
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer

@@ -9,11 +9,10 @@ from typing import Any
 import stepping_spark as st
 from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.relations.store import Size
 from stepping_spark.report import Report
-from stepping_spark.report.circuit import circuit_of
+from stepping_spark.report.circuit import circuit_of, drawings_of
 from stepping_spark.report.report import report_from
-from stepping_spark.report.svg import drawings_of
-from stepping_spark.store import Size
 from tests.cases import Order, User, Z
 
 EVIL = '</script><img src=x onerror="window.evil=1">\'`'

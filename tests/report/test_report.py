@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.report.page import numbers_in
+from stepping_spark.report.report import numbers_in
 from tests.cases import Order, Z
 from tests.queries import CIRCUITS, Circuit
 from tests.report.runs import EVIL, large, stepped
@@ -212,9 +212,9 @@ def test_what_is_no_report_cannot_be_compared_with(
 def test_without_a_program_that_draws_the_page_has_the_tables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stepping_spark.drawing.render.shutil.which", lambda name: None)
+    monkeypatch.setattr("stepping_spark.report.render.shutil.which", lambda name: None)
     monkeypatch.setattr(
-        "stepping_spark.drawing.render.importlib.import_module", _no_module, raising=True
+        "stepping_spark.report.render.importlib.import_module", _no_module, raising=True
     )
     report = stepped(2).report()
     assert report.numbers["pictures"] == []

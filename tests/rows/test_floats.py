@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
-from stepping_spark.sums.floats import (
+from stepping_spark.relations.sums.floats import (
     INF_BIN,
     MINUS_INF_BIN,
     NAN_BIN,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepping_spark.relations.hashes import key_hashes
+from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.rows.schema import Schema
 from tests.relation_cases import Rows, in_pieces, relations, row_key, table_of
 

@@ -9,11 +9,10 @@ from decimal import Decimal
 import pytest
 
 import stepping_spark as st
+from stepping_spark.relations.store import Register, fingerprint
 from stepping_spark.rows.atoms import STR, UUID, Atom, RowType
-from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.type_json import kind_of, type_of
+from stepping_spark.rows.schema import Schema, kind_of, type_of
 from stepping_spark.rows.types import row_type
-from stepping_spark.store import Register, fingerprint
 from stores.contract.values import MIXED, VALUES
 
 

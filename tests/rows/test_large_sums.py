@@ -13,12 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 import stepping_spark as st
+from stepping_spark.base.errors import StepError
 from stepping_spark.engines.spark.text import consolidated
-from stepping_spark.errors import StepError
+from stepping_spark.relations.relation import SparkRelation, kept_apart, settle
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import BIG_INT, Schema
-from stepping_spark.spark.checkpoint import kept_apart, settle
-from stepping_spark.spark.relation import SparkRelation
 
 SCHEMA = Schema((("k", INT),), (("_rows_", INT), ("_sum_x_", BIG_INT)))
 LARGEST = 10**38 - 1

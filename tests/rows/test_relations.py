@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepping_spark.errors import StepError
+from stepping_spark.base.errors import StepError
 from stepping_spark.relations import arrow as relations
-from stepping_spark.relations import few_equal
+from stepping_spark.relations import hashing
 from stepping_spark.relations.arrow import (
     concat,
     consolidate,
@@ -24,7 +24,7 @@ from stepping_spark.relations.arrow import (
     empty,
     negate,
 )
-from stepping_spark.relations.few_equal import consolidate_few_equal
+from stepping_spark.relations.hashing import consolidate_few_equal
 from stepping_spark.rows.atoms import FLOAT, INT, STR
 from stepping_spark.rows.schema import BIG_INT, COUNT, Schema
 from stepping_spark.rows.types import ListOf, Optional, Struct
@@ -71,7 +71,7 @@ def read(schema: Schema, table: pa.Table) -> dict[Any, tuple[Any, ...]]:
 def consolidate_by_hashes(table: pa.Table, schema: Schema) -> pa.Table:
     """What is done where few of many rows are equal, whatever a sample says."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(few_equal, "are_mostly_different", lambda some, rows: True)
+        patch.setattr(hashing, "are_mostly_different", lambda some, rows: True)
         return consolidate_few_equal(table, schema)
 
 

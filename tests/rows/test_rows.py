@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from stepping_spark.errors import InputError
+from stepping_spark.base.errors import InputError
+from stepping_spark.relations import transfer
 from stepping_spark.relations.codec import conform, decode, encode, infer
+from stepping_spark.relations.transfer import frame_of
 from stepping_spark.rows.atoms import (
     BOOL,
     DATETIME,
@@ -38,11 +40,9 @@ from stepping_spark.rows.atoms import (
     RowType,
 )
 from stepping_spark.rows.data import Data, Pair
-from stepping_spark.rows.literals import literal
 from stepping_spark.rows.schema import Schema, ZSetType
+from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote, row_type
-from stepping_spark.spark import send
-from stepping_spark.spark.send import frame_of
 from stepping_spark.zsets.spark import ZSetPython
 
 T = TypeVar("T")
@@ -304,8 +304,8 @@ def test_every_type_goes_to_spark_and_comes_back(zoned: SparkSession) -> None:
 def test_many_rows_of_every_type_go_to_spark_in_batches_and_in_order(zoned: SparkSession) -> None:
     t, pairs = wide()
     few = encode(pairs, t, "here")
-    times = send.ROWS_IN_PLAN // few.num_rows + 1
-    before = {name: zoned.conf.get(name) for name in (send.LOCAL, send.BATCH)}
+    times = transfer.ROWS_IN_PLAN // few.num_rows + 1
+    before = {name: zoned.conf.get(name) for name in (transfer.LOCAL, transfer.BATCH)}
     frame = frame_of(pa.concat_tables([few] * times), t.schema, zoned)
     assert {name: zoned.conf.get(name) for name in before} == before
     assert "ExistingRDD" in frame._jdf.queryExecution().executedPlan().toString()
@@ -317,10 +317,10 @@ def test_many_rows_of_every_type_go_to_spark_in_batches_and_in_order(zoned: Spar
 
 def test_batches_of_many_rows_are_neither_tiny_nor_large() -> None:
     numbers = pa.table({"n": pa.array(range(100_000), pa.int64())})
-    assert send.batch_rows(numbers, tasks=4) == 25_000
-    assert send.batch_rows(numbers, tasks=200) == 10_000
+    assert transfer.batch_rows(numbers, tasks=4) == 25_000
+    assert transfer.batch_rows(numbers, tasks=200) == 10_000
     texts = pa.table({"t": ["x" * 100_000] * 1_000})
-    assert send.batch_rows(texts, tasks=4) == 167  # 96 MB in six batches
+    assert transfer.batch_rows(texts, tasks=4) == 167  # 96 MB in six batches
 
 
 @pytest.mark.spark

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stepping_spark.relations.slots import are_mostly_different, repeated, sample
+from stepping_spark.relations.arrow import are_mostly_different, repeated, sample
 
 ROWS = 200_000
 RANDOM = np.random.default_rng(1)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from stepping_spark.relations.widths import widest_row
+from stepping_spark.relations.arrow import widest_row
 
 
 def test_a_row_is_as_wide_as_the_longest_value_of_each_column() -> None:

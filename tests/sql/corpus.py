@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import stepping_spark as st
-from stepping_spark.errors import CompileError
+from stepping_spark.base.errors import CompileError
 
 Rows = Counter[tuple[Any, ...]]
 Change = Mapping[str, Mapping[tuple[Any, ...], int]]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlglot import exp
 
-from stepping_spark.errors import CompileError
-from stepping_spark.from_sql.parse import failure, query_of
+from stepping_spark.base.errors import CompileError
+from stepping_spark.sql.parse import failure, query_of
 
 
 def parsed(text: str) -> Any:

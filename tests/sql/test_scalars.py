@@ -15,17 +15,17 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 import stepping_spark as st
-from stepping_spark.errors import CompileError
-from stepping_spark.expressions.arrow_calls import is_known
+from stepping_spark.base.errors import CompileError
+from stepping_spark.expressions.arrow_kernels import is_known
 from stepping_spark.expressions.columns import ExprColumn
 from stepping_spark.expressions.expr import Literal
 from stepping_spark.expressions.symbolic import trace_row
-from stepping_spark.from_sql.kinds import row_type_of
-from stepping_spark.from_sql.parse import failure, query_of
-from stepping_spark.from_sql.scalars import scalar
-from stepping_spark.from_sql.values import Value
 from stepping_spark.rows.schema import columns_of
 from stepping_spark.rows.types import canonical, row_type
+from stepping_spark.sql.kinds import row_type_of
+from stepping_spark.sql.parse import failure, query_of
+from stepping_spark.sql.scalars import scalar
+from stepping_spark.sql.values import SqlValue
 from tests.sql.scalar_cases import CASES, KINDS, ROWS, Row
 
 
@@ -36,14 +36,14 @@ class Rows:
     row: Any
     text: str
 
-    def column(self, node: exp.Column) -> Value:
-        return Value(getattr(self.row, node.name), KINDS[node.name])
+    def column(self, node: exp.Column) -> SqlValue:
+        return SqlValue(getattr(self.row, node.name), KINDS[node.name])
 
     def fail(self, node: exp.Expr, reason: str, remedy: str = "") -> NoReturn:
         raise failure(self.text, node, reason, remedy)
 
 
-def value_of(text: str, row: Any) -> Value:
+def value_of(text: str, row: Any) -> SqlValue:
     query = f"SELECT {text}"
     (node,) = query_of(query, query).expressions
     return scalar(node, Rows(row, query))
@@ -127,9 +127,9 @@ def test_most_scalars_are_computed_by_the_driver(spark: SparkSession) -> None:
     assert len(read_by_the_driver()) >= 430
 
 
-def traced(*texts: str) -> list[Value]:
+def traced(*texts: str) -> list[SqlValue]:
     """The values of texts, over a row."""
-    found: list[Value] = []
+    found: list[SqlValue] = []
 
     def of(row: Any) -> int:
         found.extend(value_of(text, row) for text in texts)

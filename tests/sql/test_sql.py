@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
+from stepping_spark.base.errors import CompileError
 from stepping_spark.cli import main
-from stepping_spark.errors import CompileError
-from stepping_spark.from_sql.text import Text
 from stepping_spark.rows.data import Data
+from stepping_spark.sql.parse import Text
 
 
 class Order(st.Data):

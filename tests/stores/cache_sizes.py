@@ -15,12 +15,12 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from stepping_spark.limits import DEFAULT
-from stepping_spark.store import Register
+from stepping_spark.base.limits import DEFAULT
+from stepping_spark.relations.store import Register
 from stores.batches.driver import DriverBatch, built
 from stores.contract.values import BY_WORD, MIXED, mixed_row, relation_of
+from stores.parquet.directories import directory_of
 from stores.parquet.files import FileReader
-from stores.parquet.filesystem import directory_of
 from stores.parquet.manifest import File
 
 BY_NUMBER = Register("mixed by number", MIXED, ("i",))

@@ -20,10 +20,10 @@ from typing import Any, cast
 import psycopg
 
 import stepping_spark as st
-from stepping_spark.errors import StepError
-from stepping_spark.store import Store
-from stores.parquet import local_directory
-from stores.parquet.local_directory import LocalDirectory
+from stepping_spark.base.errors import StepError
+from stepping_spark.relations.store import Store
+from stores.parquet import directories
+from stores.parquet.directories import LocalDirectory
 from stores.parquet.store import StoreParquet
 from stores.postgres.store import StorePostgres
 from tests.cases import Order, User, Z
@@ -188,7 +188,7 @@ def watch_within(at: Callable[[str], None]) -> None:
     for name in ("make", "read", "input", "output", "sync", "create", "write", "sizes", "remove"):
         setattr(LocalDirectory, name, told(getattr(LocalDirectory, name), name, at))
     for name in ("_link", "_sync"):
-        setattr(local_directory, name, told(getattr(local_directory, name), name, at))
+        setattr(directories, name, told(getattr(directories, name), name, at))
     psycopg.Connection.wait = told(psycopg.Connection.wait, "exchange", at)  # type: ignore[method-assign]
 
 

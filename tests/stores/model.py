@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import strategies as st
 
-from stepping_spark.errors import StoreError
-from stepping_spark.store import Store
+from stepping_spark.base.errors import StoreError
+from stepping_spark.relations.store import Store
 from stores.contract.values import (
     BY_WORD,
     WHOLE,

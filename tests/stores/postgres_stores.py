@@ -12,9 +12,9 @@ from weakref import WeakSet
 import psycopg
 from psycopg import sql
 
-from stepping_spark.limits import Limits
-from stepping_spark.store import Register, Store
-from stores import steps
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.store import Register, Store
+from stores import step_lock
 from stores.postgres.store import DRIVER_BYTES, StorePostgres
 from tests.postgres_server import PostgresServer
 
@@ -37,7 +37,7 @@ def role(server: PostgresServer, name: str, rights: str = "") -> str:
 @contextmanager
 def as_another_process() -> Iterator[None]:
     """A store that is opened meanwhile does not know of those that are open here."""
-    with mock.patch.object(steps, "_writers", WeakSet()):
+    with mock.patch.object(step_lock, "_writers", WeakSet()):
         yield
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from stepping_spark.errors import StepError, StoreError
-from stepping_spark.limits import Limits
-from stepping_spark.spark.relation import DriverRelation
-from stepping_spark.store import Register, Store
-from stores import pool
+from stepping_spark.base.errors import StepError, StoreError
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.relation import DriverRelation
+from stepping_spark.relations.store import Register, Store
+from stores import threads
 from stores.batches import driver
 from stores.contract.values import BY_WORD, WORDS, content, relation_of, row
 from stores.memory import StoreMemory
@@ -70,7 +70,7 @@ def test_a_store_that_is_closed_before_it_sorts_says_so(
 
     go_on = threading.Event()
     with ThreadPoolExecutor(1) as busy:
-        monkeypatch.setattr(pool, "_sorters", lambda: busy)
+        monkeypatch.setattr(threads, "_sorters", lambda: busy)
         busy.submit(go_on.wait)
         store.add(BY_WORD.name, MANY)
         closing = threading.Timer(0.2, close)
@@ -91,7 +91,7 @@ def test_an_aborted_step_sorts_no_more(store: Store, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(driver, "built", counted)
     go_on = threading.Event()
     with ThreadPoolExecutor(1) as busy:
-        monkeypatch.setattr(pool, "_sorters", lambda: busy)
+        monkeypatch.setattr(threads, "_sorters", lambda: busy)
         busy.submit(go_on.wait)
         store.add(BY_WORD.name, MANY)
         store.abort()
@@ -109,7 +109,7 @@ def test_a_step_is_taken_while_the_interpreter_ends(
 ) -> None:
     ended = ThreadPoolExecutor(1)
     ended.shutdown()
-    monkeypatch.setattr(pool, which, lambda: ended)
+    monkeypatch.setattr(threads, which, lambda: ended)
     store.add(BY_WORD.name, MANY)
     store.commit(1, None)
     assert len(content(store, BY_WORD)) == 20_000
@@ -121,11 +121,11 @@ def test_what_another_thread_raises_is_raised_where_it_is_waited_for(
     ended = ThreadPoolExecutor(1)
     ended.shutdown()
     begin: Callable[[Callable[[], int]], Any]
-    for begin in (pool.later, pool.sorted_later):
+    for begin in (threads.later, threads.sorted_later):
         assert begin(lambda: 7).result() == 7
         with monkeypatch.context() as patch:
-            patch.setattr(pool, "_pool", lambda: ended)
-            patch.setattr(pool, "_sorters", lambda: ended)
+            patch.setattr(threads, "_pool", lambda: ended)
+            patch.setattr(threads, "_sorters", lambda: ended)
             failing = begin(lambda: 1 // 0)
         with suppress(ZeroDivisionError):
             failing.result()

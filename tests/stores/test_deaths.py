@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from stepping_spark.errors import StoreUnavailable
-from stores.parquet.claims import CLAIMS
+from stepping_spark.base.errors import StoreUnavailable
+from stores.parquet.fencing import CLAIMS
 from tests.postgres_server import PostgresServer
 from tests.stores.lives import STEPS, Place, Told, Undisturbed, caches, life, reader, undisturbed
 

@@ -16,7 +16,7 @@ import pytest
 from psycopg import sql
 
 import stepping_spark as st
-from stepping_spark.errors import StoreUnavailable
+from stepping_spark.base.errors import StoreUnavailable
 from tests.cases import Order, User
 from tests.postgres_server import PostgresServer
 from tests.stores.conftest import SmallDisk, fill

@@ -23,17 +23,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import sql
 
+from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnavailable
 from stepping_spark.cli import main
-from stepping_spark.errors import (
-    StoreCorrupt,
-    StoreError,
-    StoreLocked,
-    StoreUnavailable,
-)
+from stepping_spark.relations.store import Register, Store
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import ListOf, Optional
-from stepping_spark.store import Register, Store
 from stores.contract.values import (
     BY_WORD,
     MIXED,
@@ -49,8 +44,8 @@ from stores.contract.values import (
     mixed_row,
     relation_of,
 )
-from stores.parquet import file_writer, locks
-from stores.parquet.checks import place_column
+from stores.parquet import fencing, files
+from stores.parquet.file_validation import place_column
 from stores.parquet.store import StoreParquet
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
@@ -205,7 +200,7 @@ def state(original: Path, tmp_path: Path) -> Path:
 def test_rows_of_many_bytes_are_written_as_several_row_groups_and_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_writer, "GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "GROUP_BYTES", 1 << 20)
     words = [(f"{i:03d}" * 20_000, i, 1) for i in range(50)]
     with StoreParquet(tmp_path / "state", [BY_WORD], create=True, cache_bytes=0) as store:
         add(store, BY_WORD, as_it_is, words)
@@ -353,12 +348,12 @@ def test_a_lock_file_that_was_edited_still_keeps_others_out(
 @pytest.mark.parametrize("text", [b"\xff", b""], ids=["no text", ""])
 def test_a_lease_that_was_edited_still_keeps_others_out(text: bytes) -> None:
     bucket = Bucket()
-    with mock.patch.object(locks, "renewing", return_value=lambda: None):
-        lease = locks.Lease(bucket)
-        bucket.put(locks.LEASE_FILE, text)
-        assert locks.holder(bucket) == "another writer"
+    with mock.patch.object(fencing, "renewing", return_value=lambda: None):
+        lease = fencing.Lease(bucket)
+        bucket.put(fencing.LEASE_FILE, text)
+        assert fencing.holder(bucket) == "another writer"
         with elsewhere(), pytest.raises(StoreLocked, match="is being written by another writer"):
-            locks.Lease(bucket)
+            fencing.Lease(bucket)
         lease.renew()
         with pytest.raises(StoreLocked, match="is being written by another writer"):
             lease.keep()

@@ -8,9 +8,9 @@ import threading
 import pytest
 from hypothesis import given
 
-from stepping_spark.errors import StepError, StoreError
-from stepping_spark.limits import Limits
-from stepping_spark.store import Store
+from stepping_spark.base.errors import StepError, StoreError
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.store import Store
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,

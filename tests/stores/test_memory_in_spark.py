@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from stepping_spark.errors import StepError
-from stepping_spark.limits import Limits
+from stepping_spark.base.errors import StepError
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import Optional
-from stepping_spark.spark.relation import DriverRelation, Relation, SparkRelation
-from stepping_spark.store import Register
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,

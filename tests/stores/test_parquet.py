@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from pyspark.sql import SparkSession
 
-from stepping_spark.limits import Limits
-from stepping_spark.store import Register, Store
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.store import Register, Store
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,
@@ -24,8 +24,8 @@ from stores.contract.values import (
     keys_relation,
     row,
 )
-from stores.parquet import checks as file_checks
-from stores.parquet import file_writer, merges
+from stores.parquet import file_validation as file_checks
+from stores.parquet import files, merges
 from stores.parquet import files as parquet_files
 from stores.parquet.store import StoreParquet
 from tests.stores.model import Move, hold_against_sums, moves, words
@@ -92,7 +92,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
-    for module in (parquet_files, file_writer, merges):
+    for module in (parquet_files, files, merges):
         patch.setattr(module, "GROUP_ROWS", 4)
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stepping_spark.limits import DEFAULT
+from stepping_spark.base.limits import DEFAULT
 from stores.batches.driver import built
 from stores.contract.values import BY_WORD, add, as_it_is, content, keys_relation, relation_of
-from stores.parquet import file_writer
+from stores.parquet import files as file_writer
 from stores.parquet import files as parquet_files
-from stores.parquet.file_writer import FileWriter
-from stores.parquet.files import FileReader, content_of
-from stores.parquet.filesystem import directory_of
+from stores.parquet.directories import directory_of
+from stores.parquet.files import FileReader, FileWriter, content_of
 from stores.parquet.manifest import DATA
 from stores.parquet.store import StoreParquet
 from tests.cases import ROOT

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepping_spark.errors import (
+from stepping_spark.base.errors import (
     StoreCorrupt,
     StoreError,
     StoreLocked,
@@ -25,8 +25,8 @@ from stepping_spark.errors import (
     StoreUnavailable,
 )
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content, keys_relation, row
-from stores.parquet import local_directory, locks, manifest, sweep
-from stores.parquet.local_directory import LocalDirectory
+from stores.parquet import directories, fencing, manifest, transaction
+from stores.parquet.directories import LocalDirectory
 from stores.parquet.store import StoreParquet
 from tests.stores.conftest import SmallDisk, fill
 
@@ -249,7 +249,7 @@ def test_files_do_not_pile_up_with_steps(path: Path) -> None:
         for i in range(60):
             step(store, f"w{i}")
             counts.append(len(files(path, "data")) + len(files(path, "manifests")))
-    assert len(files(path, "manifests")) == sweep.KEPT
+    assert len(files(path, "manifests")) == transaction.KEPT
     assert max(counts) < 60
     assert max(f.stat().st_size for f in files(path, "manifests")) < 5_000
 
@@ -337,10 +337,10 @@ def test_after_the_holder_was_killed_the_next_opens_without_help(
 def test_a_store_that_is_collected_lets_go_of_its_lock(path: Path) -> None:
     store = StoreParquet(path, REGISTERS)
     directory = LocalDirectory(str(path))
-    assert f"process {os.getpid()} on" in str(locks.holder(directory))
+    assert f"process {os.getpid()} on" in str(fencing.holder(directory))
     del store
     gc.collect()
-    assert locks.holder(directory) is None
+    assert fencing.holder(directory) is None
 
 
 def test_opening_again_and_again_keeps_the_last_steps(path: Path) -> None:
@@ -411,7 +411,7 @@ def test_what_a_disk_refuses_is_one_error_and_the_next_attempt_works(
 
     with StoreParquet(path, REGISTERS) as store:
         before = files(path, "data"), files(path, "manifests")
-        owner = local_directory if where == "_link" else LocalDirectory
+        owner = directories if where == "_link" else LocalDirectory
         with monkeypatch.context() as patch:
             patch.setattr(owner, where, refuse)
             with pytest.raises(StoreUnavailable, match=os.strerror(code)) as caught:
@@ -428,14 +428,14 @@ def test_an_error_after_the_manifest_has_its_name_does_not_undo_the_step(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with StoreParquet(path, REGISTERS) as store:
-        synced: Callable[[str], None] = local_directory._sync
+        synced: Callable[[str], None] = directories._sync
 
         def refuse(name: str) -> None:
             if len(files(path, "manifests")) > 3 and name.endswith("manifests"):
                 raise failing(errno.EIO)
             synced(name)
 
-        monkeypatch.setattr(local_directory, "_sync", refuse)
+        monkeypatch.setattr(directories, "_sync", refuse)
         step(store, "d")
         assert (store.last_step(), words(store)) == (4, {"a", "b", "c", "d"})
 
@@ -443,7 +443,7 @@ def test_an_error_after_the_manifest_has_its_name_does_not_undo_the_step(
 def test_a_step_that_was_interrupted_after_its_commit_is_found_committed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    linked = local_directory._link
+    linked = directories._link
 
     def interrupt(source: str, target: str) -> None:
         linked(source, target)
@@ -451,7 +451,7 @@ def test_a_step_that_was_interrupted_after_its_commit_is_found_committed(
 
     with StoreParquet(path, REGISTERS) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(local_directory, "_link", interrupt)
+            patch.setattr(directories, "_link", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 step(store, "d")
         assert (store.last_step(), words(store)) == (4, {"a", "b", "c", "d"})

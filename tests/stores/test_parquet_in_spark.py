@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.errors import StoreError
-from stepping_spark.limits import Limits
-from stepping_spark.spark.relation import DriverRelation, Relation
-from stepping_spark.store import Register, Store
+from stepping_spark.base.errors import StoreError
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.store import Register, Store
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,
@@ -28,7 +28,7 @@ from stores.contract.values import (
     relation_of,
     row,
 )
-from stores.parquet import file_writer
+from stores.parquet import files
 from stores.parquet import files as parquet_files
 from stores.parquet.store import StoreParquet
 
@@ -89,7 +89,7 @@ SMALL_FILES = Limits(file_rows=300)
 @pytest.fixture
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files have several row groups."""
-    monkeypatch.setattr(file_writer, "GROUP_ROWS", 100)
+    monkeypatch.setattr(files, "GROUP_ROWS", 100)
     monkeypatch.setattr(parquet_files, "GROUP_ROWS", 100)
 
 

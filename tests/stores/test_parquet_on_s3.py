@@ -18,15 +18,14 @@ import pyarrow.fs as pafs
 import pytest
 from moto.server import ThreadedMotoServer
 
-from stepping_spark.errors import StoreLocked, StoreUnavailable
-from stepping_spark.store import Register, Store
+from stepping_spark.base.errors import StoreLocked, StoreUnavailable
+from stepping_spark.relations.store import Register, Store
 from stores.contract.store import StoreContract
 from stores.contract.values import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content, row
-from stores.parquet import conditional, locks
-from stores.parquet.claims import CLAIMS, Claim
-from stores.parquet.filesystem import directory_of
+from stores.parquet import directories, fencing
+from stores.parquet.directories import ObjectDirectory, directory_of
+from stores.parquet.fencing import CLAIMS, Claim
 from stores.parquet.inspection import ParquetState
-from stores.parquet.object_directory import ObjectDirectory
 from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.test_two_writers import run
@@ -140,7 +139,7 @@ def test_a_lease_runs_out_and_the_writer_that_was_overtaken_cannot_commit(
     step(slow, "a")
     with elsewhere():
         with monkeypatch.context() as patch:
-            patch.setattr(locks, "LEASE", -60.0)
+            patch.setattr(fencing, "LEASE", -60.0)
             fast = opened(s3, path)
         step(fast, "b")
     for _ in range(2):
@@ -164,19 +163,19 @@ def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_af
     read = ObjectDirectory.input
 
     def fails_once(directory: ObjectDirectory, name: str) -> pa.NativeFile:
-        if name == locks.LEASE_FILE and not failed:
+        if name == fencing.LEASE_FILE and not failed:
             failed.append(name)
             raise OSError("the network is down")
         return read(directory, name)
 
-    monkeypatch.setattr(locks, "LEASE", 0.3)
+    monkeypatch.setattr(fencing, "LEASE", 0.3)
     others = set(threading.enumerate())
     store = opened(s3, path)
     directory = directory_of(path, s3)
-    before = directory.status(locks.LEASE_FILE)
+    before = directory.status(fencing.LEASE_FILE)
     monkeypatch.setattr(ObjectDirectory, "input", fails_once)
     until = time.monotonic() + 20
-    while directory.status(locks.LEASE_FILE) == before:
+    while directory.status(fencing.LEASE_FILE) == before:
         assert time.monotonic() < until, "it was not renewed"
         time.sleep(0.05)
     assert failed
@@ -184,7 +183,7 @@ def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_af
     renewers = [t for t in renewers if t not in others]
     assert renewers
     store.close()
-    assert directory.status(locks.LEASE_FILE) is None
+    assert directory.status(fencing.LEASE_FILE) is None
     for thread in renewers:
         thread.join(20)
         assert not thread.is_alive()
@@ -193,12 +192,12 @@ def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_af
 def test_a_lease_that_is_removed_is_made_again_and_a_store_that_is_collected_renews_none(
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "LEASE", 0.3)
+    monkeypatch.setattr(fencing, "LEASE", 0.3)
     store = opened(s3, path)
     directory = directory_of(path, s3)
-    directory.remove([locks.LEASE_FILE])
+    directory.remove([fencing.LEASE_FILE])
     until = time.monotonic() + 20
-    while directory.status(locks.LEASE_FILE) is None:
+    while directory.status(fencing.LEASE_FILE) is None:
         assert time.monotonic() < until, "it was not made again"
         time.sleep(0.05)
     renewers = [t for t in threading.enumerate() if t.name == "stepping-spark-lease"]
@@ -233,7 +232,7 @@ def test_of_many_that_create_a_file_at_once_one_succeeds(
 def test_without_obstore_two_that_open_at_once_see_each_other(
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conditional, "INSTALLED", False)
+    monkeypatch.setattr(directories, "INSTALLED", False)
     assert not directory_of(path, s3).excludes
     with opened(s3, path) as store:
         step(store, "a")
@@ -267,7 +266,7 @@ class OnS3(Leases):
             for name in (*CALLS, *MORE_CALLS):
                 call = told(getattr(ObjectDirectory, name), name, at)
                 patches.enter_context(mock.patch.object(ObjectDirectory, name, call))
-            patches.enter_context(mock.patch.object(locks, "renewing", self.renewing))
+            patches.enter_context(mock.patch.object(fencing, "renewing", self.renewing))
             directory_of = "stores.parquet.store.directory_of"
             patches.enter_context(mock.patch(directory_of, return_value=self._directory))
             yield
@@ -279,7 +278,7 @@ class OnS3(Leases):
         return StoreParquet("s3", [BY_WORD, WHOLE], read_only=True)
 
     def break_lock(self) -> None:
-        self._directory.remove([locks.LEASE_FILE])
+        self._directory.remove([fencing.LEASE_FILE])
 
 
 def test_of_several_writers_each_step_that_was_reported_is_in_the_state(

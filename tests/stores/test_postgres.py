@@ -20,12 +20,12 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.errors import StepError, StoreError, StoreMismatch, StoreUnavailable
+from stepping_spark.base.errors import StepError, StoreError, StoreMismatch, StoreUnavailable
+from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import DATE, INT, STR, UUID
 from stepping_spark.rows.schema import BIG_INT, COUNT, Schema
 from stepping_spark.rows.types import Optional, Struct
-from stepping_spark.spark.relation import DriverRelation, Relation
-from stepping_spark.store import Register
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,

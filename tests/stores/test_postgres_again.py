@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from stepping_spark.errors import (
+from stepping_spark.base.errors import (
     StoreCorrupt,
     StoreError,
     StoreLocked,

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from psycopg import sql
 
+from stepping_spark.base.errors import StoreCorrupt
 from stepping_spark.cli import main
-from stepping_spark.errors import StoreCorrupt
 from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, relation_of, row
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores

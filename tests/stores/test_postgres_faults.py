@@ -20,7 +20,7 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.errors import StoreError, StoreLocked, StoreUnavailable
+from stepping_spark.base.errors import StoreError, StoreLocked, StoreUnavailable
 from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, relation_of, row
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer

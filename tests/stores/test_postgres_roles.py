@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 from psycopg import sql
 
+from stepping_spark.base.errors import StoreError, StoreLocked
 from stepping_spark.cli import main
-from stepping_spark.errors import StoreError, StoreLocked
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer

@@ -18,11 +18,11 @@ import pytest
 from psycopg import sql
 
 import stepping_spark as st
-from stepping_spark.errors import StepError, StoreCorrupt
+from stepping_spark.base.errors import StepError, StoreCorrupt
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import DATE, DATETIME, DECIMAL, INT, Atom
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import ListOf, Optional
-from stepping_spark.store import Register
 from stores.contract.values import (
     VALUES,
     WORDS,
@@ -33,8 +33,7 @@ from stores.contract.values import (
     relation_of,
     row,
 )
-from stores.postgres.columns import few_rows
-from stores.postgres.copy import put
+from stores.postgres.copy import few_rows, put
 from stores.postgres.statements import Layout
 from stores.postgres.types import literal_of
 from tests.cases import MOST

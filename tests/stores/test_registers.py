@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.errors import CompileError
+from stepping_spark.base.errors import CompileError
 from stepping_spark.plan.difference import described, matched
 from stepping_spark.plan.planner import registers_of
+from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT, RowType
-from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.type_json import MOST_LEVELS
+from stepping_spark.rows.schema import MOST_LEVELS, Schema
 from stepping_spark.rows.types import ListOf
-from stepping_spark.store import Register
 from stores.parquet.store import StoreParquet
 
 Edge = st.Pair[int, int]

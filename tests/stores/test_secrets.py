@@ -27,10 +27,10 @@ from psycopg import sql
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stepping_spark.base.errors import SteppingError, StoreUnavailable
 from stepping_spark.cli import main
-from stepping_spark.errors import SteppingError, StoreUnavailable
-from stores.address import place_of
 from stores.contract.values import BY_WORD, add, as_it_is
+from stores.location import place_of
 from stores.parquet.inspection import ParquetState
 from stores.parquet.store import StoreParquet
 from stores.postgres.connection import Address

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import stepping_spark as st
-from stores.parquet.sweep import KEPT
+from stores.parquet.transaction import KEPT
 
 by_start = st.Cache[tuple[int, int]](name="by_start")
 ends = st.Cache[int](name="ends")

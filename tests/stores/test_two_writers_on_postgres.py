@@ -21,9 +21,9 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from hypothesis.strategies import integers
 from psycopg import sql
 
-from stepping_spark.errors import StoreError, StoreLocked
-from stepping_spark.store import Store
-from stores import steps
+from stepping_spark.base.errors import StoreError, StoreLocked
+from stepping_spark.relations.store import Store
+from stores import step_lock as steps
 from stores.postgres import connection, session
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer

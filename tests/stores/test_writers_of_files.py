@@ -21,17 +21,12 @@ from typing import Any
 
 import pytest
 
-from stepping_spark.errors import (
-    StoreCorrupt,
-    StoreError,
-    StoreLocked,
-    StoreMismatch,
-)
+from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreLocked, StoreMismatch
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content
 from stores.memory import StoreMemory
-from stores.parquet import local_directory, locks
-from stores.parquet.claims import Claim
-from stores.parquet.local_directory import LocalDirectory
+from stores.parquet import directories, fencing
+from stores.parquet.directories import LocalDirectory
+from stores.parquet.fencing import Claim
 from stores.parquet.manifest import Log, Manifest
 from stores.parquet.store import StoreParquet
 from tests.stores.two_writers_of_files import Bucket, elsewhere
@@ -184,17 +179,17 @@ def test_whether_a_directory_has_hard_links_is_seen_and_leaves_nothing(
 def test_a_lock_that_is_released_while_it_is_kept_stays_released(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = locks.FileLock(LocalDirectory(str(path)))
+    lock = fencing.FileLock(LocalDirectory(str(path)))
     (path / "lock.json").unlink()
     there, go = threading.Event(), threading.Event()
-    real = locks._flock
+    real = fencing._flock
 
     def waits(handle: int) -> None:
         there.set()
         assert go.wait(PATIENCE)
         real(handle)
 
-    monkeypatch.setattr(locks, "_flock", waits)
+    monkeypatch.setattr(fencing, "_flock", waits)
     keeping = threading.Thread(target=lock.keep)
     keeping.start()
     assert there.wait(PATIENCE)
@@ -212,14 +207,14 @@ def test_a_lock_that_is_released_while_it_is_kept_stays_released(
 def test_a_store_that_another_overtakes_while_it_opens_keeps_nobody_out(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = locks.FileLock
+    real = fencing.FileLock
 
-    def overtaken(directory: LocalDirectory) -> locks.FileLock:
-        monkeypatch.setattr(locks, "FileLock", real)
+    def overtaken(directory: LocalDirectory) -> fencing.FileLock:
+        monkeypatch.setattr(fencing, "FileLock", real)
         StoreParquet(path, REGISTERS).close()
         return real(directory)
 
-    monkeypatch.setattr(locks, "FileLock", overtaken)
+    monkeypatch.setattr(fencing, "FileLock", overtaken)
     with pytest.raises(StoreLocked, match=r"has opened this state again, at test_writers"):
         StoreParquet(path, REGISTERS)
     steps_elsewhere(path, "c")
@@ -231,29 +226,29 @@ def test_a_store_that_another_overtakes_while_it_opens_keeps_nobody_out(
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """An object store whose leases are renewed by hand."""
-    monkeypatch.setattr(locks, "renewing", lambda _: lambda: None)
+    monkeypatch.setattr(fencing, "renewing", lambda _: lambda: None)
     return Bucket()
 
 
 def test_a_lease_that_another_held_stays_lost_once_that_one_is_closed(bucket: Bucket) -> None:
-    slow = locks.Lease(bucket)
-    bucket.now += 2 * locks.LEASE
+    slow = fencing.Lease(bucket)
+    bucket.now += 2 * fencing.LEASE
     with elsewhere():
-        fast = locks.Lease(bucket)
+        fast = fencing.Lease(bucket)
         slow.renew()
         fast.release()
     slow.renew()
-    assert locks.holder(bucket) is None
+    assert fencing.holder(bucket) is None
     with pytest.raises(StoreLocked, match="open the store again, once"):
         slow.keep()
     with elsewhere():
-        locks.Lease(bucket).release()
+        fencing.Lease(bucket).release()
 
 
 def test_a_renewal_that_runs_while_the_store_is_closed_leaves_no_lease(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = locks.Lease(bucket)
+    lease = fencing.Lease(bucket)
     there, go = threading.Event(), threading.Event()
     real = bucket.write
 
@@ -272,9 +267,9 @@ def test_a_renewal_that_runs_while_the_store_is_closed_leaves_no_lease(
     go.set()
     for thread in (renewal, closing):
         thread.join(PATIENCE)
-    assert locks.LEASE_FILE not in bucket.files
+    assert fencing.LEASE_FILE not in bucket.files
     lease.renew()
-    assert locks.LEASE_FILE not in bucket.files
+    assert fencing.LEASE_FILE not in bucket.files
     with pytest.raises(StoreLocked, match="has given up the lock"):
         lease.keep()
 
@@ -470,9 +465,9 @@ def test_a_thread_in_the_middle_of_a_step_is_told_when_another_store_takes_over(
 ) -> None:
     old = StoreParquet(path, REGISTERS)
     there, go = threading.Event(), threading.Event()
-    owner: Any = local_directory if moment == "_link" else LocalDirectory
+    owner: Any = directories if moment == "_link" else LocalDirectory
     if moment == "sync":
-        owner, moment = local_directory, "_sync"
+        owner, moment = directories, "_sync"
     real = getattr(owner, moment)
     said: list[object] = []
 

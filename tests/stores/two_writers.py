@@ -20,8 +20,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stepping_spark.errors import StoreLocked, StoreUnavailable
-from stepping_spark.store import Register, Store
+from stepping_spark.base.errors import StoreLocked, StoreUnavailable
+from stepping_spark.relations.store import Register, Store
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, as_table
 
 REGISTERS = [BY_WORD, WHOLE]

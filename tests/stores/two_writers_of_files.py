@@ -17,12 +17,11 @@ from unittest import mock
 
 import pyarrow as pa
 
-from stepping_spark.store import Store
-from stores import pool as pools
-from stores import steps
-from stores.parquet import local_directory, locks
-from stores.parquet.directory import Directory, Status
-from stores.parquet.local_directory import LocalDirectory
+from stepping_spark.relations.store import Store
+from stores import step_lock
+from stores import threads as pools
+from stores.parquet import directories, fencing
+from stores.parquet.directories import Directory, LocalDirectory, Status
 from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.two_writers import REGISTERS, Process, at, current
@@ -49,14 +48,14 @@ class Inline:
 def simulated_processes() -> Iterator[None]:
     """Threads of a `Process` are a process to the library; nothing runs beside them."""
     pool = Inline()
-    real = steps.this_process()
+    real = step_lock.this_process()
 
     def this_process() -> str:
         process = current()
         return real if process is None else f"0-{process.name} of {id(process)}"
 
     with ExitStack() as patches:
-        for module in (steps, locks):
+        for module in (step_lock, fencing):
             patches.enter_context(mock.patch.object(module, "this_process", this_process))
         patches.enter_context(mock.patch.object(pools, "_pool", return_value=pool))
         yield
@@ -66,7 +65,7 @@ def simulated_processes() -> Iterator[None]:
 def elsewhere() -> Iterator[None]:
     """What is done here is done by another process."""
     with ExitStack() as patches:
-        for module in (steps, locks):
+        for module in (step_lock, fencing):
             patch = mock.patch.object(module, "this_process", return_value="0-another")
             patches.enter_context(patch)
         yield
@@ -88,8 +87,8 @@ class Here:
                 call = told(getattr(LocalDirectory, name), name, at)
                 patches.enter_context(mock.patch.object(LocalDirectory, name, call))
             for name in ("_link", "_sync"):
-                call = told(getattr(local_directory, name), name, at)
-                patches.enter_context(mock.patch.object(local_directory, name, call))
+                call = told(getattr(directories, name), name, at)
+                patches.enter_context(mock.patch.object(directories, name, call))
             patches.enter_context(mock.patch.object(fcntl, "flock", self._flock()))
             patches.enter_context(mock.patch.object(os, "fsync"))
             yield
@@ -102,11 +101,11 @@ class Here:
         return StoreParquet(self.path, REGISTERS, read_only=True)
 
     def break_lock(self) -> None:
-        Path(self.path, locks.LOCK).unlink(missing_ok=True)
+        Path(self.path, fencing.LOCK).unlink(missing_ok=True)
 
     def replace_lock(self) -> bool:
         """The writer, if any, has the lock of a file that is not there any more."""
-        file = Path(self.path, locks.LOCK)
+        file = Path(self.path, fencing.LOCK)
         file.unlink(missing_ok=True)
         file.write_bytes(SOMEBODY)
         return False
@@ -259,11 +258,11 @@ class Leases:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._leases: dict[Process, locks.Lease] = {}
+        self._leases: dict[Process, fencing.Lease] = {}
 
     def replace_lock(self) -> bool:
         """Somebody writes a lease of its own over the one that is there."""
-        self._directory.write(locks.LEASE_FILE, SOMEBODY)
+        self._directory.write(fencing.LEASE_FILE, SOMEBODY)
         return True
 
     def renewal(self, process: Process) -> Callable[[], object] | None:
@@ -275,7 +274,7 @@ class Leases:
         """Its leases are renewed no more."""
         self._leases.pop(process, None)
 
-    def renewing(self, lease: locks.Lease) -> Callable[[], object]:
+    def renewing(self, lease: fencing.Lease) -> Callable[[], object]:
         """Takes the place of what starts the thread."""
         process = current()
         if process is not None:
@@ -294,7 +293,7 @@ class InBucket(Leases):
     def watched(self) -> Iterator[None]:
         with (
             simulated_processes(),
-            mock.patch.object(locks, "renewing", self.renewing),
+            mock.patch.object(fencing, "renewing", self.renewing),
             mock.patch("stores.parquet.store.directory_of", return_value=self.bucket),
         ):
             yield
@@ -307,4 +306,4 @@ class InBucket(Leases):
 
     def break_lock(self) -> None:
         """The lease runs out, because it was not renewed."""
-        self.bucket.now += 2 * locks.LEASE
+        self.bucket.now += 2 * fencing.LEASE

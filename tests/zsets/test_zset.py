@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from stepping_spark.errors import CompileError, InputError
+from stepping_spark.base.errors import CompileError, InputError
+from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.expressions.index import Index
-from stepping_spark.limits import DEFAULT, Limits
 from stepping_spark.relations.codec import encode
+from stepping_spark.relations.relation import DriverRelation, SparkRelation
 from stepping_spark.rows.atoms import NAN, LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.spark.relation import DriverRelation, SparkRelation
 from stepping_spark.spark.session import count_jobs
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 from tests.cases import A, B

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from stepping_spark.base.limits import Limits
+from stepping_spark.circuit.physical import (
+    Gather,
+    LargestByKey,
+    Physical,
+    Positive,
+    Rank,
+    Totals,
+    Windowed,
+)
 from stepping_spark.engines.arrow.groups import (
     collated,
     first,
@@ -18,27 +29,102 @@ from stepping_spark.engines.arrow.groups import (
     lists,
     positions,
 )
-from stepping_spark.engines.arrow.joins import most_given
 from stepping_spark.engines.arrow.kernels import Context, Kernel
 from stepping_spark.engines.arrow.windows import Partitions, column_of
-from stepping_spark.expressions.arrow import relation_of, spread, struct_of, values_of
+from stepping_spark.expressions.arrow_kernels import (
+    Arrays,
+    relation_of,
+    spread,
+    struct_of,
+    values_of,
+)
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
-from stepping_spark.physical import (
-    Gather,
-    Physical,
-    Pieces,
-    Positive,
-    Rank,
-    Totals,
-    Windowed,
+from stepping_spark.relations.arrow import (
+    FEW,
+    Array,
+    Ids,
+    canonical,
+    comparable,
+    empty,
+    flat,
+    is_simple,
+    one_array,
+    row_ids,
 )
-from stepping_spark.relations.arrow import Ids, empty, one_array
+from stepping_spark.relations.relation import FanOut, each_once
+from stepping_spark.relations.sums.arrow import totals
 from stepping_spark.rows.schema import COUNT, GroupedType
 from stepping_spark.rows.types import Struct
-from stepping_spark.spark.fetch import FanOut
-from stepping_spark.spark.relation import each_once
-from stepping_spark.sums.arrow import totals
+
+
+def most_given(limits: Limits, *tables: pa.Table) -> int:
+    """The rows that a computation may give, if each is as wide as the average rows of its tables.
+
+    Those of a join are rows of both tables.
+    """
+    width = sum(t.nbytes // t.num_rows for t in tables if t.num_rows)
+    return min(limits.given_rows, limits.given_bytes // max(width, 1))
+
+
+def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
+    """The positions of rows whose keys are equal; NULL equals nothing.
+
+    `FanOut` where they are more than `most`.
+    """
+    if len(left[0]) + len(right[0]) <= FEW and all(is_simple(k.type) for k in (*left, *right)):
+        return _few_indices(left, right, most)
+    names = [f"k{i}" for i in range(len(left))]
+    keys = [_comparable(a, b) for a, b in zip(left, right, strict=True)]
+    sides = []
+    for side, position in ((0, "i"), (1, "j")):
+        columns = [k[side] for k in keys]
+        rows = pa.array(np.arange(len(columns[0])))
+        sides.append(pa.table([*columns, rows], names=[*names, position]))
+    if len(left[0]) * len(right[0]) > most and (pairs := _pairs(sides, names, most)) > most:
+        raise FanOut.of(pairs, "a join", most)
+    joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
+    return one_array(joined.column("i")), one_array(joined.column("j"))
+
+
+def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
+    """The same for few rows: a dictionary is made before Arrow has begun."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for j, key in enumerate(zip(*map(comparable, right), strict=True)):
+        if None not in key:
+            places.setdefault(key, []).append(j)
+    found: tuple[list[int], list[int]] = ([], [])
+    for i, key in enumerate(zip(*map(comparable, left), strict=True)):
+        at = places.get(key, ())
+        found[0].extend([i] * len(at))
+        found[1].extend(at)
+    if len(found[0]) > most:
+        raise FanOut.of(len(found[0]), "a join", most)
+    return pa.array(found[0], pa.int64()), pa.array(found[1], pa.int64())
+
+
+def _pairs(sides: list[pa.Table], names: list[str], most: int) -> int:
+    """How many rows a join gives; it may be an upper bound, if that is no more than `most`."""
+    small, large = sorted(sides, key=len)
+    counted = small.group_by(names).aggregate([([], "count_all")])
+    greatest = pc.max(counted.column("count_all")).as_py() or 0
+    if greatest * large.num_rows <= most:
+        return int(greatest * large.num_rows)
+    counts = large.group_by(names).aggregate([([], "count_all")])
+    both = counts.join(counted, keys=names, join_type="inner", right_suffix="_right")
+    each: Any = pc.multiply(both.column("count_all"), both.column("count_all_right"))
+    return pc.sum(each).as_py() or 0
+
+
+def _comparable(a: Array, b: Array) -> tuple[Array, Array]:
+    """Two columns of keys, in types that Arrow can join."""
+    if pa.types.is_duration(a.type):
+        return a.cast(pa.int64()), b.cast(pa.int64())
+    if not pa.types.is_nested(a.type):
+        return one_array(canonical(a)), one_array(canonical(b))
+    both = pa.concat_arrays([a, b])
+    ids = pa.array(row_ids(flat(canonical(both))), mask=both.is_null().to_numpy(False))
+    return ids[: len(a)], ids[len(a) :]
 
 
 def added_up(of: Physical, rows: Kernel) -> Kernel:
@@ -145,7 +231,7 @@ def gather_kernel(n: Gather, of: Kernel) -> Kernel:
     return gather
 
 
-def pieces_kernel(n: Pieces, of: Kernel) -> Kernel:
+def pieces_kernel(n: LargestByKey, of: Kernel) -> Kernel:
     there = of if n.once else _there(n.of, of)
     relation, names = relation_of(n.schema), [c for c, _ in n.of.schema.columns]
 

@@ -1,28 +1,41 @@
-"""The operators of groups on the driver, on Arrow arrays."""
+"""The operators of groups on the driver, on Arrow arrays.
+
+A change that removes m rows of a key leaves n of its first n + m rows. So no others matter, however
+many rows the key has.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stepping_spark.expressions.arrow_kernels import ArraysOf, Ask, evaluator, values_of
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.index import Order
 from stepping_spark.relations.arrow import (
     Array,
-    Column,
+    ArrowColumn,
+    Ids,
+    are_mostly_different,
+    below_length,
     canonical,
+    concat,
     flat,
     one_array,
+    repeated,
     row_ids,
     row_numbers,
+    sample,
 )
-from stepping_spark.relations.hashes import Numbers
-from stepping_spark.relations.slots import are_mostly_different, below_length, repeated, sample
+from stepping_spark.relations.hashing import Numbers
 from stepping_spark.rows.atoms import INT_MAX
+from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import sort_key
 
 _NUMBERS = {
@@ -35,7 +48,7 @@ _NUMBERS = {
 """The types whose values are numbers in order, and the type of those."""
 
 
-def ranks(column: Column) -> list[Numbers]:
+def ranks(column: ArrowColumn) -> list[Numbers]:
     """Numbers in the order that Spark gives the values: NULL first, NaN last."""
     array: Any = one_array(canonical(column))
     t = array.type
@@ -77,13 +90,13 @@ def _by_key(keys: Sequence[Any]) -> Numbers:
     return np.array([numbers[k] for k in keys], np.int64)
 
 
-def key_ids(keys: Sequence[Column]) -> Numbers:
+def key_ids(keys: Sequence[ArrowColumn]) -> Numbers:
     """A number for the key of each row."""
     return row_ids([f for k in keys for f in flat(canonical(k))])
 
 
 def foremost_of(
-    keys: Sequence[Column], order: Sequence[tuple[Column, bool]]
+    keys: Sequence[ArrowColumn], order: Sequence[tuple[ArrowColumn, bool]]
 ) -> tuple[Numbers, Numbers]:
     """What `foremost` gives, and the number of the key of each of these rows."""
     numbers = row_numbers([f for k in keys for f in flat(canonical(k))])
@@ -106,7 +119,9 @@ def foremost_of(
     return at, ids[at]
 
 
-def in_order(ids: Numbers, order: Sequence[tuple[Column, bool]], row: Sequence[Column]) -> Numbers:
+def in_order(
+    ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]], row: Sequence[ArrowColumn]
+) -> Numbers:
     """The positions of rows, those of a key together, by the order, then by the row.
 
     Only rows that the order does not decide between are compared by all their columns. Rows that
@@ -164,7 +179,7 @@ def _packed(by: Sequence[Numbers]) -> list[Numbers]:
     return found
 
 
-def foremost(ids: Numbers, order: Sequence[tuple[Column, bool]]) -> Numbers:
+def foremost(ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]]) -> Numbers:
     """The positions of the rows that no other row of their key comes before, by the order."""
     at = np.arange(len(ids))
     for column, up in order:
@@ -178,7 +193,7 @@ def foremost(ids: Numbers, order: Sequence[tuple[Column, bool]]) -> Numbers:
     return at
 
 
-def _taken(column: Column, at: Array) -> Column:
+def _taken(column: ArrowColumn, at: Array) -> ArrowColumn:
     """The values at these positions, which ascend: all of them are the column itself."""
     return column if len(at) == len(column) else column.take(at)
 
@@ -198,7 +213,7 @@ def first(ids: Numbers, counts: Numbers, n: int) -> Numbers:
     return np.asarray(np.minimum(np.maximum(left, 0), counts), np.int64)
 
 
-def first_with_ties(ids: Numbers, counts: Numbers, order: Sequence[Column], n: int) -> Numbers:
+def first_with_ties(ids: Numbers, counts: Numbers, order: Sequence[ArrowColumn], n: int) -> Numbers:
     """For each row, whether fewer than n rows of its key sort before it (ties do not count).
 
     Rows of one key stand together, in order.
@@ -240,3 +255,107 @@ def collated(table: pa.Table, required: int) -> pa.Table:
     made = pa.Table.from_arrays(columns, names=table.schema.names)
     kept = [pc.is_valid(c) for c in made.columns[1 : required + 1] if c.null_count]
     return made.filter(functools.reduce(pc.and_, kept)) if kept else made
+
+
+TableParts: TypeAlias = Sequence[pa.Table]
+Restrict: TypeAlias = Callable[[TableParts, pa.Table, int, bool], list[pa.Table]]
+KeptMask: TypeAlias = npt.NDArray[np.bool_]
+
+_MOST = 2**62
+
+
+class _Asked(Exception):
+    """Only Spark can evaluate an expression over these rows: all of them are kept."""
+
+
+def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> Restrict | None:
+    """A function that gives the rows of each part of a state that matter.
+
+    Its arguments are the parts, the change, in how many entries of the parts a row may occur, and
+    whether the session is in UTC. None if only Spark can evaluate the keys or the order.
+    """
+    exprs = [*keys, *(e for e, _ in order)]
+    if any(evaluator(e) is None for e in exprs):
+        return None
+    key_of, order_of = values_of(schema, keys), values_of(schema, [e for e, _ in order])
+    ascending = [up for _, up in order]
+
+    def restrict(parts: TableParts, change: pa.Table, often: int, in_utc: bool) -> list[pa.Table]:
+        state = concat(parts, schema)
+        if _largest(state) + _largest(change) * change.num_rows > _MOST:
+            return list(parts)  # a weight may be beyond 64 bits, which is an error
+        try:
+            ask = Ask(_asked, in_utc)
+            ids, wanted = _wanted(state, change, key_of, ask, n, often)
+            columns = zip(order_of(state, ask), ascending, strict=True)
+            kept = _kept(state, ids, wanted, list(columns))
+        except _Asked:
+            return list(parts)
+        ends = np.cumsum([len(p) for p in parts])[:-1]
+        return [p.filter(pa.array(k)) for p, k in zip(parts, np.split(kept, ends), strict=True)]
+
+    return restrict
+
+
+def _wanted(
+    state: pa.Table, change: pa.Table, key_of: ArraysOf, ask: Ask, n: int, often: int
+) -> tuple[Ids, Ids]:
+    """The number of each row's key, and how many rows of each key matter.
+
+    A negative weight -w removes one row, which may have several entries in the state: at most w of
+    them, and no more than there may be.
+    """
+    rows = state.num_rows
+    gone = change.filter(pc.less(change.column(COUNT), pa.scalar(0)))
+    both = zip(key_of(state, ask), key_of(gone, ask), strict=True)
+    keys = [one_array(pa.chunked_array([a, b], a.type)) for a, b in both]
+    ids = key_ids(keys) if keys else np.zeros(rows + gone.num_rows, np.int64)
+    removed = np.append(_removed(state, often), _removed(gone, often))
+    return ids[:rows], n + np.bincount(ids, removed).astype(np.int64)
+
+
+def _removed(rows: pa.Table, often: int) -> Ids:
+    counts = _counts(rows)
+    return np.where(counts < -often, often, -np.minimum(counts, 0))
+
+
+def _kept(state: pa.Table, ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> KeptMask:
+    """Which rows to keep: the first ones of each key, with those that equal them by the order.
+
+    Rows of negative weight are kept too, as they may cancel out with rows that come.
+    """
+    there = _counts(state) > 0
+    kept = ~there
+    single = wanted[ids] == 1
+    for at, find in (
+        (np.flatnonzero(there & single), foremost),
+        (np.flatnonzero(there & ~single), lambda of, by: _first(of, wanted, by)),
+    ):
+        if len(at):
+            taken = [(c.take(positions(at)), up) for c, up in order]
+            kept[at[find(ids[at], taken)]] = True
+    return kept
+
+
+def _first(ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> Ids:
+    """The positions of rows before which there are fewer rows of their key than are wanted."""
+    by = [ids, *(r if up else ~r for column, up in order for r in ranks(column))]
+    at, differs = by_numbers(by)
+    begins = np.diff(ids[at], prepend=-1) != 0
+    place = np.arange(len(at))
+    key, peers = (np.maximum.accumulate(np.where(b, place, 0)) for b in (begins, differs))
+    return np.asarray(at[peers - key < wanted[ids[at]]], np.int64)
+
+
+def _counts(rows: pa.Table) -> Ids:
+    return np.asarray(rows.column(COUNT).to_numpy(), np.int64)
+
+
+def _largest(rows: pa.Table) -> int:
+    """The largest absolute weight."""
+    counts = _counts(rows)
+    return max(abs(int(counts.min())), abs(int(counts.max()))) if len(counts) else 0
+
+
+def _asked(*_: object) -> list[Array]:
+    raise _Asked

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from stepping_spark.expressions.arrow import Ask
-from stepping_spark.limits import DEFAULT, Limits
-from stepping_spark.physical import WindowCall
+from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.circuit.physical import WindowCall
+from stepping_spark.expressions.arrow_kernels import Ask
+from stepping_spark.relations.store import Now
 from stepping_spark.rows.schema import Schema
-from stepping_spark.store import Now
 
 PartitionKey: TypeAlias = tuple[Any, ...]
 Carried: TypeAlias = Mapping[WindowCall, Any]

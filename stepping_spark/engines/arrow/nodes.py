@@ -7,35 +7,28 @@ A Spark job costs tens of milliseconds before it does anything. Where all that a
 rows that the driver holds, look-ups, joins and sums are done here. Functions of rows keep Spark's
 meaning, because Spark evaluates them, as the projection of a local relation, mostly without a job.
 Plain fields, constants and rows made of them need no evaluation at all, and what
-`stepping_spark.expressions.arrow_calls` lists is the same in Arrow.
+`stepping_spark.expressions.arrow_kernels` lists is the same in Arrow.
+
+A term is prepared once, as the nodes that it is made of are, and run by each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.engines.arrow.cuts import cut_of
-from stepping_spark.engines.arrow.folds import (
-    gather_kernel,
-    pieces_kernel,
-    positive_kernel,
-    rank_kernel,
-    totals_kernel,
-    window_kernel,
-)
-from stepping_spark.engines.arrow.joins import join_indices, most_given
-from stepping_spark.engines.arrow.kernels import Context, Kernel
-from stepping_spark.errors import StepError
-from stepping_spark.expressions.arrow import Arrays, relation_of, spread, values_of
-from stepping_spark.physical import (
+from stepping_spark.base.errors import StepError
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import Operator
+from stepping_spark.circuit.physical import (
     AntiJoin,
     Argument,
-    Before,
+    BelowGreatest,
     ChangeOf,
     CollatedChange,
     Contributions,
@@ -43,9 +36,9 @@ from stepping_spark.physical import (
     EquiJoin,
     Gather,
     Hole,
+    LargestByKey,
     Negate,
     Physical,
-    Pieces,
     Positive,
     Project,
     Rank,
@@ -55,11 +48,25 @@ from stepping_spark.physical import (
     Where,
     Windowed,
 )
+from stepping_spark.engines.arrow.folds import (
+    gather_kernel,
+    join_indices,
+    most_given,
+    pieces_kernel,
+    positive_kernel,
+    rank_kernel,
+    totals_kernel,
+    window_kernel,
+)
+from stepping_spark.engines.arrow.kernels import Context, Kernel, NeedsPrefix
+from stepping_spark.engines.arrow.window_delta import cut_of
+from stepping_spark.expressions.arrow_kernels import Arrays, relation_of, spread, values_of
+from stepping_spark.plan.step_ir import Apply, Leaf, Term
 from stepping_spark.relations.arrow import concat, empty, negate, one_array
+from stepping_spark.relations.relation import FanOut
+from stepping_spark.relations.sums.arrow import contributions
 from stepping_spark.rows.atoms import INT_MIN
-from stepping_spark.rows.schema import COUNT
-from stepping_spark.spark.fetch import FanOut
-from stepping_spark.sums.arrow import contributions
+from stepping_spark.rows.schema import COUNT, StreamType
 
 
 def prepared(n: Physical) -> Kernel:
@@ -112,7 +119,7 @@ def _due(n: Due, rows: Kernel) -> Kernel:
     return due
 
 
-def _before(n: Before, rows: Kernel, greatest: Kernel) -> Kernel:
+def _before(n: BelowGreatest, rows: Kernel, greatest: Kernel) -> Kernel:
     values = values_of(n.schema, (n.value,))
     ((column, _),) = n.greatest.schema.columns
 
@@ -270,10 +277,10 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
     return change_of_windows
 
 
-Sides: TypeAlias = Callable[[Context, pa.Table, pa.Table], tuple[pa.Table, pa.Table]]
+SideKernel: TypeAlias = Callable[[Context, pa.Table, pa.Table], tuple[pa.Table, pa.Table]]
 
 
-def _sides(n: ChangeOf) -> Sides:
+def _sides(n: ChangeOf) -> SideKernel:
     """What gives the result of a fold for a state, and for the state with a change of it."""
     fold, over = prepared(n.fold), n.state.schema
 
@@ -307,7 +314,7 @@ def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
 NODES: dict[type[Physical], Callable[..., Kernel]] = {
     AntiJoin: _anti_join,
     Argument: _argument,
-    Before: _before,
+    BelowGreatest: _before,
     ChangeOf: _change_of,
     CollatedChange: _collated_change,
     Contributions: _contributions,
@@ -316,7 +323,7 @@ NODES: dict[type[Physical], Callable[..., Kernel]] = {
     Gather: gather_kernel,
     Hole: _hole,
     Negate: _negate,
-    Pieces: pieces_kernel,
+    LargestByKey: pieces_kernel,
     Positive: positive_kernel,
     Project: _project,
     Rank: rank_kernel,
@@ -326,3 +333,82 @@ NODES: dict[type[Physical], Callable[..., Kernel]] = {
     Where: _where,
     Windowed: window_kernel,
 }
+
+
+RowCounts: TypeAlias = dict[Vertex, tuple[int, int]]
+Chain = Callable[[pa.Table, StreamType, Sequence[Operator]], pa.Table]
+
+
+class Failed(Exception):
+    """A vertex, and the part of it, that could not be computed. The cause has the reason."""
+
+    def __init__(self, vertex: Vertex, part: int) -> None:
+        super().__init__(vertex, part)
+        self.vertex, self.part = vertex, part
+
+
+@dataclass
+class Evaluation:
+    """The inputs of an evaluation: relations and context."""
+
+    table: Callable[[Leaf], pa.Table]
+    chain: Chain  # asks Spark for what several linear operators make of a relation
+    context: Context
+    rows: RowCounts = field(
+        default_factory=dict
+    )  # what vertices read and gave, as they are evaluated
+
+
+Compute: TypeAlias = Callable[[Evaluation], pa.Table]
+
+
+def compute(t: Term) -> Compute:
+    """A function that computes a term. Its result may have equal rows several times."""
+    if not isinstance(t, Apply):
+        return lambda run: run.table(t)
+    args, parts = [compute(a) for a in t.args], _parts(t)
+    is_told = t.operator is t.vertex.operator
+
+    def node(run: Evaluation) -> pa.Table:
+        tables = [arg(run) for arg in args]
+        made = parts(run, tables)
+        if is_told:
+            run.rows[t.vertex] = (sum(map(len, tables)), len(made))
+        return made
+
+    return node
+
+
+def _parts(t: Apply) -> Callable[[Evaluation, list[pa.Table]], pa.Table]:
+    """A function that applies the operators of a vertex, one after the other."""
+    kernels = list(map(prepared, t.trees))
+    asked, last = t.asked
+
+    def parts(run: Evaluation, tables: list[pa.Table]) -> pa.Table:
+        first, done = asked, 0
+        while done < len(kernels):
+            try:
+                if done == first:  # one question to Spark, and not one for each part
+                    tables = [_chained(run, t, first, last, tables[0])]
+                    done = last
+                else:
+                    run.context.args = tables
+                    tables = [kernels[done](run.context)]
+                done += 1
+            except (FanOut, NeedsPrefix):
+                raise
+            except Exception as e:
+                if done != first:
+                    raise Failed(t.vertex, done) from e
+                first = -1  # which part fails is seen when each is asked by itself
+        return tables[0]
+
+    return parts
+
+
+def _chained(run: Evaluation, t: Apply, first: int, last: int, table: pa.Table) -> pa.Table:
+    """Applies several operators to a relation in one query of Spark."""
+    types = t.types
+    for p in t.parts[:first]:
+        types = (p.type_of(*types),)
+    return run.chain(table, types[0], t.parts[first : last + 1])

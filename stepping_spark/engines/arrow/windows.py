@@ -18,18 +18,80 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.engines.arrow.frame_sums import check_fits, float_sums, whole_sums
+from stepping_spark.base.errors import StepError
+from stepping_spark.circuit.physical import Frame, Sorting, WindowCall, unit_of
 from stepping_spark.engines.arrow.groups import beginnings, by_numbers, positions, ranks
 from stepping_spark.expressions.lists import at_share
-from stepping_spark.physical import Frame, Sorting, WindowCall, unit_of
 from stepping_spark.relations.arrow import Array
-from stepping_spark.relations.hashes import Numbers
-from stepping_spark.rows.atoms import INT_MAX, INT_MIN, Atom
+from stepping_spark.relations.hashing import Numbers
+from stepping_spark.relations.sums.floats import rest, split, total
+from stepping_spark.relations.sums.sql import DECIMALS, SMALLER
+from stepping_spark.rows.atoms import INT_MAX, INT_MIN, REST, Atom
 from stepping_spark.rows.types import Optional, unwrap
-from stepping_spark.sums.sql import DECIMALS, SMALLER
+
+FrameBounds: TypeAlias = tuple[Numbers, Numbers]  # where frames begin, and where they end
+
+
+def whole_sums(values: Any, t: Atom, start: Numbers, end: Numbers) -> Any:
+    """The sums of ints, or of Decimals in units of the last digit, as ints of any size."""
+    if pa.types.is_decimal(values.type):
+        with decimal.localcontext(decimal.Context(prec=100)):
+            units = [int((v or decimal.Decimal(0)).scaleb(t.scale)) for v in values.to_pylist()]
+        return _differences(units, start, end)
+    found = values.fill_null(0).to_numpy(zero_copy_only=False)
+    largest = max(abs(int(found.max(initial=0))), abs(int(found.min(initial=0))))
+    if largest * max(len(found), 1) <= INT_MAX:
+        so_far = np.append(0, np.cumsum(found))
+        return so_far[end] - so_far[start]
+    return _differences(found.tolist(), start, end)
+
+
+def _differences(units: Sequence[int], start: Numbers, end: Numbers) -> Any:
+    so_far = np.empty(len(units) + 1, object)
+    so_far[0] = 0
+    so_far[1:] = list(_so_far(units))
+    return so_far[end] - so_far[start]
+
+
+def _so_far(units: Sequence[int]) -> Any:
+    summed = 0
+    for n in units:
+        summed += n
+        yield summed
+
+
+def check_fits(sums: Any, least: int, most: int, t: Atom, remedy: str) -> None:
+    """A `StepError` where a sum is beyond its type."""
+    beyond = [n for n in (sums.max(initial=0), sums.min(initial=0)) if not least <= n <= most]
+    if beyond:
+        raise StepError(f"the sum {beyond[0]} over a frame is beyond {t}; {remedy}")
+
+
+def float_sums(
+    values: Any, t: Atom, frames: FrameBounds, carried: Mapping[int, int], none: Any
+) -> Array:
+    """The exact sums of floats, each rounded once: of each bin the sums so far are kept."""
+    limbs: dict[int, list[int]] = {}
+    for i, v in enumerate(values.to_pylist()):
+        if v is not None:
+            bin_, limb = split(v)
+            limbs.setdefault(bin_, [0] * len(values))[i] = limb
+    sums = {
+        bin_: (_differences(units, *frames) + carried.get(bin_, 0)).tolist()
+        for bin_, units in limbs.items()
+    }
+    sums |= {b: [n] * len(values) for b, n in carried.items() if b not in sums}
+    known: dict[tuple[int, ...], float] = {}
+    found = np.zeros(len(values))
+    shown = rest if t == REST else total
+    for i, parts in enumerate(zip(*sums.values(), strict=True)):
+        if parts not in known:
+            known[parts] = shown(dict(zip(sums, parts, strict=True)))
+        found[i] = known[parts]
+    return pa.array(found, mask=none)
+
 
 pc: Any = pyarrow.compute
-Bounds: TypeAlias = tuple[Numbers, Numbers]  # where frames begin, and where they end
 
 
 @dataclass
@@ -43,7 +105,7 @@ class Partitions:
     sorting: tuple[Sorting, ...]
     sorted_by: Sequence[Array]
     carried: Mapping[WindowCall, Any] = field(default_factory=dict)  # see `cuts`
-    frames: dict[Frame, Bounds] = field(default_factory=dict)
+    frames: dict[Frame, FrameBounds] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.size = len(self.ids)
@@ -55,7 +117,7 @@ class Partitions:
         self.peer_begins = beginnings([self.ids, *order])
         self.peer_start, self.peer_end = _runs(self.peer_begins)
 
-    def bounds(self, frame: Frame) -> Bounds:
+    def bounds(self, frame: Frame) -> FrameBounds:
         """Where the frame of each row begins and ends."""
         if frame not in self.frames:
             if frame.rows:
@@ -69,7 +131,7 @@ class Partitions:
             self.frames[frame] = start, np.maximum(start, end)
         return self.frames[frame]
 
-    def _by_rows(self, frame: Frame) -> Bounds:
+    def _by_rows(self, frame: Frame) -> FrameBounds:
         start, end = self.start, self.end
         if frame.start is not None:
             start = np.clip(self.at + _within(frame.start, self.size), self.start, self.end)
@@ -77,7 +139,7 @@ class Partitions:
             end = np.clip(self.at + 1 + _within(frame.end, self.size), self.start, self.end)
         return start, end
 
-    def _by_value(self, frame: Frame) -> Bounds:
+    def _by_value(self, frame: Frame) -> FrameBounds:
         """The rows whose value is in reach: found among all values in the order of partitions."""
         (by,), (column,) = self.sorting, self.sorted_by
         there = np.asarray(column.is_valid())
@@ -101,7 +163,7 @@ def _within(rows: int, size: int) -> int:
     return max(-size - 1, min(size + 1, rows))
 
 
-def _runs(begins: Any) -> Bounds:
+def _runs(begins: Any) -> FrameBounds:
     """Where the run that each row is in begins and ends, given which rows begin one."""
     starts = np.flatnonzero(begins)
     run = np.cumsum(begins) - 1

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from stepping_spark.engines.spark.changes import change_in_one_pass, collated_change
-from stepping_spark.engines.spark.groups import collated, listed, top
+from stepping_spark.base.packages import Column
+from stepping_spark.circuit.operators import Operator, trees_of
+from stepping_spark.circuit.physical import (
+    AntiJoin,
+    Argument,
+    BelowGreatest,
+    ChangeOf,
+    CollatedChange,
+    Contributions,
+    Due,
+    EquiJoin,
+    Fold,
+    Gather,
+    Hole,
+    LargestByKey,
+    Negate,
+    Physical,
+    Positive,
+    Project,
+    Rank,
+    Totals,
+    Union,
+    Unnest,
+    Where,
+    Windowed,
+    walk,
+)
+from stepping_spark.engines.spark.groups import (
+    change_in_one_pass,
+    collated,
+    collated_change,
+    listed,
+    top,
+)
 from stepping_spark.engines.spark.text import (
     ONE_TASK,
     WEIGHT,
@@ -20,42 +52,19 @@ from stepping_spark.engines.spark.text import (
 from stepping_spark.engines.spark.windows import distance_of, units_sql, windowed
 from stepping_spark.expressions.expr import Build, Expr, Literal
 from stepping_spark.expressions.index import Key
-from stepping_spark.physical import (
-    AntiJoin,
-    Argument,
-    Before,
-    ChangeOf,
-    CollatedChange,
-    Contributions,
-    Due,
-    EquiJoin,
-    Fold,
-    Gather,
-    Hole,
-    Negate,
-    Physical,
-    Pieces,
-    Positive,
-    Project,
-    Rank,
-    Totals,
-    Union,
-    Unnest,
-    Where,
-    Windowed,
-    walk,
-)
+from stepping_spark.expressions.symbolic import to_column
+from stepping_spark.plan.step_ir import Apply, Leaf, Term, type_of
+from stepping_spark.relations.sums.overflow import opposite, product
+from stepping_spark.relations.sums.sql import contributions, factors, totals
 from stepping_spark.rows.atoms import INT
-from stepping_spark.rows.literals import text as quoted
-from stepping_spark.rows.schema import COUNT, GroupedType, Schema, columns_of
+from stepping_spark.rows.schema import COUNT, GroupedType, Schema, StreamType, columns_of
 from stepping_spark.rows.sql_text import Sql, any_of, closed
+from stepping_spark.rows.sql_text import text as quoted
 from stepping_spark.rows.types import Struct, quote
-from stepping_spark.sums.overflow import opposite, product
-from stepping_spark.sums.sql import contributions, factors, totals
 
 
 @dataclass(frozen=True)
-class Query:
+class SqlQuery:
     """The text of a query, and the relations that it names.
 
     `consolidated` says that it has each row once, grouped by all of its columns.
@@ -69,12 +78,12 @@ class Query:
 class Computing(Protocol):
     """Adds columns to a query that SQL text cannot express."""
 
-    def __call__(self, query: Query, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
+    def __call__(self, query: SqlQuery, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
         """The query's text, and the text of each expression over its rows, called `row`."""
 
 
 @dataclass
-class Context:
+class RenderContext:
     """Renders a tree of nodes over queries.
 
     `few` rows are read and given; of many, `small` names the relations that can be sent to all
@@ -82,28 +91,28 @@ class Context:
     """
 
     computed: Computing
-    apart: Callable[[Query], str]  # gives it as a relation of its own
+    apart: Callable[[SqlQuery], str]  # gives it as a relation of its own
     few: bool
     small: frozenset[str]
     now: str
-    args: Sequence[Query] = ()
-    filled: Sequence[Query] = ()  # what stands for holes, within the change of a fold
+    args: Sequence[SqlQuery] = ()
+    filled: Sequence[SqlQuery] = ()  # what stands for holes, within the change of a fold
 
     @property
     def one_task(self) -> str:
         """The hint that keeps few rows in one task."""
         return ONE_TASK if self.few else ""
 
-    def query(self, n: Physical) -> Query:
+    def query(self, n: Physical) -> SqlQuery:
         """The query of a node, with the columns of its schema, in order."""
-        return Query(NODES[type(n)](self, n), self.uses(n))
+        return SqlQuery(NODES[type(n)](self, n), self.uses(n))
 
-    def kept(self, n: Physical) -> Query:
+    def kept(self, n: Physical) -> SqlQuery:
         """The query of a stream that is to be kept: sums of many rows are added up in it."""
         if isinstance(n, Contributions) and not self.few:
             once = _added_up(self, n)
             if once is not None:
-                return Query(once, self.uses(n), consolidated=True)
+                return SqlQuery(once, self.uses(n), consolidated=True)
         return self.query(n)
 
     def text(self, n: Physical) -> str:
@@ -135,15 +144,15 @@ class Context:
         return ""
 
 
-def _argument(run: Context, n: Argument) -> str:
+def _argument(run: RenderContext, n: Argument) -> str:
     return run.args[n.number].text
 
 
-def _hole(run: Context, n: Hole) -> str:
+def _hole(run: RenderContext, n: Hole) -> str:
     return run.filled[n.number].text
 
 
-def _project(run: Context, n: Project) -> str:
+def _project(run: RenderContext, n: Project) -> str:
     query, texts = run.over(n.of, n.exprs, "t")
     columns = []
     for cell, x in zip(n.cells, texts, strict=True):
@@ -154,17 +163,17 @@ def _project(run: Context, n: Project) -> str:
     return f"SELECT {', '.join([*columns, *diffs])} FROM ({query}) t"
 
 
-def _where(run: Context, n: Where) -> str:
+def _where(run: RenderContext, n: Where) -> str:
     query, (condition,) = run.over(n.of, n.exprs, "t")
     return f"SELECT {names(n.schema.all, 't')} FROM ({query}) t WHERE {condition}"
 
 
-def _due(run: Context, n: Due) -> str:
+def _due(run: RenderContext, n: Due) -> str:
     columns = names(n.schema.all, "t")
     return f"SELECT {columns} FROM ({run.text(n.of)}) t WHERE t.`time` <= {run.now}"
 
 
-def _before(run: Context, n: Before) -> str:
+def _before(run: RenderContext, n: BelowGreatest) -> str:
     query, (value,) = run.over(n.of, n.exprs, "t")
     ((column, t),) = n.greatest.schema.columns
     latest = distance_of(closed(f"g.{quote(column)}"), t)
@@ -174,7 +183,7 @@ def _before(run: Context, n: Before) -> str:
     return f"SELECT {names(n.schema.all, 't')} FROM ({query}) t WHERE {kept}"
 
 
-def _unnest(run: Context, n: Unnest) -> str:
+def _unnest(run: RenderContext, n: Unnest) -> str:
     query, (lists,) = run.over(n.of, n.exprs, "t")
     carried = [f"t.{quote(c)}" for c, _ in n.carried]
     exploded = ", ".join([f"explode({lists}) AS item", *carried, f"t.{COUNT}"])
@@ -192,11 +201,11 @@ def _at(path: tuple[str, ...]) -> Sql:
     return closed(".".join(["t.item", *map(quote, path)]))
 
 
-def _union(run: Context, n: Union) -> str:
+def _union(run: RenderContext, n: Union) -> str:
     return " UNION ALL ".join(f"({run.text(p)})" for p in n.parts)
 
 
-def _negate(run: Context, n: Negate) -> str:
+def _negate(run: RenderContext, n: Negate) -> str:
     return _negated(run.text(n.of), n.schema)
 
 
@@ -206,7 +215,7 @@ def _negated(query: str, schema: Schema) -> str:
     return f"SELECT {', '.join(columns + diffs)} FROM ({query}) t"
 
 
-def _equi_join(run: Context, n: EquiJoin) -> str:
+def _equi_join(run: RenderContext, n: EquiJoin) -> str:
     exprs: tuple[list[Expr], list[Expr]] = ([*n.left_key], [*n.right_key])
     for side, e in n.cells:
         exprs[side].append(e)
@@ -226,7 +235,7 @@ def _equi_join(run: Context, n: EquiJoin) -> str:
     )
 
 
-def _anti_join(run: Context, n: AntiJoin) -> str:
+def _anti_join(run: RenderContext, n: AntiJoin) -> str:
     left, key = run.over(n.left, n.key, "l")
     right = run.text(n.right)
     columns = names(n.schema.all, "l")
@@ -240,11 +249,11 @@ def _anti_join(run: Context, n: AntiJoin) -> str:
     return f"({absent}) UNION ALL (SELECT {columns} FROM {run.side(left)} l WHERE {null})"
 
 
-def _contributions(run: Context, n: Contributions) -> str:
+def _contributions(run: RenderContext, n: Contributions) -> str:
     return contributions(*_picked(run, n), n.pick.type, n.schema)
 
 
-def _added_up(run: Context, n: Contributions) -> str | None:
+def _added_up(run: RenderContext, n: Contributions) -> str | None:
     """What many rows add to the sum of each key, each sum once; None for sums that have items."""
     found = factors(*_picked(run, n), n.pick.type, n.schema, _ones(n.pick))
     if found is None:
@@ -262,7 +271,7 @@ def _ones(pick: Expr) -> set[str]:
     return {n for (n, _), e in fields if e == Literal(INT, 1)}
 
 
-def _picked(run: Context, n: Contributions) -> tuple[str, Sql | None, Sql]:
+def _picked(run: RenderContext, n: Contributions) -> tuple[str, Sql | None, Sql]:
     """The text of the rows that contribute, and of their keys and values."""
     split = () if n.key is None else n.key.parts
     query, texts = run.over(n.of, (*split, n.pick), "t")
@@ -277,36 +286,36 @@ def _rebuilt(key: Key, texts: list[Sql]) -> Sql:
     return closed(f"named_struct({', '.join(f'{quoted(n)}, {x}' for (n, _), x in named)})")
 
 
-def _rows(run: Context, of: Physical, keys: Sequence[Expr] = ()) -> str:
+def _rows(run: RenderContext, of: Physical, keys: Sequence[Expr] = ()) -> str:
     """The rows of a relation, added up."""
     return consolidated(run.text(of), of.schema, keys, few=run.few)
 
 
-def _positive(run: Context, n: Positive) -> str:
+def _positive(run: RenderContext, n: Positive) -> str:
     by = names(n.schema.columns)
     rows = f"SELECT {run.one_task} {names(n.schema.all)} FROM ({run.text(n.of)})"
     weight = WEIGHT if n.counted else "1L"
     return f"SELECT {by}, {weight} AS {COUNT} FROM ({rows}) GROUP BY {by} HAVING {WEIGHT} > 0"
 
 
-def _rank(run: Context, n: Rank) -> str:
+def _rank(run: RenderContext, n: Rank) -> str:
     return top(n, _rows(run, n.of, n.keys))
 
 
-def _gather(run: Context, n: Gather) -> str:
+def _gather(run: RenderContext, n: Gather) -> str:
     return listed(n, _rows(run, n.of))
 
 
-def _windowed(run: Context, n: Windowed) -> str:
+def _windowed(run: RenderContext, n: Windowed) -> str:
     uses = run.uses(n)
-    return windowed(n, _rows(run, n.of, n.keys), lambda text: run.apart(Query(text, uses)))
+    return windowed(n, _rows(run, n.of, n.keys), lambda text: run.apart(SqlQuery(text, uses)))
 
 
-def _pieces(run: Context, n: Pieces) -> str:
+def _pieces(run: RenderContext, n: LargestByKey) -> str:
     return collated(n, _rows(run, n.of))
 
 
-def _totals(run: Context, n: Totals) -> str:
+def _totals(run: RenderContext, n: Totals) -> str:
     summed = totals(f"SELECT {run.one_task} * FROM ({_rows(run, n.of)})", n.type)
     if isinstance(n.type, GroupedType):
         return f"SELECT `_total_` AS `left`, `_key_` AS `right`, 1L AS {COUNT} FROM ({summed})"
@@ -317,17 +326,17 @@ def _totals(run: Context, n: Totals) -> str:
     return f"SELECT {', '.join(columns)}, 1L AS {COUNT} FROM ({summed})"
 
 
-def _change_of(run: Context, n: ChangeOf) -> str:
+def _change_of(run: RenderContext, n: ChangeOf) -> str:
     return _old_and_new(run, n, equal=False).text
 
 
-def _collated_change(run: Context, n: CollatedChange) -> str:
+def _collated_change(run: RenderContext, n: CollatedChange) -> str:
     run.filled = [_old_and_new(run, part, equal=True) for part in n.parts]
     pieces = f"SELECT {run.one_task} * FROM ({run.text(n.pieces.of)})"
     return collated_change(n.pieces, pieces)
 
 
-def _old_and_new(run: Context, n: ChangeOf, *, equal: bool) -> Query:
+def _old_and_new(run: RenderContext, n: ChangeOf, *, equal: bool) -> SqlQuery:
     """The new rows of a fold, and the old ones with negative weights.
 
     With `equal`, those too that are the same before and after.
@@ -336,21 +345,21 @@ def _old_and_new(run: Context, n: ChangeOf, *, equal: bool) -> Query:
     uses = state.uses | change.uses
     found = change_in_one_pass(n, state.text, change.text, few=run.few, equal=equal)
     if found is None:
-        both = Query(f"({state.text}) UNION ALL ({change.text})", uses)
+        both = SqlQuery(f"({state.text}) UNION ALL ({change.text})", uses)
         before, after = (_filled(run, n.fold, of) for of in (state, both))
         found = f"({after}) UNION ALL ({_negated(before, n.schema)})"
-    return Query(found, uses)
+    return SqlQuery(found, uses)
 
 
-def _filled(run: Context, fold: Fold, of: Query) -> str:
+def _filled(run: RenderContext, fold: Fold, of: SqlQuery) -> str:
     run.filled = (of,)
     return run.text(fold)
 
 
-NODES: dict[type[Physical], Callable[[Context, Any], str]] = {
+NODES: dict[type[Physical], Callable[[RenderContext, Any], str]] = {
     AntiJoin: _anti_join,
     Argument: _argument,
-    Before: _before,
+    BelowGreatest: _before,
     ChangeOf: _change_of,
     CollatedChange: _collated_change,
     Contributions: _contributions,
@@ -359,7 +368,7 @@ NODES: dict[type[Physical], Callable[[Context, Any], str]] = {
     Gather: _gather,
     Hole: _hole,
     Negate: _negate,
-    Pieces: _pieces,
+    LargestByKey: _pieces,
     Positive: _positive,
     Project: _project,
     Rank: _rank,
@@ -369,3 +378,80 @@ NODES: dict[type[Physical], Callable[[Context, Any], str]] = {
     Where: _where,
     Windowed: _windowed,
 }
+
+
+@dataclass(frozen=True)
+class DerivedTable:
+    """A relation that has Columns which SQL text cannot say, beside those of a query."""
+
+    name: str
+    query: SqlQuery
+    columns: tuple[tuple[str, Column], ...]
+
+
+@dataclass
+class Rendering:
+    """Makes texts of terms, for relations that have these names.
+
+    `few` rows are read and given, in one task. Of many, `small` are the relations that can be sent
+    to all workers. `derived` are those that must be there before a text is run, in their order.
+    """
+
+    prefix: str
+    names: Mapping[Leaf, str] = field(default_factory=dict)
+    few: bool = True
+    small: frozenset[str] = frozenset()
+    now: str = "NULL"
+    derived: list[DerivedTable] = field(default_factory=list)
+
+    def term(self, t: Term) -> SqlQuery:
+        """The query with the columns of the term's schema, in order."""
+        if not isinstance(t, Apply):
+            return self.relation(self.names[t], type_of(t))
+        args = [self.term(a) for a in t.args]
+        return self.parts(t.parts, args, t.types)
+
+    def stream(self, t: Term) -> SqlQuery:
+        """The query of a term whose rows are to be kept, with its columns in order."""
+        if not isinstance(t, Apply):
+            return self.term(t)
+        return self.parts(t.parts, [self.term(a) for a in t.args], t.types, kept=True)
+
+    def relation(self, name: str, t: StreamType) -> SqlQuery:
+        """All of a relation."""
+        return SqlQuery(f"SELECT {names(t.schema.all)} FROM {name}", frozenset((name,)))
+
+    def parts(
+        self,
+        parts: Sequence[Operator],
+        args: Sequence[SqlQuery],
+        types: tuple[StreamType, ...],
+        *,
+        kept: bool = False,
+    ) -> SqlQuery:
+        """What operators make of relations, one after the other; the result may be to be kept."""
+        *before, last = trees_of(parts, types)
+        for tree in before:
+            args = [self._context(args).query(tree)]
+        context = self._context(args)
+        return context.kept(last) if kept else context.query(last)
+
+    def _context(self, args: Sequence[SqlQuery]) -> RenderContext:
+        return RenderContext(self._computed, self._apart, self.few, self.small, self.now, args)
+
+    def _computed(self, query: SqlQuery, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
+        opaque = [e for e in dict.fromkeys(exprs) if not e.in_sql]
+        if not opaque:
+            return query.text, [e.sql(row) for e in exprs]
+        columns = {e: f"_c{i}_" for i, e in enumerate(opaque)}
+        shown = tuple((c, to_column(e)) for e, c in columns.items())
+        table = self._apart(query, shown)
+        texts = [
+            e.sql(row) if e.in_sql else closed(f"{quote(row)}.{quote(columns[e])}") for e in exprs
+        ]
+        return table, texts
+
+    def _apart(self, query: SqlQuery, columns: tuple[tuple[str, Column], ...] = ()) -> str:
+        name = f"{self.prefix}_c{len(self.derived)}"
+        self.derived.append(DerivedTable(name, query, columns))
+        return f"SELECT * FROM {name}"

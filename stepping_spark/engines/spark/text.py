@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.index import Order
+from stepping_spark.relations.sums.overflow import Limbs, SumsQuery, beyond, is_wide, nonzero, total
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, Columns, Schema
 from stepping_spark.rows.sql_text import Sql, all_of
 from stepping_spark.rows.types import quote
-from stepping_spark.sums.overflow import Limbs, Sums, beyond, is_wide, nonzero, total
 
 # Few rows are joined and grouped in one task: no shuffle, and no job of its own for a broadcast.
 ONE_TASK = "/*+ COALESCE(1) */"
@@ -91,7 +91,7 @@ def added_up(
         sums = [(n, total(quote(n), t, beyond(n, t), grouped=bool(by))) for n, t in diffs]
         once = f"SELECT {columns}{_list(sums)} FROM ({query}) t{grouped}"
         return f"SELECT * FROM ({once}) WHERE {nonzero(diffs)}"
-    sums_of = Sums.of(diffs, beyond, grouped=bool(by), given=given, same=same)
+    sums_of = SumsQuery.of(diffs, beyond, grouped=bool(by), given=given, same=same)
     rows = f"SELECT {columns}{_list(sums_of.rows)} FROM ({query}) t"
     sums_ = f"SELECT {columns}{_list(sums_of.sums)} FROM ({rows}){grouped}"
     return f"SELECT {columns}{_list(sums_of.totals)} FROM ({sums_}) WHERE {sums_of.alive}"

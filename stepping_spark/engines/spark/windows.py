@@ -11,18 +11,16 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from stepping_spark.circuit.physical import Sorting, WindowCall, Windowed
 from stepping_spark.engines.spark.text import key_names
 from stepping_spark.expressions.lists import at_share_sql
-from stepping_spark.physical import Sorting, WindowCall, Windowed
+from stepping_spark.relations.sums.floats import rest_sql, split_sql, total_sql
+from stepping_spark.relations.sums.overflow import fitting, halves_sql, joined_sql
+from stepping_spark.relations.sums.sql import DECIMALS, SMALLER
 from stepping_spark.rows.atoms import DATETIME, FLOAT, INT, LOCAL_DATETIME, REST, Atom, RowType
-from stepping_spark.rows.literals import literal, text
 from stepping_spark.rows.schema import COUNT, columns_of
-from stepping_spark.rows.sql_text import Sql, closed
+from stepping_spark.rows.sql_text import Sql, closed, literal, text
 from stepping_spark.rows.types import Optional, Struct, quote, unwrap
-from stepping_spark.sums.floats import rest_sql, split_sql, total_sql
-from stepping_spark.sums.halves import halves_sql, joined_sql
-from stepping_spark.sums.overflow import fitting
-from stepping_spark.sums.sql import DECIMALS, SMALLER
 
 WIDE = "DECIMAL(20, 0)"  # a BIGINT and an offset added
 

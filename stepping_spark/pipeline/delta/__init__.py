@@ -7,7 +7,7 @@ a class that says so when it is used.
 
 from __future__ import annotations
 
-from stepping_spark.errors import InputError
+from stepping_spark.base.errors import InputError
 
 try:
     from stepping_spark.pipeline.delta.table import DeltaTable as DeltaTable

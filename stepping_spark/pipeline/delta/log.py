@@ -2,21 +2,181 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.fs as pafs
 from deltalake import DeltaTable as Table
+from deltalake import QueryBuilder, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from stepping_spark.errors import SteppingError
-from stepping_spark.pipeline.delta.versions import Commit, Meta, commit_of, meta_of, told_schema
-from stepping_spark.pipeline.remedies import ANEW
-from stepping_spark.spark.errors import first_line
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.pipeline.changes import ranges_of
+from stepping_spark.pipeline.columns import plain, plain_field
+from stepping_spark.pipeline.protocols import ANEW
+from stepping_spark.rows.schema import CHANGE, COUNT
+from stepping_spark.rows.sql_text import all_of, any_of, closed
+from stepping_spark.spark.session import first_line
+from stepping_spark.zsets.from_change_feed import counted_feed
+
+FEED = "delta.enableChangeDataFeed"
+FEED_COLUMNS = (CHANGE, "_commit_version", "_commit_timestamp")
+"""The columns of a change feed: it cannot be read where the table has such a column of its own."""
+
+APPEND_ONLY = "delta.appendOnly"
+_MAPPING = "delta.columnMapping.mode"
+_PHYSICAL = "delta.columnMapping.physicalName"
+
+NO_ARROW = ("variant", "interval", "geometry", "geography")
+"""Types of Delta, by how their names begin, for which deltalake has another type in Arrow."""
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What the metadata of a table says that matters here.
+
+    `physical` are the names of columns in files, where column mapping gives them other ones.
+    """
+
+    table: str
+    fields: pa.Schema
+    partitions: tuple[str, ...]
+    feed: bool
+    physical: Mapping[str, str]
+
+    @property
+    def mapped(self) -> bool:
+        """Whether columns have other names in files."""
+        return bool(self.physical)
+
+    @property
+    def has_feed_columns(self) -> bool:
+        """Whether columns have the names that those of a change feed have."""
+        return any(name.lower() in FEED_COLUMNS for name in self.fields.names)
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns of text that the table is partitioned by."""
+        return [n for n in self.partitions if pa.types.is_string(self.fields.field(n).type)]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version: whether rows may have changed, new metadata, and the steps it says it is.
+
+    `plain` says that no path needs decoding. `touched` are the values of the partitions in which
+    rows changed; None: unknown.
+    """
+
+    version: int
+    changes_rows: bool
+    meta: Meta | None
+    steps: Mapping[str, int] = field(default_factory=dict)
+    plain: bool = True
+    touched: tuple[Mapping[str, str | None], ...] | None = ()
+
+
+@dataclass(frozen=True)
+class Version:
+    """A commit between the metadata before it and after it."""
+
+    commit: Commit
+    before: Meta
+    meta: Meta
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        return self.commit.version
+
+
+def meta_of(table: Table) -> Meta:
+    """The metadata of an opened table."""
+    said = table.metadata()
+    return _meta(str(said.id), table.schema(), said.partition_columns, said.configuration)
+
+
+def told_schema(table: Table) -> pa.Schema:
+    """The columns of an opened table; a type that Arrow does not have is an opaque one."""
+    told = json.loads(table.schema().to_json())
+    made: Any = table.schema().to_arrow()
+    fields = pa.schema(made)
+    return pa.schema(
+        [
+            fields.field(i).with_type(_told(f["type"], fields.field(i).type))
+            for i, f in enumerate(told["fields"])
+        ]
+    )
+
+
+def _told(said: Any, t: Any) -> pa.DataType:
+    """An Arrow type, opaque where Delta's has no equal in Arrow."""
+    match said:
+        case {"type": "struct", "fields": list(fields)}:
+            inner = zip(fields, t, strict=True)
+            return pa.struct([f.with_type(_told(s["type"], f.type)) for s, f in inner])
+        case {"type": "array", "elementType": element}:
+            return pa.list_(t.value_field.with_type(_told(element, t.value_type)))
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return pa.map_(_told(key, t.key_type), _told(value, t.item_type))
+        case str(name) if name.startswith(NO_ARROW):
+            return pa.opaque(pa.null(), type_name=name, vendor_name="Delta")
+        case _:
+            found: pa.DataType = t
+            return found
+
+
+def commit_of(version: int, text: str) -> Commit:
+    """What the file of a version says."""
+    changes, meta, plain = False, None, True
+    steps: dict[str, int] = {}
+    touched: list[Mapping[str, str | None]] | None = []
+    for line in text.splitlines():
+        match json.loads(line):
+            case {"cdc": dict(file)}:
+                pass
+            case {"add": {"dataChange": True} as file} | {"remove": {"dataChange": True} as file}:
+                pass
+            case {"txn": {"appId": str(app), "version": int(step)}}:
+                steps[app] = step
+                continue
+            case {"metaData": dict(said)}:
+                meta = _meta_said(said)
+                continue
+            case _:
+                continue
+        changes = True
+        plain = plain and "%" not in file["path"]
+        values = file.get("partitionValues")
+        touched = None if values is None or touched is None else [*touched, values]
+    return Commit(version, changes, meta, steps, plain, None if touched is None else tuple(touched))
+
+
+def _meta_said(said: Mapping[str, Any]) -> Meta:
+    schema = Schema.from_json(said["schemaString"])
+    columns, configuration = said.get("partitionColumns") or (), said.get("configuration") or {}
+    return _meta(str(said["id"]), schema, columns, configuration)
+
+
+def _meta(table: str, schema: Schema, partitions: Any, said: Mapping[str, Any]) -> Meta:
+    fields: Any = schema.to_arrow()
+    mapped = str(said.get(_MAPPING) or "none").lower() != "none"
+    physical = {f.name: str(f.metadata[_PHYSICAL]) for f in schema.fields} if mapped else {}
+    return Meta(table, pa.schema(fields), tuple(partitions), is_on(said, FEED), physical)
+
+
+def is_on(configuration: Mapping[str, Any], name: str) -> bool:
+    """Whether a property of a table is true."""
+    return str(configuration.get(name)).lower() == "true"
+
 
 OTHER = "deltalake cannot do this: read it with st.CatalogTable, or leave that feature out"
 
@@ -26,7 +186,7 @@ _THROUGH = re.compile(
 )
 
 
-class Log:
+class DeltaLog:
     """A Delta table that is there, followed from version to version.
 
     `failure` makes the error for what goes wrong, of what was tried and what would do.
@@ -149,3 +309,153 @@ def _foreign(e: BaseException) -> bool:
         e, DeltaError | OSError | pa.ArrowException | ValueError | NotImplementedError
     )
     return told or type(e) is Exception or type(e).__name__ == "PanicException"
+
+
+pc: Any = pyarrow.compute
+
+MOST = 1_000
+"""Partitions that a comparison of two versions names; more are read whole."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Versions that are read alike, from the first to the last: by their change feed, or compared.
+
+    `after` are the metadata of the last. A comparison is of the version before the first with the
+    last; `where` says which rows, in SQL.
+    """
+
+    first: int
+    last: int
+    after: Meta
+    by_feed: bool
+    where: str = ""
+
+
+def spans_of(
+    changed: Sequence[Version], *, by_snapshot: bool, wanted: Callable[[Meta], pa.Schema]
+) -> list[Span]:
+    """How versions that changed rows are read.
+
+    They are compared if the change feed was off, if deltalake cannot read it (column mapping,
+    columns that are called like its own, paths that are encoded), and if the table was replaced or
+    its columns have other types since.
+    """
+    found: list[tuple[Span, list[Version]]] = []
+    for v in changed:
+        feed = (
+            not by_snapshot
+            and v.meta.feed
+            and not v.meta.mapped
+            and not v.meta.has_feed_columns
+            and v.commit.plain
+            and (v.meta is v.before or _same(v, wanted))
+        )
+        last = found[-1] if found else None
+        alike = last is not None and last[0].by_feed == feed
+        if last is not None and alike and (not feed or last[0].after is v.meta):
+            found[-1] = replace(last[0], last=v.number, after=v.meta), [*last[1], v]
+        else:
+            found.append((Span(v.number, v.number, v.meta, feed), [v]))
+    return [
+        span if span.by_feed else replace(span, where=_where(versions)) for span, versions in found
+    ]
+
+
+def _same(v: Version, wanted: Callable[[Meta], pa.Schema]) -> bool:
+    return v.before.table == v.meta.table and wanted(v.before) == wanted(v.meta)
+
+
+def _where(versions: Sequence[Version]) -> str:
+    """The partitions in which rows changed, in SQL; empty: all.
+
+    It names the columns of text only, so that the texts of a log need no conversion.
+    """
+    first, last = versions[0].before, versions[-1].meta
+    if first.mapped or last.mapped or any(first.partitions != v.meta.partitions for v in versions):
+        return ""
+    conditions = []
+    for name in last.texts:
+        values: set[str | None] = set()
+        for v in versions:
+            if v.commit.touched is None:
+                return ""
+            values |= {said.get(name) or None for said in v.commit.touched}
+        if len(values) <= MOST:
+            conditions.append(_one_of(quoted(name), values))
+    return all_of(conditions) if conditions else ""
+
+
+def _one_of(column: str, values: set[str | None]) -> str:
+    listed = ", ".join(literal(value or "") for value in sorted(values, key=str))
+    conditions = [closed(f"{column} IN ({listed})")]
+    if None in values:
+        conditions.append(closed(f"{column} IS NULL"))
+    return any_of(conditions)
+
+
+def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Any]]:
+    """What the change feed says, with the count of each row."""
+    unique = dict.fromkeys([*columns, CHANGE])
+    reader = table.load_cdf(span.first, span.last, columns=[quoted(name) for name in unique])
+    for batch in pa.RecordBatchReader.from_stream(reader):
+        found = pa.Table.from_batches([batch])
+        yield found, counted_feed(found.select([CHANGE]), "the change feed").column(COUNT)
+
+
+def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Table]:
+    """These columns of the rows of a version for which a condition holds."""
+    names = ", ".join(map(quoted, dict.fromkeys(columns)))
+    condition = f" WHERE {where}" if where else ""
+    reader = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t{condition}")
+    for batch in pa.RecordBatchReader.from_stream(reader):
+        yield pa.Table.from_batches([batch])
+
+
+def quoted(name: str) -> str:
+    """The name of a column in SQL: it may be a keyword, and have capitals."""
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def literal(value: str) -> str:
+    """A text in SQL."""
+    return "'{}'".format(value.replace("'", "''"))
+
+
+def with_one_of(table: Table, values: Any, columns: Sequence[str]) -> pa.Table:
+    """These columns of the rows whose first column has one of the values.
+
+    The bounds of files say which files are read: values are given as a few ranges.
+    """
+    name = quoted(columns[0])
+    ranges = [closed(f"{name} BETWEEN {a} AND {b}") for a, b in _ranges(values)]
+    unknown = [closed(f"{name} IS NULL")] if ranges and values.null_count else []
+    types = meta_of(table).fields
+    schema = pa.schema([plain_field(types.field(n), n) for n in columns])
+    found = [schema.empty_table()]
+    condition = any_of(ranges + unknown) if ranges else ""
+    for rows in scanned(table, columns, condition):
+        made = pa.table([plain(rows.column(n)) for n in columns], schema=schema)
+        found.append(made.filter(pc.is_in(made.column(0), value_set=values.cast(schema.types[0]))))
+    return pa.concat_tables(found)
+
+
+def _ranges(values: Any) -> list[tuple[str, str]]:
+    """Ranges in SQL in which the values are; none for a type without literals."""
+    for is_one, told in _LITERALS.items():
+        if is_one(values.type):
+            return [(told(least), told(most)) for least, most in ranges_of(values)]
+    return []
+
+
+_LITERALS: dict[Callable[[Any], bool], Callable[[Any], str]] = {
+    pa.types.is_integer: str,
+    pa.types.is_string: literal,
+    pa.types.is_date: lambda value: f"CAST('{value.isoformat()}' AS DATE)",
+    pa.types.is_timestamp: lambda value: _time(value),
+}
+
+
+def _time(value: dt.datetime) -> str:
+    zone = "None" if value.tzinfo is None else 'Some("UTC")'
+    return f"arrow_cast('{value.isoformat()}', 'Timestamp(Microsecond, {zone})')"

@@ -12,7 +12,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake import DeltaTable as Table
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from stepping_spark.errors import SinkError
+from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline.changes import (
     ByKey,
     by_key,
@@ -22,11 +22,17 @@ from stepping_spark.pipeline.changes import (
     first_in_both,
     not_unique,
 )
-from stepping_spark.pipeline.delta.log import Log
-from stepping_spark.pipeline.delta.reading import quoted, with_one_of
-from stepping_spark.pipeline.delta.versions import APPEND_ONLY, FEED, FEED_COLUMNS, is_on
-from stepping_spark.pipeline.remedies import KEPT
-from stepping_spark.pipeline.writable import check_names, check_same, check_years, parts_of
+from stepping_spark.pipeline.columns import check_names, check_same, check_years, parts_of
+from stepping_spark.pipeline.delta.log import (
+    APPEND_ONLY,
+    FEED,
+    FEED_COLUMNS,
+    DeltaLog,
+    is_on,
+    quoted,
+    with_one_of,
+)
+from stepping_spark.pipeline.protocols import KEPT
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -46,7 +52,7 @@ _APPEND_ONLY = (
 
 
 @dataclass(frozen=True)
-class Ready:
+class DeltaWrite:
     """A step as it is written: all its rows, or by key. `of` is the change that it is made of."""
 
     step: int
@@ -78,13 +84,13 @@ class DeltaSink:
         *,
         changes: bool,
     ) -> None:
-        self._log = Log(uri, options, self._failure)
+        self._log = DeltaLog(uri, options, self._failure)
         self._options = dict(options) if options else None
         self._key = tuple(key)
         self._feed = changes
         self._columns = pa.schema([])
         self._owner = ""
-        self._ready: Ready | None = None
+        self._ready: DeltaWrite | None = None
         self._written = 0  # steps, by this process
         self._seen = -1  # the version up to which nobody else wrote rows
         self._where = f"Delta table {uri}"
@@ -152,7 +158,7 @@ class DeltaSink:
         if self._written % MERGED_EVERY == 0:
             self._merge_files()
 
-    def _checked(self, table: Table, step: int, change: ZSetSpark[Any]) -> Ready:
+    def _checked(self, table: Table, step: int, change: ZSetSpark[Any]) -> DeltaWrite:
         """A step as it is written; a SinkError where its rows and the table do not allow it."""
         rows = change.to_arrow()
         check_years(rows, self._where)
@@ -162,7 +168,7 @@ class DeltaSink:
         elif self._key:
             found = by_key(rows, self._key, self._where)
             self._check_new(table, found.came)
-        ready = Ready(step, change, rows, found)
+        ready = DeltaWrite(step, change, rows, found)
         if ready.takes_away and is_on(table.metadata().configuration, APPEND_ONLY):
             raise self._failure(_APPEND_ONLY)
         return ready

@@ -7,16 +7,28 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.delta.log import Log
-from stepping_spark.pipeline.delta.reading import Span, by_feed, scanned, spans_of
-from stepping_spark.pipeline.delta.versions import FEED, Meta, Version
-from stepping_spark.pipeline.evolving import common_schema, found_columns
-from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
-from stepping_spark.pipeline.plain import plain_field
-from stepping_spark.pipeline.positions import number_of, numbers_of
-from stepping_spark.pipeline.protocols import Batch, Portion, Position
-from stepping_spark.pipeline.remedies import ANEW, RETRY
+from stepping_spark.base.errors import SourceError
+from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
+from stepping_spark.pipeline.columns import common_schema, found_columns, plain_field
+from stepping_spark.pipeline.delta.log import (
+    FEED,
+    DeltaLog,
+    Meta,
+    Span,
+    Version,
+    by_feed,
+    scanned,
+    spans_of,
+)
+from stepping_spark.pipeline.protocols import (
+    ANEW,
+    RETRY,
+    Batch,
+    Portion,
+    Position,
+    number_of,
+    numbers_of,
+)
 from stepping_spark.rows.names import column_of
 from stepping_spark.rows.schema import COUNT
 
@@ -45,7 +57,7 @@ class DeltaSource(InPieces):
 
     def __init__(self, uri: str, options: Mapping[str, str] | None, *, by_snapshot: bool) -> None:
         super().__init__()
-        self._log = Log(uri, options, self._failure)
+        self._log = DeltaLog(uri, options, self._failure)
         self._by_snapshot = by_snapshot
         self._metas: dict[int, Meta] = {}  # by version: what holds after it
         self._versions: dict[int, Version] = {}
@@ -113,7 +125,7 @@ class DeltaSource(InPieces):
         found = at_most(self._rows_of(version, 1, schema), schema, portion)
         if found is not None:
             return Batch((version, table), (found,), 1)
-        pieces = Pieces(self._rows_of(version, 1, schema), schema, portion=portion)
+        pieces = Chunks(self._rows_of(version, 1, schema), schema, portion=portion)
         self._keep((version, table), pieces)
         return self._piece((version, table), -pieces.n, 0)
 
@@ -133,7 +145,7 @@ class DeltaSource(InPieces):
             last = changed[len(changed) // 2 - 1]
         if changed[0] > version + 1:  # what comes before it changed nothing
             return self._nothing(version, changed[0] - 1)
-        pieces = Pieces(self._stream(spans, schema), schema, portion=portion)
+        pieces = Chunks(self._stream(spans, schema), schema, portion=portion)
         at = version, number_of(self._meta(version).table)
         self._keep(at, pieces)
         return self._piece(at, pieces.n, 0)
@@ -151,13 +163,13 @@ class DeltaSource(InPieces):
             return Batch((version, table, n, k + 1), (found,), 0)
         return Batch(self._position(version + 1) if n > 0 else at, (found,), 1)
 
-    def _cut(self, version: int, n: int) -> Pieces:
+    def _cut(self, version: int, n: int) -> Chunks:
         if n > 0:
             spans = self._spans(version, version + 1)
             schema = self._schema_of(spans)
-            return Pieces(self._stream(spans, schema), schema, n=n)
+            return Chunks(self._stream(spans, schema), schema, n=n)
         schema = self._schema_at(version)
-        return Pieces(self._rows_of(version, 1, schema), schema, n=-n)
+        return Chunks(self._rows_of(version, 1, schema), schema, n=-n)
 
     def _stream(self, spans: Sequence[Span], schema: pa.Schema) -> Iterator[pa.Table]:
         """What versions changed, as rows with counts."""

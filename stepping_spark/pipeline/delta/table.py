@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import InputError
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError
 from stepping_spark.pipeline.delta.sink import DeltaSink
 from stepping_spark.pipeline.delta.source import DeltaSource
-from stepping_spark.pipeline.paths import checked_path, same_path
+from stepping_spark.pipeline.protocols import checked_path, same_path
 
 DIFFS = ("feed", "snapshot")
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow.fs as pafs
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import InputError
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError
 from stepping_spark.pipeline.files.formats import FORMATS
 from stepping_spark.pipeline.files.sink import FilesSink
 from stepping_spark.pipeline.files.source import FilesSource
-from stepping_spark.pipeline.paths import checked_path, same_path
+from stepping_spark.pipeline.protocols import checked_path, same_path
 
 __all__ = ["Files"]
 

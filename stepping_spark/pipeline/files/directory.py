@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from stepping_spark.errors import SteppingError
-from stepping_spark.pipeline.remedies import KEPT
-from stepping_spark.spark.errors import first_line
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.pipeline.protocols import KEPT
+from stepping_spark.spark.session import first_line
 
 HIDDEN = ("_", ".")
 """How the names of files begin that are not looked at: those that are being written."""
 
 
 @dataclass(frozen=True)
-class File:
+class ListedFile:
     """A file as a listing shows it."""
 
     name: str
@@ -28,7 +28,7 @@ class File:
     time: int
 
 
-class Directory:
+class FilesDirectory:
     """A directory; `failure` makes the error for what goes wrong in it."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Directory:
         with self.trying("it could not be found", "check the path and the credentials"):
             return system.get_file_info(path).type != pafs.FileType.NotFound
 
-    def files(self, *, only: bool = False) -> list[File]:
+    def files(self, *, only: bool = False) -> list[ListedFile]:
         """The files in it, in the order of their names; none that are being written.
 
         `only`: directories in it are an error, for nobody would read what is in them.
@@ -101,7 +101,7 @@ class Directory:
             )
         return sorted(
             (
-                File(info.base_name, info.size or 0, info.mtime_ns or 0)
+                ListedFile(info.base_name, info.size or 0, info.mtime_ns or 0)
                 for info in found
                 if info.is_file and not info.base_name.startswith(HIDDEN)
             ),
@@ -131,12 +131,12 @@ class Directory:
             self.place[0].delete_file(self.path_of(name))
 
 
-def digest(files: Sequence[File]) -> int:
+def digest(files: Sequence[ListedFile]) -> int:
     """A whole number that other files, or files that were written again, do not have."""
     return _number(f"{file.name} {file.size} {file.time}" for file in files)
 
 
-def is_digest(number: int, files: Sequence[File]) -> bool:
+def is_digest(number: int, files: Sequence[ListedFile]) -> bool:
     """Whether a number is the digest of these files; version 0.1 left out the times."""
     return number in (digest(files), _number(f"{file.name} {file.size}" for file in files))
 

@@ -1,26 +1,336 @@
-"""How the files of a directory are read: Parquet here, JSON and CSV in `text`."""
+"""How the files of a directory are read: Parquet here, JSON and CSV in `text`.
+
+So a value that its type does not have is one of one row: the row does not fit, and the others do. A
+time without a zone is no `datetime`, and one with a zone is no `st.LocalDateTime`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+import io
+import re
+from collections.abc import Iterable, Iterator
+from csv import reader as csv_lines
+from dataclasses import dataclass
+from json import JSONDecodeError, dumps, loads
+from typing import Any, Literal, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv as pacsv
 import pyarrow.fs as pafs
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from stepping_spark.pipeline.files.text import Part, csv, json
-from stepping_spark.pipeline.plain import plain, plain_field
-from stepping_spark.pipeline.protocols import MISFITS
-from stepping_spark.rows.names import matched
+from stepping_spark.pipeline.columns import plain, plain_field
+from stepping_spark.pipeline.protocols import AT, MISFITS
+from stepping_spark.pipeline.rejects import texts_of
+from stepping_spark.relations.arrow import Array, lengths_of, one_array
+from stepping_spark.rows.names import as_in_table, columns_of, matched, type_in_table
+from stepping_spark.rows.schema import COUNT
+from stepping_spark.zsets.from_arrow import cast_or_null, told_type
+
+pc: Any = pyarrow.compute
+
+BLOCK = 1 << 24
+"""Bytes of CSV that are read at once; more, if a record has more."""
+
+MOST = 1 << 30
+"""The most bytes of one record of CSV."""
+
+_STRADDLES = "straddling object"
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Rows of a file, with the names of the fields, and lines that are no rows: `MISFITS`.
+
+    A column `AT` of the misfits says which line of the file each is, if that is known.
+    """
+
+    rows: pa.Table
+    misfits: pa.Table
+
+
+def _empty(columns: pa.Schema) -> pa.Table:
+    """No rows, with the types that the columns have in the table."""
+    wanted = as_in_table(columns)
+    return pa.table([pa.nulls(0, f.type) for f in wanted], names=columns.names)
+
+
+# -- CSV
+
+
+def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
+    """The rows of a CSV file, which has a header; a text that is empty is an empty text."""
+    yield TextBlock(_empty(columns), MISFITS.empty_table())
+    with system.open_input_stream(path) as file:
+        opened: Any = file
+        header = next(
+            csv_lines(io.TextIOWrapper(opened, "utf-8-sig", "surrogateescape", newline="")), None
+        )
+    if header is None:
+        return
+    names = _of_header(columns, header)
+    done, block = 0, BLOCK
+    while True:
+        wrong: list[dict[str, Any]] = []
+        seen = 0
+        try:
+            for table in _csv_tables(system, path, list(names.values()), block, wrong):
+                new = table.slice(max(0, done - seen))
+                seen += table.num_rows
+                if new.num_rows:
+                    yield _converted(new.rename_columns(list(names)), columns)
+            yield TextBlock(_empty(columns), pa.Table.from_pylist(wrong, MISFITS))
+            return
+        except pa.ArrowInvalid as e:
+            if _STRADDLES not in str(e) or block >= MOST:
+                raise
+        done, block = max(done, seen), block * 8
+
+
+def _of_header(columns: pa.Schema, there: list[str]) -> dict[str, str]:
+    names = matched(columns, there, pa.ArrowInvalid)
+    for column in names.values():
+        if there.count(column) > 1:
+            raise pa.ArrowInvalid(f"the header has the column {column!r} twice; rename one")
+    return names
+
+
+def _csv_tables(
+    system: pafs.FileSystem,
+    path: str,
+    columns: list[str],
+    block: int,
+    wrong: list[dict[str, Any]],
+) -> Iterator[pa.Table]:
+    """The columns of a file as bytes; `wrong` gets the lines that have more or fewer fields."""
+
+    def ragged(line: Any) -> Literal["skip"]:
+        said = f"expected {line.expected_columns} fields, found {line.actual_columns}"
+        if line.text.count('"') % 2:
+            said += "; a quote is not closed"
+        wrong.append({"row": line.text, "reason": said, COUNT: 1})
+        return "skip"
+
+    binary: Any = pa.binary()
+    with system.open_input_stream(path) as file:
+        opened: Any = file
+        reader = pacsv.open_csv(
+            opened,
+            read_options=pacsv.ReadOptions(block_size=block),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=ragged),
+            convert_options=pacsv.ConvertOptions(
+                column_types=dict.fromkeys(columns, binary),
+                include_columns=columns,
+                strings_can_be_null=False,
+            ),
+        )
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+# -- JSON
+
+
+def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
+    """The rows of a file with a JSON object in each line; a field that is missing is NULL."""
+    yield TextBlock(_empty(columns), MISFITS.empty_table())
+    with system.open_input_stream(path) as file:
+        data = file.read().removeprefix(b"\xef\xbb\xbf")
+    names = _in_any_case(data.decode(errors="replace"), columns)
+    wanted = [(names[f.name], _as_text(type_in_table(f.type))) for f in columns]
+    schema = pa.schema([pa.field(name, t) for name, t in wanted])
+    lines = [(i, line.strip()) for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    for table, numbers, misfits in _json_parts(lines, schema):
+        yield TextBlock(_empty(columns), misfits)
+        yield _converted(table.rename_columns(columns.names), columns, numbers)
+
+
+def _in_any_case(text: str, columns: pa.Schema) -> dict[str, str]:
+    """The key of each field: the column's name, or the only one that differs in case."""
+    names = dict(columns_of(columns))
+    seen = {
+        field: set(re.findall(f'"({re.escape(name)})"\\s*:', text, re.IGNORECASE))
+        for field, name in names.items()
+    }
+    if all(found <= {names[field]} for field, found in seen.items()):
+        return names
+    # A text or an object within a row may have such a key too: only those of rows count.
+    keys = {key for line in text.split("\n") for key in _keys_of(line)}
+    known = pa.schema([f for f in columns if any(_same(names[f.name], key) for key in keys)])
+    return names | matched(known, sorted(keys), pa.ArrowInvalid)
+
+
+def _same(one: str, other: str) -> bool:
+    return one.lower() == other.lower()
+
+
+def _keys_of(line: str) -> Iterable[str]:
+    try:
+        row = loads(line)
+    except ValueError:
+        return ()
+    return row if isinstance(row, dict) else ()
+
+
+def _json_parts(
+    lines: list[tuple[int, bytes]], schema: pa.Schema
+) -> Iterator[tuple[pa.Table, list[int], pa.Table]]:
+    """The objects of lines, the numbers of these, and misfits. What cannot be read is halved."""
+    if not lines:
+        return
+    table = _parsed([line for _, line in lines], schema)
+    if table is not None and table.num_rows == len(lines):
+        yield table, [number for number, _ in lines], MISFITS.empty_table()
+    elif len(lines) > 1:
+        half = len(lines) // 2
+        yield from _json_parts(lines[:half], schema)
+        yield from _json_parts(lines[half:], schema)
+    else:
+        ((number, line),) = lines
+        text = line.decode(errors="backslashreplace")
+        misfit = {"row": text, "reason": _wrong_with(line, schema), COUNT: 1}
+        yield schema.empty_table(), [], _misfits([misfit], [number])
+
+
+def _misfits(rows: list[dict[str, Any]], lines: list[int] | None) -> pa.Table:
+    """Rows that are none, with the numbers of their lines, if they are known."""
+    made = pa.Table.from_pylist(rows, MISFITS)
+    if lines is None:
+        return made
+    places: Any = pa.array([f"line {line}" for line in lines], pa.string())
+    return made.append_column(AT, places)
+
+
+def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
+    """The objects of lines; None: one of the lines has none, or another."""
+    if not all(line.startswith(b"{") for line in lines):
+        return None  # of a line that is null, pyarrow makes no error, but an end of the process
+    data = b"\n".join(lines)
+    try:
+        data.decode()
+        table = pajson.read_json(
+            io.BytesIO(data),
+            read_options=pajson.ReadOptions(block_size=max(1 << 20, max(map(len, lines)) + 2)),
+            parse_options=pajson.ParseOptions(
+                explicit_schema=schema, unexpected_field_behavior="ignore"
+            ),
+        )
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return None
+    return table.select(schema.names)
+
+
+def _wrong_with(line: bytes, schema: pa.Schema) -> str:
+    """Why a line is no row."""
+    try:
+        row = loads(line)
+    except UnicodeDecodeError:
+        return "expected text in UTF-8"
+    except JSONDecodeError as e:
+        return f"expected one JSON object, found what is none: {e.msg} at character {e.pos + 1}"
+    if not isinstance(row, dict):
+        return "expected a JSON object"
+    for field in schema:
+        if _parsed([line], pa.schema([field])) is None:
+            found = dumps(row.get(field.name), ensure_ascii=False)
+            return f"column {field.name!r}: expected {told_type(field.type)}, found {found}"
+    return "expected a JSON object that names each key once"
+
+
+def _as_text(t: pa.DataType) -> pa.DataType:
+    """A type as JSON has it: with texts in place of dates and times, at any depth."""
+    if isinstance(t, pa.StructType):
+        return pa.struct([pa.field(f.name, _as_text(f.type)) for f in t])
+    if isinstance(t, pa.ListType):
+        return pa.list_(_as_text(t.value_type))
+    return pa.string() if pa.types.is_temporal(t) else t
+
+
+# -- values
+
+
+def has_no_text(t: pa.DataType, *, nested: bool) -> bool:
+    """Whether values of a type cannot be read from text: a duration, in CSV also a list."""
+    if isinstance(t, pa.StructType):
+        return not nested or any(has_no_text(f.type, nested=nested) for f in t)
+    if isinstance(t, pa.ListType):
+        return not nested or has_no_text(t.value_type, nested=nested)
+    return pa.types.is_duration(t)
+
+
+def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = None) -> TextBlock:
+    """The columns in the wanted types; a row with a value that its type does not have is none.
+
+    `lines` are the numbers of the rows' lines, if they are known.
+    """
+    made: list[Array] = []
+    reasons: dict[int, str] = {}
+    wanted = as_in_table(columns)
+    for field, there in zip(columns, wanted, strict=True):
+        array = one_array(table.column(field.name))
+        if pa.types.is_binary(array.type) and not pa.types.is_binary(field.type):
+            array, at = cast_or_null(array, pa.string())
+            reasons.update((i, f"column {field.name!r}: expected text in UTF-8") for i in at)
+            if not pa.types.is_string(field.type):
+                array = pc.if_else(pc.equal(array, ""), None, array)
+        values, at = _valued(array, there.type)
+        for i in at:
+            found = array[int(i)].as_py()
+            reasons.setdefault(
+                int(i), f"column {field.name!r}: expected {told_type(there.type)}, found {found!r}"
+            )
+        made.append(values)
+    rows = pa.Table.from_arrays(made, names=columns.names)
+    if not reasons:
+        return TextBlock(rows, MISFITS.empty_table())
+    places = sorted(reasons)
+    wrong: Any = pa.array(places, pa.int64())
+    texts = texts_of(_of_text(table.take(wrong))).to_pylist()
+    misfits = _misfits(
+        [{"row": t, "reason": reasons[i], COUNT: 1} for t, i in zip(texts, places, strict=True)],
+        None if lines is None else [lines[i] for i in places],
+    )
+    keep = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=wrong))
+    return TextBlock(rows.filter(keep), misfits)
+
+
+def _of_text(table: pa.Table) -> pa.Table:
+    """The fields of CSV, which were read as bytes, as text."""
+
+    def text(column: Any) -> Any:
+        if not pa.types.is_binary(column.type):
+            return column
+        return [v if v is None else v.decode(errors="backslashreplace") for v in column.to_pylist()]
+
+    return pa.table({name: text(table.column(name)) for name in table.column_names})
+
+
+def _valued(array: Any, t: Any) -> tuple[Array, Iterable[int]]:
+    """Values in a type, at any depth, and the places of those that it does not have."""
+    if array.type == t:
+        return array, ()
+    if isinstance(t, pa.StructType):
+        parts = [_valued(part, f.type) for part, f in zip(array.flatten(), t, strict=True)]
+        made: Any = pa.StructArray.from_arrays(
+            [values for values, _ in parts], fields=list(t), mask=array.is_null()
+        )
+        return made, sorted({i for _, at in parts for i in at})
+    if isinstance(t, pa.ListType):
+        items, at = _valued(array.flatten(), t.value_type)
+        ends = lengths_of(array).cumsum()
+        offsets = pa.array([0, *ends.tolist()], pa.int32())
+        lists: Any = pa.ListArray.from_arrays(offsets, items, type=t, mask=array.is_null())
+        return lists, np.searchsorted(ends, np.asarray(list(at), np.int64), side="right").tolist()
+    return cast_or_null(array, t)
 
 
 class Format(Protocol):
     """A kind of files."""
 
-    def read(self, system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Part]:
+    def read(self, system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
         """The rows of a file, with the names of the fields, and the lines that are no rows."""
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
@@ -30,17 +340,17 @@ class Format(Protocol):
 class Parquet:
     """Files of typed columns."""
 
-    def read(self, system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Part]:
+    def read(self, system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
         """The rows of a file, whose columns have the types of the file."""
         with system.open_input_file(path) as opened:
             file: Any = pq.ParquetFile(opened)
             there = file.schema_arrow
             names = matched(columns, there.names, pa.ArrowInvalid)
             schema = pa.schema([plain_field(there.field(c), n) for n, c in names.items()])
-            yield Part(schema.empty_table(), MISFITS.empty_table())
+            yield TextBlock(schema.empty_table(), MISFITS.empty_table())
             for batch in file.iter_batches(columns=list(names.values())):
                 arrays = [plain(batch.column(c)) for c in names.values()]
-                yield Part(pa.Table.from_arrays(arrays, schema=schema), MISFITS.empty_table())
+                yield TextBlock(pa.Table.from_arrays(arrays, schema=schema), MISFITS.empty_table())
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
         """The columns of a file."""
@@ -49,7 +359,7 @@ class Parquet:
             return found.remove_metadata()
 
 
-class Json:
+class JsonLines:
     """Files with a JSON object in each line."""
 
     read = staticmethod(json)
@@ -75,4 +385,4 @@ class Csv:
             return pacsv.read_csv(opened, parse_options=options).schema
 
 
-FORMATS: dict[str, Format] = {"parquet": Parquet(), "json": Json(), "csv": Csv()}
+FORMATS: dict[str, Format] = {"parquet": Parquet(), "json": JsonLines(), "csv": Csv()}

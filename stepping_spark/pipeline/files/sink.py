@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stepping_spark.errors import SinkError
+from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline.changes import STEP, check_key, feed_of
-from stepping_spark.pipeline.files.directory import Directory
-from stepping_spark.pipeline.writable import check_names
+from stepping_spark.pipeline.columns import check_names
+from stepping_spark.pipeline.files.directory import FilesDirectory
 from stepping_spark.relations.arrow import canonical, flat, row_ids
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import CHANGE, COUNT
@@ -29,7 +29,7 @@ class FilesSink:
     """A file for each step, whose name says the step and the owner: it appears whole."""
 
     def __init__(self, path: str, key: tuple[str, ...], filesystem: Any, *, changes: bool) -> None:
-        self._directory = Directory(path, filesystem, self._failure)
+        self._directory = FilesDirectory(path, filesystem, self._failure)
         self._changes = changes
         self._key = key
         self._owner = ""

@@ -7,13 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.files.directory import Directory, File, digest, is_digest
-from stepping_spark.pipeline.files.formats import FORMATS
-from stepping_spark.pipeline.files.text import Part, has_no_text
-from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
-from stepping_spark.pipeline.positions import numbers_of
-from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position
+from stepping_spark.base.errors import SourceError
+from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
+from stepping_spark.pipeline.files.directory import FilesDirectory, ListedFile, digest, is_digest
+from stepping_spark.pipeline.files.formats import FORMATS, TextBlock, has_no_text
+from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position, numbers_of
 from stepping_spark.rows.names import as_in_table
 from stepping_spark.rows.schema import COUNT
 
@@ -30,7 +28,7 @@ class FilesSource(InPieces):
 
     def __init__(self, path: str, kind: str, order: str, filesystem: Any) -> None:
         super().__init__()
-        self._directory = Directory(path, filesystem, self._failure)
+        self._directory = FilesDirectory(path, filesystem, self._failure)
         self._kind = kind
         self._order = order
 
@@ -94,13 +92,13 @@ class FilesSource(InPieces):
             position = at, digest(files[:at])
             return Batch(position, tuple(found), len(found), misfits=pa.concat_tables(misfits))
         rows = _Rows(self._parts(new[0]), new[0].name)
-        pieces = Pieces(rows.tables(), rows.schema, portion=portion)
+        pieces = Chunks(rows.tables(), rows.schema, portion=portion)
         self._keep((done, known), pieces)
         return self._piece(files, done, pieces.n, 0, rows.misfits)
 
     def _piece(
         self,
-        files: list[File],
+        files: list[ListedFile],
         done: int,
         n: int,
         k: int,
@@ -113,17 +111,17 @@ class FilesSource(InPieces):
             return Batch((done, known, n, k + 1), (found,), 0, misfits=misfits)
         return Batch((done + 1, digest(files[: done + 1])), (found,), 1, misfits=misfits)
 
-    def _cut(self, file: File, n: int) -> Pieces:
+    def _cut(self, file: ListedFile, n: int) -> Chunks:
         rows = _Rows(self._parts(file), file.name)
-        return Pieces(rows.tables(), rows.schema, n=n)
+        return Chunks(rows.tables(), rows.schema, n=n)
 
-    def _files(self) -> list[File]:
+    def _files(self) -> list[ListedFile]:
         files = self._directory.files(only=True)
         if self._order == "time":
             files.sort(key=lambda file: (file.time, file.name))
         return files
 
-    def _check(self, files: list[File], done: int, known: int) -> None:
+    def _check(self, files: list[ListedFile], done: int, known: int) -> None:
         """See that the files that were read are the first ones, and as they were."""
         if len(files) < done or not is_digest(known, files[:done]):
             raise self._failure(
@@ -134,7 +132,7 @@ class FilesSource(InPieces):
                 "start with a new store"
             )
 
-    def _parts(self, file: File) -> Iterator[Part]:
+    def _parts(self, file: ListedFile) -> Iterator[TextBlock]:
         system, _ = self._directory.place
         with self._directory.trying(f"{file.name} cannot be read", CORRECT):
             path = self._directory.path_of(file.name)
@@ -150,7 +148,7 @@ CORRECT = "correct or remove the file"
 class _Rows:
     """The rows of one file, each with the count 1. Once they are read, `misfits` are the others."""
 
-    def __init__(self, parts: Iterator[Part], name: str) -> None:
+    def __init__(self, parts: Iterator[TextBlock], name: str) -> None:
         first = next(parts)
         self._parts = parts
         self._name = name

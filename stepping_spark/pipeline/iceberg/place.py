@@ -12,8 +12,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.utils.config import Config
 
-from stepping_spark.errors import SteppingError
-from stepping_spark.spark.errors import first_line
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.spark.session import first_line
 
 OPEN = ("type", "warehouse")
 """Options of a catalog that a message may show."""
@@ -24,7 +24,7 @@ NO_EQUALITY = (
 )
 
 
-class Place:
+class IcebergPlace:
     """A table in a catalog; `failure` makes the error for what goes wrong."""
 
     def __init__(

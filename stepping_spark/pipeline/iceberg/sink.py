@@ -2,40 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+import pyiceberg.expressions
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
+from pyiceberg.io.pyarrow import (
+    ArrowScan,
+    bin_pack_arrow_table,
+    pyarrow_to_schema,
+    schema_to_pyarrow,
+    write_file,
+)
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table, WriteTask
 from pyiceberg.table.snapshots import Snapshot
 
-from stepping_spark.errors import SinkError
-from stepping_spark.pipeline.changes import by_key, check_key, feed_of, feed_schema, not_unique
-from stepping_spark.pipeline.iceberg.lists import lost_list, lost_name
-from stepping_spark.pipeline.iceberg.place import Place, rewrites
-from stepping_spark.pipeline.iceberg.rewriting import (
-    FILE_BYTES,
-    Rewrite,
-    arrow_of,
-    holding,
-    places,
-    rows_in,
-    small,
-    written,
+from stepping_spark.base.errors import SinkError
+from stepping_spark.pipeline.changes import (
+    by_key,
+    check_key,
+    feed_of,
+    feed_schema,
+    key_ids,
+    not_unique,
+    ranges_of,
 )
-from stepping_spark.pipeline.iceberg.types import NoType, schema_of
-from stepping_spark.pipeline.remedies import KEPT
-from stepping_spark.pipeline.writable import check_names, check_same, check_years
+from stepping_spark.pipeline.columns import check_names, check_same, check_years, plain_type
+from stepping_spark.pipeline.iceberg.place import IcebergPlace, rewrites
+from stepping_spark.pipeline.iceberg.types import NoType, lost_list, lost_name, schema_of
+from stepping_spark.pipeline.protocols import KEPT
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
+
+ex: Any = pyiceberg.expressions
+
+FILE_BYTES = 32 << 20
+"""How large a data file gets: a step rewrites the files that hold its keys."""
+
+SMALL, MANY = FILE_BYTES // 32, 8
+"""So many files that are smaller are merged, now and then."""
+
+
+@dataclass
+class Rewrite:
+    """What a step does to a table: files that go, and rows that are written."""
+
+    gone: list[DataFile] = field(default_factory=list)
+    rows: list[pa.Table] = field(default_factory=list)
+
+
+def arrow_of(table: Table) -> pa.Schema:
+    """The columns of a table, without large types and views."""
+    found = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return pa.schema([f.with_type(plain_type(f.type)).remove_metadata() for f in found])
+
+
+def holding(table: Table, keys: pa.Table) -> list[FileScanTask]:
+    """The files that may hold rows with one of these keys, by the bounds of their columns."""
+    parts = [part for name in keys.column_names if (part := _within(name, keys.column(name)))]
+    condition = functools.reduce(And, parts) if parts else AlwaysTrue()
+    return list(table.scan(row_filter=condition).plan_files())
+
+
+def _within(name: str, values: Any) -> BooleanExpression | None:
+    """A condition that holds for these values of a column; None: bounds say nothing of it."""
+    t = values.type
+    known = pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date(t)
+    if not (known or pa.types.is_timestamp(t)) or values.null_count or not len(values):
+        return None
+    ranges: list[BooleanExpression] = [
+        And(ex.GreaterThanOrEqual(name, least), ex.LessThanOrEqual(name, most))
+        for least, most in ranges_of(values)
+    ]
+    return functools.reduce(Or, ranges)
+
+
+def rows_in(table: Table, task: FileScanTask, columns: Sequence[str] = ()) -> pa.Table:
+    """The rows of a file that are not deleted; of some columns, or of all."""
+    wanted = table.schema().select(*columns) if columns else table.schema()
+    found = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task])
+    types = arrow_of(table)
+    names = list(columns) or types.names
+    return found.select(names).cast(pa.schema([types.field(types.names.index(n)) for n in names]))
+
+
+def places(rows: pa.Table, keys: pa.Table) -> Any:
+    """For each row the place of its key among some keys, or -1."""
+    names = keys.column_names
+    ids = key_ids(pa.concat_tables([rows.select(names).cast(keys.schema), keys]), names)
+    mine, theirs = ids[: rows.num_rows], ids[rows.num_rows :]
+    found = np.full(int(ids.max(initial=0)) + 1, -1, np.int64)
+    found[theirs] = np.arange(len(theirs))
+    return found[mine]
+
+
+def written(table: Table, rows: pa.Table, order: Sequence[str]) -> Iterator[DataFile]:
+    """Data files with these rows, in the order of some columns, so that files hold few keys."""
+    if not rows.num_rows:
+        return
+    sortable = [n for n in order if not pa.types.is_nested(rows.schema.field(n).type)]
+    if sortable:
+        rows = rows.sort_by([(name, "ascending") for name in sortable])
+    schema = pyarrow_to_schema(rows.schema, name_mapping=table.schema().name_mapping)
+    packed = enumerate(bin_pack_arrow_table(rows, FILE_BYTES))
+    number = uuid4()
+    tasks = (WriteTask(number, i, schema, batches) for i, batches in packed)
+    yield from write_file(table.io, table.metadata, tasks)
+
+
+def small(tasks: Iterable[FileScanTask]) -> list[FileScanTask]:
+    """The files that are better merged."""
+    found = [task for task in tasks if task.file.file_size_in_bytes < SMALL]
+    return found if len(found) >= MANY else []
+
 
 pc: Any = pyarrow.compute
 
@@ -56,7 +146,7 @@ _ANOTHER = "give another name, or drop the table to write it again"
 
 
 @dataclass(frozen=True)
-class Ready:
+class IcebergWrite:
     """A step as it is written to a table whose current snapshot is `at`."""
 
     step: int
@@ -86,12 +176,12 @@ class IcebergSink:
         *,
         changes: bool,
     ) -> None:
-        self._place = Place(name, catalog, options, self._failure)
+        self._place = IcebergPlace(name, catalog, options, self._failure)
         self._key = tuple(key)
         self._feed = changes
         self._columns = pa.schema([])
         self._owner = ""
-        self._ready: Ready | None = None
+        self._ready: IcebergWrite | None = None
         self._where = f"Iceberg table {name}"
 
     def open(self, columns: pa.Schema, owner: str) -> None:
@@ -136,7 +226,7 @@ class IcebergSink:
 
     # -- a step
 
-    def _computed(self, table: Table, step: int, change: ZSetSpark[Any]) -> Ready:
+    def _computed(self, table: Table, step: int, change: ZSetSpark[Any]) -> IcebergWrite:
         """What a step does to a table; a SinkError where its rows and the table do not allow it."""
         rows = change.to_arrow()
         check_years(rows, self._where)
@@ -155,7 +245,7 @@ class IcebergSink:
                 rewrite = self._by_count(table, self._in_table(rows))
             if not self._feed and step // MERGED_EVERY > self._step_of(table) // MERGED_EVERY:
                 self._merge(table, rewrite)
-        return Ready(step, change, _current(table), rewrite)
+        return IcebergWrite(step, change, _current(table), rewrite)
 
     def _by_key(self, table: Table, change: pa.Table) -> Rewrite:
         found = by_key(change, self._key, self._where)

@@ -14,28 +14,33 @@ from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 
-from stepping_spark.errors import SourceError
-from stepping_spark.pipeline.evolving import common_schema, found_columns
-from stepping_spark.pipeline.iceberg.lists import loss
-from stepping_spark.pipeline.iceberg.place import Place, rewrites
-from stepping_spark.pipeline.iceberg.types import converted, readable
-from stepping_spark.pipeline.pieces import InPieces, Pieces, at_most
-from stepping_spark.pipeline.positions import number_of, numbers_of
-from stepping_spark.pipeline.protocols import Batch, Portion, Position
-from stepping_spark.pipeline.remedies import ANEW, RETRY
+from stepping_spark.base.errors import SourceError
+from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
+from stepping_spark.pipeline.columns import common_schema, found_columns
+from stepping_spark.pipeline.iceberg.place import IcebergPlace, rewrites
+from stepping_spark.pipeline.iceberg.types import converted, loss, readable
+from stepping_spark.pipeline.protocols import (
+    ANEW,
+    RETRY,
+    Batch,
+    Portion,
+    Position,
+    number_of,
+    numbers_of,
+)
 from stepping_spark.rows.schema import COUNT
 
 NOTHING = 0
 """In a position, the snapshot before the first: a table without rows."""
 
-Files: TypeAlias = "Mapping[object, FileScanTask]"
+ScanTasks: TypeAlias = "Mapping[object, FileScanTask]"
 
 
 @dataclass(frozen=True)
-class Difference:
+class FileDifference:
     """The files that only one of two snapshots has: the columns wanted of them, and a count."""
 
-    parts: tuple[tuple[Schema, Files, int], ...]
+    parts: tuple[tuple[Schema, ScanTasks, int], ...]
 
     @property
     def rows(self) -> int:
@@ -56,7 +61,7 @@ class IcebergSource(InPieces):
 
     def __init__(self, name: str, catalog: str | Catalog, options: Mapping[str, str]) -> None:
         super().__init__()
-        self._place = Place(name, catalog, options, self._failure)
+        self._place = IcebergPlace(name, catalog, options, self._failure)
 
     def schema(self) -> pa.Schema:
         """The columns of the table as it is now."""
@@ -146,7 +151,7 @@ class IcebergSource(InPieces):
                 break
             ends = ends[: len(ends) // 2]
         tables = self._read(table, before, to, difference, schema)
-        pieces = Pieces(tables, schema, portion=portion)
+        pieces = Chunks(tables, schema, portion=portion)
         self._keep((before, number, pieces.n, to), pieces)
         return self._piece(table, before, number, pieces.n, 0, to)
 
@@ -169,21 +174,21 @@ class IcebergSource(InPieces):
             return Batch((before, number, n, k + 1, to), (found,), 0)
         return Batch((to, number), (found,), 1)
 
-    def _cut(self, table: Table, before: int, to: int, *, n: int) -> Pieces:
+    def _cut(self, table: Table, before: int, to: int, *, n: int) -> Chunks:
         difference = self._difference(table, before, to, functools.partial(self._files, table))
         schema = self._schema_of(difference, before, to)
-        return Pieces(self._read(table, before, to, difference, schema), schema, n=n)
+        return Chunks(self._read(table, before, to, difference, schema), schema, n=n)
 
     def _difference(
-        self, table: Table, before: int, to: int, planned: Callable[[int], Files]
-    ) -> Difference:
+        self, table: Table, before: int, to: int, planned: Callable[[int], ScanTasks]
+    ) -> FileDifference:
         """The files that only one of two snapshots has; `planned` gives those of each."""
         with self._place.trying(
             f"the files of snapshots {before} and {to} cannot be listed", RETRY
         ):
             schema, new = self._wanted(table, to), planned(to)
             if before == NOTHING:
-                return Difference(((schema, new, 1),))
+                return FileDifference(((schema, new, 1),))
             old_schema, old = self._wanted(table, before), planned(before)
             # A column that was dropped, and one that was added under its name, are two: then what
             # a file holds that both snapshots have is not the same.
@@ -191,10 +196,10 @@ class IcebergSource(InPieces):
                 same = old.keys() & new.keys()
                 old = {key: task for key, task in old.items() if key not in same}
                 new = {key: task for key, task in new.items() if key not in same}
-            return Difference(((old_schema, old, -1), (schema, new, 1)))
+            return FileDifference(((old_schema, old, -1), (schema, new, 1)))
 
     def _read(
-        self, table: Table, before: int, to: int, difference: Difference, schema: pa.Schema
+        self, table: Table, before: int, to: int, difference: FileDifference, schema: pa.Schema
     ) -> Iterator[pa.Table]:
         """The rows of a difference, with the counts 1 and -1."""
         with self._place.trying(f"what leads from snapshot {before} to {to} cannot be read", RETRY):
@@ -215,7 +220,7 @@ class IcebergSource(InPieces):
 
     # -- what a snapshot has
 
-    def _files(self, table: Table, snapshot: int) -> Files:
+    def _files(self, table: Table, snapshot: int) -> ScanTasks:
         """The files of a snapshot, by their paths and those of what is deleted of them."""
         return {
             (task.file.file_path, frozenset(file.file_path for file in task.delete_files)): task
@@ -261,7 +266,7 @@ class IcebergSource(InPieces):
         fields = [found.field(found.names.index(said)).with_name(name) for name, said in names]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
-    def _schema_of(self, difference: Difference, before: int, to: int) -> pa.Schema:
+    def _schema_of(self, difference: FileDifference, before: int, to: int) -> pa.Schema:
         """The schema of what a difference holds, whose two snapshots may have other types."""
         schemas = [
             self._rows_of(wanted, to if count > 0 else before)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stepping_spark.callsite import user_line
-from stepping_spark.errors import InputError
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError
 from stepping_spark.pipeline.protocols import Sink, Source
 
 if TYPE_CHECKING:

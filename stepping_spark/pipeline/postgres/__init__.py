@@ -10,7 +10,7 @@ says so when it is used.
 
 from __future__ import annotations
 
-from stepping_spark.errors import InputError
+from stepping_spark.base.errors import InputError
 
 try:
     from stepping_spark.pipeline.postgres.table import Postgres as Postgres

@@ -9,8 +9,8 @@ from typing import Any
 
 from psycopg import sql
 
-from stepping_spark.pipeline.postgres.kinds import Kind, kinds_of
 from stepping_spark.pipeline.postgres.link import Link, run
+from stepping_spark.pipeline.postgres.types import PostgresKind, kinds_of
 from stores.postgres.connection import Connection
 
 _RELATION = """
@@ -58,12 +58,12 @@ _NO_TABLES = {
 
 
 @dataclass(frozen=True)
-class Column:
+class FollowedColumn:
     """A column; `version` changes whenever its definition does."""
 
     number: int
     name: str
-    kind: Kind
+    kind: PostgresKind
     version: str
     virtual: bool
     required: bool
@@ -72,7 +72,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Member:
+class FollowedMember:
     """The table, or a partition or an inheriting table of it; `file` is where its rows are."""
 
     oid: int
@@ -113,12 +113,12 @@ class Followed:
 
     oid: int
     key: Sequence[str]
-    columns: Sequence[Column]
-    members: Sequence[Member]
+    columns: Sequence[FollowedColumn]
+    members: Sequence[FollowedMember]
     triggers: Sequence[Trigger]
 
     @cached_property
-    def with_rows(self) -> list[Member]:
+    def with_rows(self) -> list[FollowedMember]:
         """Those that have rows of their own."""
         return [m for m in self.members if m.kind == "r"]
 
@@ -140,7 +140,7 @@ def followed_of(connection: Connection, link: Link) -> Followed:
     if kind not in "rp":
         raise link.failure(f"it is {_NO_TABLES.get(kind, 'no table: check the name')}")
     members = [
-        Member(o, (schema, name), *rest)
+        FollowedMember(o, (schema, name), *rest)
         for o, schema, name, *rest in run(connection, _MEMBERS, oid).fetchall()
     ]
     foreign = [".".join(m.place) for m in members if m.kind == "f"]
@@ -157,14 +157,14 @@ def followed_of(connection: Connection, link: Link) -> Followed:
         )
     kind_of = kinds_of(connection, oid)
     columns = [
-        Column(number, name, kind_of(of, modifier), *rest)
+        FollowedColumn(number, name, kind_of(of, modifier), *rest)
         for number, name, of, modifier, *rest in run(connection, _COLUMNS, oid).fetchall()
     ]
     return Followed(oid, key, columns, members, triggers_of(connection, members))
 
 
 def triggers_of(
-    connection: Connection, members: Sequence[Member], function: int = 0
+    connection: Connection, members: Sequence[FollowedMember], function: int = 0
 ) -> list[Trigger]:
     """The triggers of these relations, and those that call a function."""
     found = run(connection, _TRIGGERS, [m.oid for m in members], function).fetchall()

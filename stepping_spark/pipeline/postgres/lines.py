@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.pipeline.postgres.kinds import DECODER, Kind, array_of, is_exact
+from stepping_spark.pipeline.postgres.types import DECODER, PostgresKind, array_of, is_exact
 from stepping_spark.pipeline.protocols import MISFITS
 from stepping_spark.rows.schema import COUNT
 
@@ -22,7 +22,7 @@ class OtherNameError(LookupError):
     """A line was written while a column had another name; the argument is the column."""
 
 
-class Lines:
+class LinesOfShape:
     """The lines of one shape: its columns by field, as (name in the table, kind, Arrow type).
 
     Lines up to the number `mended` that have another name for a column are no rows; other lines
@@ -31,7 +31,7 @@ class Lines:
 
     def __init__(
         self,
-        columns: Mapping[str, tuple[str, Kind, pa.DataType]],
+        columns: Mapping[str, tuple[str, PostgresKind, pa.DataType]],
         key: Sequence[str],
         mended: int = 0,
     ) -> None:

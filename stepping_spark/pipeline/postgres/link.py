@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from stepping_spark.errors import SteppingError, StoreError
+from stepping_spark.base.errors import SteppingError, StoreError
 from stores.postgres.connection import Address, Connection
 
 _REMEDIES = {

@@ -12,10 +12,9 @@ from typing import Any
 
 from psycopg import sql
 
-from stepping_spark.pipeline.postgres.doubts import Doubts
 from stepping_spark.pipeline.postgres.followed import Followed, followed_of, triggers_of
 from stepping_spark.pipeline.postgres.link import Link, run
-from stepping_spark.pipeline.postgres.marks import EMPTIED, LOG, MARK, TRIMS, Marks, Note
+from stepping_spark.pipeline.postgres.marks import EMPTIED, LOG, MARK, TRIMS, Doubts, Marks, Note
 from stores.postgres.connection import LONGEST, Connection
 
 # A line has the JSON of a row, how often it came, and from which relation. A line without a row
@@ -119,7 +118,7 @@ SELECT $1, 0, sum(n), shown::json FROM (
 _SETTINGS = "SET LOCAL lc_monetary = 'C'; SET LOCAL quote_all_identifiers = off"
 
 
-class Log:
+class ChangeLog:
     """The log of one table."""
 
     def __init__(self, link: Link) -> None:

@@ -8,26 +8,51 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.errors import SourceError, SteppingError
-from stepping_spark.pipeline.positions import numbers_of
+from stepping_spark.base.errors import SourceError, SteppingError
 from stepping_spark.pipeline.postgres.followed import Followed, followed_of
-from stepping_spark.pipeline.postgres.horizon import holder_of, horizon_of
-from stepping_spark.pipeline.postgres.kinds import Kind, arrow_of, suited
-from stepping_spark.pipeline.postgres.lines import Lines, OtherNameError
+from stepping_spark.pipeline.postgres.lines import LinesOfShape, OtherNameError
 from stepping_spark.pipeline.postgres.link import Link, run
-from stepping_spark.pipeline.postgres.log import Log
+from stepping_spark.pipeline.postgres.log import ChangeLog
 from stepping_spark.pipeline.postgres.marks import TRIMS, Note, log_of
-from stepping_spark.pipeline.protocols import MISFITS, Batch, Portion, Position
-from stepping_spark.pipeline.remedies import ANEW
+from stepping_spark.pipeline.postgres.types import PostgresKind, arrow_of, suited
+from stepping_spark.pipeline.protocols import ANEW, MISFITS, Batch, Portion, Position, numbers_of
 from stepping_spark.rows.names import column_of, matched
 from stores.postgres.connection import Connection
+
+# All transactions before the oldest one that runs have ended, so nothing is added before it.
+_HORIZON = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint"
+
+# Who may not see the statistics of others still sees their process.
+_HOLDER = """
+SELECT pg_catalog.format('process %s of %s', pid, coalesce(usename, 'an unknown user')), xact_start
+FROM pg_catalog.pg_stat_activity WHERE backend_xid = $1::text::xid8::xid
+UNION ALL
+SELECT pg_catalog.format('PREPARE TRANSACTION %L', gid), prepared
+FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1::text::xid8::xid
+"""
+
+
+def horizon_of(connection: Connection) -> int:
+    """The oldest transaction that runs, or the next one."""
+    return int(connection.execute(_HORIZON).fetchall()[0][0])
+
+
+def holder_of(connection: Connection, transaction: int) -> str:
+    """A transaction that runs, in words: whose it is, and since when it is open."""
+    found = run(connection, _HOLDER, str(transaction)).fetchone()
+    if found is None:
+        return f"transaction {transaction}, which is open on the server"
+    whose, since = found
+    opened = "open" if since is None else f"open since {since:%Y-%m-%d %H:%M:%S} UTC"
+    return f"transaction {transaction} ({whose}), {opened}"
+
 
 _AFTER = "(_xid, _id) > ($1::text::xid8, $2) AND _id > $3 AND _row IS NOT NULL AND _count_ <> 0"
 _NEW = f"({_AFTER} AND _xid < $4::text::xid8)"
 
 log = logging.getLogger("stepping_spark.pipeline")
 
-Place = tuple[int, int, int, int]
+LogPlace = tuple[int, int, int, int]
 """A position: the transaction, the line, the log, and the line after which the log begins."""
 
 
@@ -49,7 +74,7 @@ class PostgresSource:
         self._link = Link(url, schema, table, "source", SourceError)
         self._trim = trim
         self._columns = pa.schema([])
-        self._log = Log(self._link)
+        self._log = ChangeLog(self._link)
         self._name = log_of(schema, table)
         self._held = 0  # the transaction that the last message was about
 
@@ -192,7 +217,7 @@ class PostgresSource:
         for shape, lines in by_shape.items():
             columns = self._shape(note, shape, table)
             try:
-                rows, unfit = Lines(columns, table.key, note.mended).rows_of(lines)
+                rows, unfit = LinesOfShape(columns, table.key, note.mended).rows_of(lines)
             except OtherNameError as e:
                 raise self._log.doubts.renamed_for_a_while(str(e)) from None
             tables.append(rows)
@@ -201,7 +226,7 @@ class PostgresSource:
 
     def _shape(
         self, note: Note, shape: int, table: Followed
-    ) -> dict[str, tuple[str, Kind, pa.DataType]]:
+    ) -> dict[str, tuple[str, PostgresKind, pa.DataType]]:
         """For each field: the column that it was in a shape, its kind then and its type."""
         oid, columns = note.shapes[shape - 1]
         now = {c.name: c.number for c in table.columns}
@@ -247,7 +272,7 @@ class PostgresSource:
             raise self._not_installed()
         return note
 
-    def _after(self, connection: Connection, note: Note, after: Position | None) -> Place:
+    def _after(self, connection: Connection, note: Note, after: Position | None) -> LogPlace:
         """The position, which is checked: the log is the same, and has what comes after it."""
         transaction, number, known, *rest = (
             (0, 0, note.oid, note.first) if after is None else numbers_of(after)

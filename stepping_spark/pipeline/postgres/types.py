@@ -1,17 +1,319 @@
-"""Values of Arrow as Postgres takes them."""
+"""Types of columns of Postgres: what they are in Arrow, and how values are read from JSON.
+
+A kind is JSON, so that a log can keep it: `["int4"]`, `["numeric", 10, 2]`, `["list", kind]`,
+`["row", [[name, kind], …]]`, `["enum", {oid: label}]`, `["json"]`, or `["other", name]` for a type
+that Arrow does not have, whose values can be read as text. The text of a `["named", name]` changes
+with the names of other things, as that of a `regclass`, so nothing can read it.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 import math
-from collections.abc import Iterator, Mapping
-from decimal import Decimal
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from stepping_spark.pipeline.postgres.link import run
+from stores.postgres.connection import Connection
 from stores.postgres.types import full_name, pg_type
+
+PostgresKind: TypeAlias = "list[Any]"
+
+_ARROW: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "oid": pa.uint32(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "text": pa.string(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+    "interval": pa.duration("us"),
+}
+_TEXTS = ("text", "varchar", "bpchar", "name", "char", "uuid", "xml")
+_NAMED = (
+    "aclitem", "regclass", "regcollation", "regconfig", "regdatabase", "regdictionary",
+    "regnamespace", "regoper", "regoperator", "regproc", "regprocedure", "regrole", "regtype",
+)  # fmt: skip
+_DIGITS = 38
+
+_TYPES = """
+WITH RECURSIVE reached (oid) AS (
+    SELECT atttypid FROM pg_catalog.pg_attribute
+    WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped
+    UNION
+    SELECT part.oid FROM reached r JOIN pg_catalog.pg_type t ON t.oid = r.oid, LATERAL (
+        SELECT t.typelem AS oid WHERE t.typcategory = 'A'
+        UNION ALL SELECT t.typbasetype WHERE t.typtype = 'd'
+        UNION ALL SELECT a.atttypid FROM pg_catalog.pg_attribute a
+        WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+    ) part
+)
+SELECT t.oid::bigint, t.typname, t.typtype, n.nspname = 'pg_catalog', t.typcategory,
+    t.typelem::bigint, t.typbasetype::bigint, t.typtypmod,
+    (SELECT pg_catalog.json_object_agg(e.oid, e.enumlabel)
+     FROM pg_catalog.pg_enum e WHERE e.enumtypid = t.oid),
+    (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(
+         a.attname, a.atttypid::bigint, a.atttypmod) ORDER BY a.attnum)
+     FROM pg_catalog.pg_attribute a
+     WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped)
+FROM reached r JOIN pg_catalog.pg_type t ON t.oid = r.oid
+JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+"""
+
+
+def kinds_of(connection: Connection, table: int) -> Callable[[int, int], PostgresKind]:
+    """What says the kind of a column of the table, by the type's oid and modifier."""
+    types = {row[0]: row[1:] for row in run(connection, _TYPES, table).fetchall()}
+
+    def kind(oid: int, modifier: int) -> PostgresKind:
+        name, sort, own, category, item, base, base_modifier, labels, parts = types[oid]
+        if sort == "d":
+            return kind(base, base_modifier)
+        if sort == "e":
+            return ["enum", labels or {}]
+        if sort == "c":
+            return ["row", [[n, kind(part, m)] for n, part, m in parts or ()]]
+        if category == "A" and item:
+            return ["list", kind(item, modifier)]
+        if sort == "b" and own:
+            return _base(name, modifier)
+        return ["text"] if sort == "b" and category == "S" else ["other", name]
+
+    return kind
+
+
+def _base(name: str, modifier: int) -> PostgresKind:
+    if name == "numeric" and modifier >= 0:
+        scale = (((modifier - 4) & 0x7FF) ^ 1024) - 1024
+        digits = ((modifier - 4) >> 16) & 0xFFFF
+        digits, scale = max(digits, scale) - min(scale, 0), max(scale, 0)
+        return ["numeric", digits, scale] if digits <= _DIGITS else ["numeric"]
+    if name in ("json", "jsonb"):
+        return ["json"]
+    if name in _TEXTS:
+        return ["text"]
+    if name in _NAMED:
+        return ["named", name]
+    return [name] if name in _ARROW or name == "numeric" else ["other", name]
+
+
+def goes_on(old: PostgresKind, new: PostgresKind) -> bool:
+    """Whether the values of a kind are still the same, so that only labels were added, if any."""
+    if old[0] == "enum" == new[0]:
+        return all(new[1].get(oid) == label for oid, label in old[1].items())
+    if old[0] == "list" == new[0]:
+        return goes_on(old[1], new[1])
+    if old[0] == "row" == new[0]:
+        parts = zip(old[1], new[1], strict=False)
+        same = all(a[0] == b[0] and goes_on(a[1], b[1]) for a, b in parts)
+        return same and len(old[1]) == len(new[1])
+    return old == new
+
+
+def arrow_of(
+    kind: PostgresKind, wanted: pa.DataType | None = None, *, inside: bool = False
+) -> pa.DataType:
+    """The Arrow type of a kind.
+
+    Where a kind has several, it is the `wanted` one if that is among them: a numeric without digits
+    is any Decimal, JSON is text or what it may hold, and text is what Arrow has no type for.
+    """
+    name = kind[0]
+    if name == "list":
+        item = wanted.value_type if isinstance(wanted, pa.ListType) else None
+        deeper = isinstance(item, pa.ListType) and kind[1][0] not in ("list", "json")
+        return pa.list_(arrow_of(kind if deeper else kind[1], item, inside=True))
+    if name == "row":
+        fields = wanted if isinstance(wanted, pa.StructType) else ()
+        known = {f.name.lower(): f.type for f in fields}
+        return pa.struct(
+            [(n, arrow_of(part, known.get(n.lower()), inside=True)) for n, part in kind[1]]
+        )
+    if name == "numeric":
+        if len(kind) > 1:
+            return pa.decimal128(kind[1], kind[2])
+        free = isinstance(wanted, pa.Decimal128Type)
+        return wanted if free and wanted is not None else pa.decimal128(_DIGITS, 18)
+    if name == "json":
+        if wanted is not None and pa.types.is_nested(wanted):
+            return wanted
+        return _opaque("json") if inside else pa.string()
+    if name == "other" and wanted is not None and pa.types.is_string(wanted):
+        return pa.string()
+    if name in ("other", "named"):
+        return _opaque(kind[1])
+    return pa.string() if name == "enum" else _ARROW[name]
+
+
+def suited(kind: PostgresKind, dimensions: int = 0) -> pa.DataType:
+    """The Arrow type that a row class has for a kind: text is what Arrow has no type for."""
+    name = kind[0]
+    if name == "other":
+        return pa.string()
+    if name == "row":
+        return pa.struct([(n, suited(part)) for n, part in kind[1]])
+    if name != "list":
+        return arrow_of(kind)
+    found = pa.list_(arrow_of(kind[1], suited(kind[1]), inside=True))
+    for _ in range(dimensions - 1):
+        found = pa.list_(found)
+    return found
+
+
+def is_exact(kind: PostgresKind) -> bool:
+    """Whether a value is read as the text that JSON has for it."""
+    return bool(kind[0] == "json")
+
+
+def _opaque(name: str) -> pa.DataType:
+    return pa.opaque(pa.null(), type_name=name, vendor_name="PostgreSQL")
+
+
+# -- values
+
+
+class JsonNumber(str):
+    """The text of a number in JSON, which differs from a text of the same characters."""
+
+    __slots__ = ()
+
+
+DECODER = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber)
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # which JSON has as texts
+_BY_TEXT: tuple[Callable[[Any], bool], ...] = (
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp,
+    pa.types.is_string,
+)  # fmt: skip
+
+
+def array_of(values: Sequence[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapping[int, str]]:
+    """Values of JSON as an array, and why some of them do not fit, by their place.
+
+    What does not fit is NULL in the array. Lists and structs are given as the text of JSON.
+    """
+    try:
+        if any(known(t) for known in _BY_TEXT):
+            return pa.array(values, pa.string()).cast(t), {}
+        if pa.types.is_boolean(t):
+            return pa.array(values, t), {}
+        if pa.types.is_decimal(t):  # Arrow's own cast of text wraps around where it overflows
+            return pa.array([None if v is None else Decimal(v) for v in values], t), {}
+    except (pa.ArrowException, TypeError, UnicodeError, InvalidOperation):
+        pass  # one of them does not fit, and is looked for
+    found: list[Any] = []
+    wrong: dict[int, str] = {}
+    for i, given in enumerate(values):
+        value = None
+        try:
+            if given is not None:
+                value = _value(_parsed(given) if pa.types.is_nested(t) else given, t)
+        except (ValueError, OverflowError, RecursionError) as e:
+            wrong[i] = str(e)
+        found.append(value)
+    return pa.array(found, t), wrong
+
+
+def _parsed(text: str) -> Any:
+    return DECODER.decode(text)
+
+
+def _value(given: Any, t: pa.DataType) -> Any:
+    """A value that Arrow takes for the type; a ValueError that says what does not fit."""
+    if given is None:
+        return None
+    if isinstance(t, pa.ListType):
+        if not isinstance(given, list):
+            raise _unfit(given, t)
+        return [_value(v, t.value_type) for v in given]
+    if isinstance(t, pa.StructType):
+        if not isinstance(given, dict):
+            raise _unfit(given, t)
+        return {f.name: _value(given.get(f.name), f.type) for f in t}
+    try:
+        value = _atom(given, t)
+        pa.scalar(value, t)
+    except (pa.ArrowException, ValueError, OverflowError, InvalidOperation, TypeError) as e:
+        raise _unfit(given, t) from e
+    return value
+
+
+def _atom(given: Any, t: pa.DataType) -> Any:
+    if pa.types.is_boolean(t) or isinstance(given, bool):
+        if pa.types.is_boolean(t) and isinstance(given, bool):
+            return given
+        raise _unfit(given, t)
+    if not isinstance(given, str):
+        raise _unfit(given, t)
+    number = pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t)
+    text_too = t == pa.uint32() or given in _NO_NUMBERS
+    if isinstance(given, JsonNumber) != number and not (number and text_too):
+        raise _unfit(given, t)
+    if pa.types.is_integer(t):
+        return int(given)
+    if pa.types.is_floating(t):
+        return _float(given)
+    if pa.types.is_decimal(t):
+        return Decimal(given)
+    if pa.types.is_date(t):
+        return dt.date.fromisoformat(given)
+    if isinstance(t, pa.TimestampType):
+        at = dt.datetime.fromisoformat(given)
+        if (at.tzinfo is None) != (t.tz is None) or len(given) < len("2024-05-01T10"):
+            raise _unfit(given, t)
+        return at
+    if pa.types.is_duration(t):
+        return span_of(given)
+    if pa.types.is_binary(t):
+        if not given.startswith("\\x"):
+            raise _unfit(given, t)
+        return bytes.fromhex(given[2:])
+    if pa.types.is_string(t):
+        return str(given)
+    raise _unfit(given, t)
+
+
+def _float(given: str) -> float:
+    value = float(given)
+    if math.isinf(value) and given not in _NO_NUMBERS:
+        raise ValueError("the number is beyond those of a float")
+    if given.lstrip("-").isdigit() and Decimal(given) not in (Decimal(value), Decimal(str(value))):
+        raise ValueError("the integer is beyond those that a float holds exactly")
+    return value
+
+
+_SPAN = re.compile(
+    r"(?:(?P<days>[+-]?\d+) days? ?)?"
+    r"(?:(?P<sign>[+-]?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<rest>\d+))?)?"
+)
+
+
+def span_of(text: str) -> dt.timedelta:
+    """An interval as Postgres writes it; months have no fixed length, so they do not fit."""
+    found = _SPAN.fullmatch(text)
+    if found is None or not text:
+        raise ValueError(f"{text!r} is no span of days and seconds")
+    part = {name: int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds")}
+    micros = int((found["rest"] or "").ljust(6, "0")[:6])
+    time = dt.timedelta(
+        hours=part["hours"], minutes=part["minutes"], seconds=part["seconds"], microseconds=micros
+    )
+    return dt.timedelta(days=part["days"]) + (-time if found["sign"] == "-" else time)
+
+
+def _unfit(given: Any, t: pa.DataType) -> ValueError:
+    shown = repr(str(given) if isinstance(given, JsonNumber) else given)
+    return ValueError(f"{shown if len(shown) < 100 else shown[:100] + '…'} does not fit {t}")
+
 
 _ALSO: Mapping[str, tuple[str, ...]] = {
     "bigint": ("integer", "smallint", "numeric"),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 import stepping_spark as st
-from stepping_spark.store import Store
+from stepping_spark.relations.store import Store
 from tests.benchmarks.peers.peer import COLUMNS, WEIGHT, CannotDo, Tables
 from tests.benchmarks.peers.spark import session
 from tests.postgres_server import PostgresServer

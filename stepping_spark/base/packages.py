@@ -1,0 +1,137 @@
+"""PySpark, sqlglot and networkx, imported where something of them is used for the first time.
+
+PySpark takes a second to import, and it is an extra: what the driver computes does without. So no
+other module imports it. The names here stand for its modules and classes:
+
+- An attribute of a module or a class is that of PySpark's. It imports PySpark, and raises
+  `SteppingError` with the name of the extra where there is none.
+- `isinstance` imports nothing: before the import there are no objects of the class.
+- The exceptions in `raised` import nothing either: before the import they are a class that nothing
+  raises. So `except raised.PySparkException` works where there is no PySpark.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepping_spark.base.errors import SteppingError
+
+__all__ = [
+    "Column",
+    "DataFrame",
+    "Late",
+    "LateClass",
+    "Raised",
+    "SparkContext",
+    "SparkSession",
+    "StorageLevel",
+    "StructType",
+    "folder_of",
+    "functions",
+    "is_imported",
+    "networkx",
+    "raised",
+    "sqlglot",
+    "types",
+]
+
+EXTRAS = {"pyspark": ("PySpark 4.0 or newer", "spark"), "sqlglot": ("sqlglot", "sql")}
+
+
+class Late:
+    """Stands for a module, which is imported when an attribute of it is used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__all__":  # looked for in any object
+            raise AttributeError(name)
+        return getattr(_imported(self._name), name)
+
+
+class Raised(Late):
+    """Stands for a module of exceptions: what cannot have been raised yet is not imported."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.modules.get(self._name), name, NeverRaised)
+
+
+class NeverRaised(Exception):
+    """Stands for an exception of a package that is not imported."""
+
+
+class LateClass(type):
+    """The class of names that stand for a class, which is imported when it is used."""
+
+    __module_name__: str
+
+    def __new__(cls, name: str, module: str) -> LateClass:
+        return super().__new__(cls, name, (), {"__module_name__": module})
+
+    def __init__(cls, name: str, module: str) -> None:
+        super().__init__(name, (), {})
+
+    def __instancecheck__(cls, found: object) -> bool:
+        return cls.__subclasscheck__(type(found)) or cls.__subclasscheck__(found.__class__)
+
+    def __subclasscheck__(cls, found: type) -> bool:
+        there = getattr(sys.modules.get(cls.__module_name__), cls.__name__, None)
+        return found is cls or (there is not None and issubclass(found, there))
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(getattr(_imported(cls.__module_name__), cls.__name__), name)
+
+
+def is_imported(package: str) -> bool:
+    """Whether this process has imported a package."""
+    return package in sys.modules
+
+
+def folder_of(package: str) -> Path | None:
+    """The folder of a package's source files, which is not imported; None if there is none."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):  # something keeps it from being imported
+        return None
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        what, extra = EXTRAS.get(name.partition(".")[0], (name, ""))
+        if not extra:
+            raise
+        raise SteppingError(
+            f"this needs {what}, and importing it gives: {e}; install it with "
+            f"pip install 'stepping-spark[{extra}]'"
+        ) from e
+
+
+if TYPE_CHECKING:
+    import networkx
+    import sqlglot
+    from pyspark import SparkContext, StorageLevel
+    from pyspark import errors as raised
+    from pyspark.sql import Column, DataFrame, SparkSession, functions, types
+    from pyspark.sql.types import StructType
+else:
+    networkx = Late("networkx")
+    sqlglot = Late("sqlglot")
+    raised = Raised("pyspark.errors")
+    SparkContext = LateClass("SparkContext", "pyspark")
+    StorageLevel = LateClass("StorageLevel", "pyspark")
+    Column = LateClass("Column", "pyspark.sql")
+    DataFrame = LateClass("DataFrame", "pyspark.sql")
+    SparkSession = LateClass("SparkSession", "pyspark.sql")
+    StructType = LateClass("StructType", "pyspark.sql.types")
+    functions = Late("pyspark.sql.functions")
+    types = Late("pyspark.sql.types")

@@ -1,0 +1,243 @@
+"""The delta join: how a join of many changes with each of its inputs, without a state of its own.
+
+    S₀ = base        Sⱼ = Sⱼ₋₁ ⋈ rⱼ        dSⱼ = dSⱼ₋₁ ⋈ I(rⱼ) + z⁻¹I(Sⱼ₋₁) ⋈ drⱼ
+
+The first term follows a change on through the lookups after it, as they are now. The second begins
+with drⱼ, and finds the rows of Sⱼ₋₁ that it meets by going back to the base, from each lookup to
+the one that its key is read from, and then forward through the others, as they were. So only
+inputs are read, each by the keys of those that it is joined with, and no Sⱼ is ever kept.
+
+The base, which is the largest table as a rule, is read as it was: nothing is added to its rows. If
+a row of the base and the row that it looks up are removed in one step, the second term removes the
+pair, and the first one finds nothing.
+
+Where a lookup is a left one, Sⱼ = Sⱼ₋₁ ⋈ rⱼ + null(Sⱼ₋₁ − Sⱼ₋₁ ⋈ present(rⱼ)), so drⱼ goes with
+−d present(rⱼ): what it meets loses, or gets back, its NULL. The sum of both takes one way back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.circuit.operators import Add, Delay, Filter, Haitch, LookUp, Map, Neg, Present
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
+from stepping_spark.expressions.operations import OPERATORS
+from stepping_spark.rows.atoms import BOOL, RowType
+from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
+
+S = TypeVar("S")  # a stream: a vertex to the passes, to a query a symbolic one
+
+
+@dataclass(frozen=True)
+class DeltaJoin(Generic[S]):
+    """What is needed to write the changes of a join: rows, lookups, changes and their integrals.
+
+    Of these the base comes first, then the table of each lookup. `apply` applies an operator.
+    """
+
+    rows: Sequence[RowType]
+    lookups: Sequence[LookUp]
+    changes: Sequence[S]
+    integrals: Sequence[S]
+    apply: Callable[..., S]
+
+    def change(self) -> S:
+        """The change of the whole join."""
+        known = self.changes[0]
+        for j, lookup in enumerate(self.lookups, 1):
+            followed = self.apply(lookup, known, self.integrals[j])
+            known = self.apply(Add(), followed, self._met(j))
+        return known
+
+    def _old(self, i: int) -> S:
+        """An input before this step."""
+        return self.apply(Delay(), self.integrals[i])
+
+    def _met(self, j: int) -> S:
+        """z⁻¹I(Sⱼ₋₁) ⋈ drⱼ, its rows as those of Sⱼ."""
+        lookup = self.lookups[j - 1]
+        source, used = reached(self._on(j), self._lefts)
+        keys = [Field(e.type, (f"_{m}",)) for m, e in enumerate(lookup.key, 2)]
+        back = self._back(tuple(keys[m] for m in used), j, used, source, 0)
+        found = self.apply(back, self._begun(j), self._old(source))
+        rest = [m for m in range(len(keys)) if m not in used]
+        kept = [Field(t, (f"_{i}",)) for i, t in enumerate(self._members((source, j)), 1)]
+        # The keys of drⱼ stand after its row, as a row that is None has none; two places on now.
+        kept += [Field(keys[m].type, (f"_{m + 3}",)) for m in rest]
+        found = self.apply(Map(built(kept)), found)
+        checks = [
+            (self._on(j)[m], Field(keys[m].type, (f"_{j + 2 + n}",))) for n, m in enumerate(rest)
+        ]
+        found, bound, more = self._gone_back(found, [source, j], source)
+        found = self._gone_forward(found, bound, j)
+        for a, b in (*checks, *more):
+            found = self.apply(Filter(Call(Optional(BOOL), "==", (a, b))), found)
+        if rest:
+            members = enumerate(self._members(range(j + 1)), 1)
+            found = self.apply(Map(built([Field(t, (f"_{i}",)) for i, t in members])), found)
+        return found
+
+    def _begun(self, j: int) -> S:
+        """The rows of drⱼ, each before its key; of a left lookup also the keys that go or come."""
+        lookup, row, change = self.lookups[j - 1], self.rows[j], self.changes[j]
+        (member,) = self._members((j,))
+        whole = Field(member, () if isinstance(row, Struct) else ("_value_",))
+        rows = self.apply(Map(built([whole, *lookup.key])), change)
+        if not lookup.left:
+            return rows
+        keys = self.apply(Haitch(Present(lookup.key)), self._old(j), change)
+        named = [Field(e.type, (f"_{m}",)) for m, e in enumerate(lookup.key, 1)]
+        absent = self.apply(Map(built([Literal(member, None), *named])), keys)
+        return self.apply(Add(), rows, self.apply(Neg(), absent))
+
+    def _gone_back(
+        self, found: S, bound: list[int], at: int
+    ) -> tuple[S, list[int], list[tuple[Expr, Expr]]]:
+        """The rows with all that leads back to the base, and what is still to be compared."""
+        checks: list[tuple[Expr, Expr]] = []
+        while at:
+            key = self.lookups[at - 1].key
+            source, used = reached(self._on(at), self._lefts)
+            place = _place(bound, at)
+            on = tuple(key[m].under(f"_{place + 1}") for m in used)
+            back = self._back(on, at, used, source, _place(bound, source))
+            found = self.apply(back, found, self._old(source))
+            rest = [m for m in range(len(key)) if m not in used]
+            checks += [(self._on(at)[m], key[m].under(f"_{at + 1}")) for m in rest]
+            bound = sorted((*bound, source))
+            at = source
+        return found, bound, checks
+
+    def _gone_forward(self, found: S, bound: list[int], j: int) -> S:
+        """The rows with the lookups before j that are not in them yet."""
+        for i in range(1, j):
+            if i in bound:
+                continue
+            places = {n: p for p, n in enumerate(bound)}
+            on = tuple(moved(e, places) for e in self._on(i))
+            place = _place(bound, i)
+            lookup = dataclasses.replace(self.lookups[i - 1], on=on, place=place, bare=False)
+            found = self.apply(lookup, found, self._old(i))
+            bound = sorted((*bound, i))
+        return found
+
+    def _back(
+        self, on: tuple[Expr, ...], j: int, used: Sequence[int], source: int, place: int
+    ) -> LookUp:
+        """The lookup of the rows that a lookup's key is read from."""
+        key = tuple(within(self._on(j)[m], self.rows[source]) for m in used)
+        return LookUp(on, key, place, optional=source in self._lefts)
+
+    def _on(self, j: int) -> tuple[Expr, ...]:
+        """What lookup j looks for, over the tuples of all that is before it."""
+        lookup = self.lookups[j - 1]
+        return tuple(e.under("_1") for e in lookup.on) if lookup.bare else lookup.on
+
+    def _members(self, inputs: Sequence[int]) -> list[RowType]:
+        return [
+            Optional(unwrap(self.rows[i])) if i in self._lefts else self.rows[i] for i in inputs
+        ]
+
+    @property
+    def _lefts(self) -> set[int]:
+        return {j for j, lookup in enumerate(self.lookups, 1) if lookup.left}
+
+
+def _place(bound: Sequence[int], i: int) -> int:
+    return sum(b < i for b in bound)
+
+
+def built(parts: Sequence[Expr]) -> Build:
+    """The tuple of these."""
+    return Build(tuple_of(p.type for p in parts), tuple(parts))
+
+
+# -- what a lookup's key is read from
+
+
+def reached(on: Sequence[Expr], lefts: set[int]) -> tuple[int, list[int]]:
+    """The input that a key, or most parts of it, is read from alone; and which parts those are.
+
+    A part that is not NULL where its row is None would find what no row of that input leads to.
+    """
+    found: dict[int, list[int]] = {}
+    for m, part in enumerate(on):
+        read = inputs_of(part)
+        if len(read) == 1 and not (read & lefts and not _is_strict(part)):
+            found.setdefault(min(read), []).append(m)
+    if not found:
+        shown = ", ".join(map(str, on))
+        raise CompileError(
+            f"{user_line()}: on={shown}: no part of the key is read from one input alone, so that "
+            "its rows could be found by it; give a tuple of such parts, or look up what is before "
+            "it with a delta_join of its own, and st.join that with the table"
+        )
+    source = min(found, key=lambda i: (-len(found[i]), i))
+    return source, found[source]
+
+
+def inputs_of(e: Expr) -> set[int]:
+    """Which members of the tuple an expression reads."""
+    read: set[int] = set()
+
+    def note(field: Field) -> Expr:
+        if not field.path:
+            raise CompileError(
+                f"{user_line()}: on gives all that is known so far; name fields of it: row[0].id"
+            )
+        read.add(int(field.path[0][1:]) - 1)
+        return field
+
+    replaced(e, note)
+    return read
+
+
+def moved(e: Expr, places: dict[int, int]) -> Expr:
+    """The expression, over tuples that have each member at another place."""
+    return replaced(
+        e, lambda f: Field(f.type, (f"_{places[int(f.path[0][1:]) - 1] + 1}", *f.path[1:]))
+    )
+
+
+def within(e: Expr, row: RowType) -> Expr:
+    """The expression, over rows of the one member of the tuple that it reads."""
+
+    def own(f: Field) -> Expr:
+        t = row
+        for name in f.path[1:]:
+            optional = isinstance(t, Optional)
+            (t,) = (ft for n, ft in unwrap(t).fields if n == name)  # type: ignore[attr-defined]
+            t = Optional(t) if optional and not isinstance(t, Optional) else t
+        if len(f.path) == 1 and not isinstance(row, Struct):
+            return Field(row, ("_value_",))
+        return Field(t, f.path[1:])
+
+    return replaced(e, own)
+
+
+def replaced(e: Expr, f: Callable[[Field], Expr]) -> Expr:
+    """The expression with other fields; a CompileError where only Spark can read it."""
+    if isinstance(e, Field):
+        return f(e)
+    if isinstance(e, Literal):
+        return e
+    if isinstance(e, Build):
+        return dataclasses.replace(e, fields=tuple(replaced(p, f) for p in e.fields))
+    if isinstance(e, Call):
+        return dataclasses.replace(e, args=tuple(replaced(a, f) for a in e.args))
+    raise CompileError(
+        f"{user_line()}: the key {e} of a lookup is not made of fields and operators on them; map "
+        "the table that it is read from first, with the key as a field"
+    )
+
+
+def _is_strict(e: Expr) -> bool:
+    """Whether an expression is NULL if all fields that it reads are."""
+    if isinstance(e, Call):
+        return OPERATORS[e.op].strict and all(map(_is_strict, e.args))
+    return isinstance(e, Field | Literal)

@@ -1,0 +1,586 @@
+"""The circuit: interned vertices, the graph they make, and its stable text."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeAlias
+
+from typing_extensions import TypeVar
+
+from stepping_spark.base.callsite import Line, user_line
+from stepping_spark.base.errors import CompileError, InputError
+from stepping_spark.base.packages import networkx as nx
+from stepping_spark.circuit.operators import (
+    Arrange,
+    Feedback,
+    Haitch,
+    Input,
+    Integrate,
+    Linearity,
+    Operator,
+    parts_of,
+)
+from stepping_spark.circuit.operators.groups import ReducePlan
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.fingerprint import identity_of
+from stepping_spark.rows.schema import StreamType
+
+# To a checker: the tuple of changes that a step takes, and what the query gives.
+In = TypeVar("In", default=Any)
+Out = TypeVar("Out", default=Any, covariant=True)
+
+
+class Vertex:
+    """An operator applied to vertices, with the type of its stream.
+
+    Interned: equal vertices are one object. `digest` is computed from everything that leads to the
+    vertex, and is the same in every process.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.neg(numbers)
+    >>> list(st.compile(query).vertices.values())
+    [<Vertex input () -> ZSet[int]>, <Vertex neg (ZSet[int]) -> ZSet[int]>]
+    """
+
+    __slots__ = ("__weakref__", "digest", "inputs", "operator", "type")
+    _all: ClassVar[weakref.WeakValueDictionary[Any, Vertex]] = weakref.WeakValueDictionary()
+
+    operator: Operator
+    inputs: tuple[Vertex, ...]
+    type: StreamType
+    digest: str
+
+    def __new__(cls, operator: Operator, *inputs: Vertex) -> Vertex:
+        key = (operator, inputs)
+        found = cls._all.get(key)
+        if found is None:
+            found = object.__new__(cls)
+            found.operator = operator
+            found.inputs = inputs
+            found.type = operator.type_of(*(v.type for v in inputs))
+            found.digest = _digest(found)
+            cls._all[key] = found
+        return found
+
+    @property
+    def told(self) -> str:
+        """The operator with its arguments, then the digest: the same in every process."""
+        detail = self.operator.describe()
+        return f"{self.operator.name}{f' [{detail}]' if detail else ''} {self.digest}"
+
+    def __repr__(self) -> str:
+        takes = ", ".join(str(v.type) for v in self.inputs)
+        return f"<Vertex {self.operator.name} ({takes}) -> {self.type}>"
+
+
+def _digest(v: Vertex) -> str:
+    """The identity of a vertex in every process: its operator and its inputs.
+
+    A linear operator has the same result for rows that are equal in the fields that it reads, so
+    the rest of a row does not count. For any other operator the whole row counts.
+    """
+    op, types = v.operator, [i.type for i in v.inputs]
+    told = [op.name, op.identity(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
+    if op.linearity in (Linearity.NONLINEAR, Linearity.PER_KEY):
+        told += [identity_of(t.schema) for t in (*types, v.type)]
+    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, order=True)
+class Path:
+    """The name of a vertex: the functions it was made in, then its own; the same in every process.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.distinct(numbers)
+    >>> [str(path) for path in st.compile(query).output]
+    ['query.distinct.distinct']
+    """
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+    def __repr__(self) -> str:
+        return f"<Path {self}>"
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """The functions, outermost first."""
+        return self.parts[:-1]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a vertex was written, and what it should be called."""
+
+    path: Path
+    line: Line
+    explicit: bool = False  # the user said name=
+    parts: tuple[Origin, ...] = ()  # of the operators that were fused into it
+    beside: tuple[Origin, ...] = ()  # origins of vertices that were rewritten away into this one
+    inner: bool = False  # a rewrite made it, below a vertex that has a name
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """An input with a lateness: its rows that are in time, and those that are late."""
+
+    at: Expr  # the time of a row
+    distance: int  # from the greatest time to the watermark, as `expressions.clock` has it
+    said: str  # the same, as the user wrote it
+    in_time: Vertex
+    late: Vertex
+    greatest: Vertex  # the feedback of the stream whose sum is the row of the greatest time
+    refused: bool  # whether a row that is late is an error
+
+    def moved(self, f: Callable[[Vertex], Vertex]) -> Lateness:
+        """The same of a circuit with other vertices."""
+        vertices = {"in_time": f(self.in_time), "late": f(self.late), "greatest": f(self.greatest)}
+        return dataclasses.replace(self, **vertices)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph(Generic[In, Out]):
+    """A circuit, as `compile` makes it: vertices, and the edges between them.
+
+    `vertices` maps each `Path` to its vertex. `input`, `internal`, `output` and `run_no_output` are
+    the edges; `nx` is the same as a networkx graph. Its text is the same in every process. Two
+    graphs are equal if they compute the same in the same way, whatever their vertices are called. A
+    notebook shows its picture. `loops` says what each feedback is connected to. `bodies` has the
+    circuits that recursions iterate. `strict` has, for each strict input, the vertex that finds
+    rows which a change removes although they are not there; `lateness`, for each input that has
+    one, the vertices that tell rows that are late from those in time.
+
+    >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(numbers, f=lambda x: x > 0)
+    >>> print(st.compile(query))
+    graph query
+      query.numbers: ZSet[int] = input()
+      query.filter: ZSet[int] = filter(query.numbers) [_value_ > 0]
+      return query.filter
+    """
+
+    name: str
+    inputs: tuple[Vertex, ...]
+    outputs: tuple[Vertex, ...]
+    no_output: tuple[Vertex, ...]
+    loops: Mapping[Vertex, Vertex]
+    caches: Mapping[str, Vertex]
+    origins: Mapping[Vertex, Origin]
+    called: tuple[str, ...] = ()  # the variable of each output, or ""
+    single: bool = True  # the query gives one stream, not a tuple of them
+    optimized: bool = False  # its plan may then fuse vertices, too
+    reductions: tuple[ReducePlan, ...] = ()
+    bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
+    strict: Mapping[str, Vertex] = field(default_factory=dict)  # by input: rows that were not there
+    lateness: Mapping[str, Lateness] = field(default_factory=dict)  # by input
+    made_by: tuple[str, ...] = ()  # what computes each output, as it was written; see `Vertex.told`
+    paths: Mapping[Vertex, Path] = field(init=False, repr=False)
+    memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
+    _repr_svg_: ClassVar[Callable[[AnyGraph], str]]  # how a notebook draws it: `render` knows
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "paths", _paths(self))
+
+    @property
+    def roots(self) -> tuple[Vertex, ...]:
+        """The vertices that a step is run for."""
+        return self.outputs + self.no_output
+
+    def walk(self) -> Iterator[Vertex]:
+        """Every vertex that is needed, each after its inputs, except in loops."""
+        seen: set[Vertex] = set()
+        for root in (*self.inputs, *self.roots):
+            yield from _walk(root, self.loops, seen)
+
+    @property
+    def vertices(self) -> dict[Path, Vertex]:
+        """The vertices by path."""
+        return {self.paths[v]: v for v in self.walk()}
+
+    @property
+    def input(self) -> list[tuple[Path, int]]:
+        """The inputs: a path, and which argument of that vertex it is."""
+        return [(self.paths[v], 0) for v in self.inputs]
+
+    @property
+    def internal(self) -> set[tuple[Path, tuple[Path, int]]]:
+        """The edges: from a path, to a path and which argument of it."""
+        return {(a, (b, i)) for a, b, i in self._edges()}
+
+    @property
+    def output(self) -> list[Path]:
+        """The vertices whose values a step gives back."""
+        return [self.paths[v] for v in self.outputs]
+
+    @property
+    def run_no_output(self) -> list[Path]:
+        """The vertices that are run for the state they keep."""
+        return [self.paths[v] for v in self.no_output]
+
+    def _edges(self) -> Iterator[tuple[Path, Path, int]]:
+        for v in self.walk():
+            sources = (self.loops[v],) if v in self.loops else v.inputs
+            for i, source in enumerate(sources):
+                yield self.paths[source], self.paths[v], i
+
+    @property
+    def nx(self) -> nx.MultiDiGraph[Path]:
+        """The same as a networkx graph; nodes are paths."""
+        g: nx.MultiDiGraph[Path] = nx.MultiDiGraph()
+        for path, v in self.vertices.items():
+            g.add_node(path, operator=v.operator.name, type=str(v.type))
+        for a, b, i in self._edges():
+            g.add_edge(a, b, argument=i)
+        return g
+
+    @cached_property
+    def named_inputs(self) -> tuple[tuple[Vertex, str], ...]:
+        """The inputs, and what to call each in an error."""
+        labels = [v.operator.label for v in self.inputs if isinstance(v.operator, Input)]
+        return tuple((v, f"input {n!r}") for v, n in zip(self.inputs, labels, strict=True))
+
+    @cached_property
+    def named_outputs(self) -> tuple[str, ...]:
+        """What to call each output: its variable, or its number where that says more."""
+        called = self.called or ("",) * len(self.outputs)
+        return tuple(
+            name if name and called.count(name) == 1 else f"output {i}"
+            for i, name in enumerate(called)
+        )
+
+    def not_given(self, inputs: object) -> InputError:
+        """The error for a step that is not given a tuple with one value for each input."""
+        labels = (v.operator.label for v in self.inputs if isinstance(v.operator, Input))
+        names = ", ".join(labels)
+        if not isinstance(inputs, tuple | list):
+            return InputError(
+                f"a step takes a tuple with a change for each input ({names}), found "
+                f"{type(inputs).__name__}; write (change,) for a single one"
+            )
+        several = "" if len(self.inputs) == 1 else "s"
+        return InputError(
+            f"{self.name} has {len(self.inputs)} input{several} ({names}), found {len(inputs)} "
+            "values; give None for one that does not change"
+        )
+
+    def told(self, v: Vertex) -> str:
+        """`Vertex.told`, with what the feedbacks that lead to it are connected to."""
+        seen: set[Vertex] = set()
+        leaves = [leaf for leaf in _walk(v, self.loops, seen) if leaf in self.loops]
+        if not leaves:
+            return v.told
+        loops = sorted(f"{leaf.digest} {self.loops[leaf].digest}" for leaf in leaves)
+        through = hashlib.sha256(" ".join((v.digest, *loops)).encode()).hexdigest()[:16]
+        return f"{v.told.removesuffix(v.digest)}{through}"
+
+    def line(self, v: Vertex) -> Line:
+        """The user's line that made a vertex."""
+        return self.origins[v].line
+
+    def same_as(self, other: AnyGraph) -> bool:
+        """Whether both are the same circuit, under any names of vertices."""
+        return (
+            self.inputs == other.inputs
+            and self.outputs == other.outputs
+            and set(self.no_output) == set(other.no_output)
+            and dict(self.loops) == dict(other.loops)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self.same_as(other) if isinstance(other, Graph) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.inputs, self.outputs))
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name}"]
+        for v in self.walk():
+            sources = [self.loops[v]] if v in self.loops else v.inputs
+            takes = ", ".join(str(self.paths[s]) for s in sources)
+            detail = v.operator.describe()
+            shown = f"{v.operator.name}({takes})" + (f" [{detail}]" if detail else "")
+            lines.append(f"  {self.paths[v]}: {v.type} = {shown}")
+            if v.operator in self.bodies:
+                lines += [f"    {line}" for line in str(self.bodies[v.operator]).splitlines()]
+        lines.append(f"  return {', '.join(str(p) for p in self.output)}")
+        for path in self.run_no_output:
+            lines.append(f"  run {path}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        vertices = "".join(f"\n        {p!r}: {v!r}," for p, v in self.vertices.items())
+        internal = "".join(f"\n        {e!r}," for e in sorted(self.internal))
+        return (
+            f"Graph(\n    vertices={{{vertices}\n    }},\n    input={self.input},\n"
+            f"    internal={{{internal}\n    }},\n    output={self.output},\n"
+            f"    run_no_output={self.run_no_output},\n)"
+        )
+
+
+AnyGraph: TypeAlias = "Graph[Any, Any]"
+
+
+def check_is_graph(value: object, hint: str = "") -> None:
+    """Raise an error for anything but a graph, such as a query that is not compiled yet."""
+    if not isinstance(value, Graph):
+        raise CompileError(
+            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
+            f"{type(value).__name__}{hint}"
+        )
+
+
+def reachable(root: Vertex) -> set[Vertex]:
+    """The vertices that one is computed from within a step, itself included."""
+    return set(_walk(root, {}, set()))
+
+
+def _walk(root: Vertex, loops: Mapping[Vertex, Vertex], seen: set[Vertex]) -> Iterator[Vertex]:
+    # Iterative: a long chain of operators is deeper than Python's stack.
+    pending: list[tuple[Vertex, bool]] = [(root, False)]
+    fed_back: list[Vertex] = []  # for when all that uses it has come: it may take what is pending
+    while pending or fed_back:
+        v, ready = pending.pop() if pending else (fed_back.pop(0), False)
+        if ready:
+            yield v
+            if v in loops:
+                fed_back.append(loops[v])
+        elif v not in seen:
+            seen.add(v)
+            pending.append((v, True))
+            pending += [(i, False) for i in reversed(v.inputs)]
+
+
+def _paths(graph: AnyGraph) -> dict[Vertex, Path]:
+    """A path for each vertex: that of its origin, numbered where two would be the same."""
+    paths: dict[Vertex, Path] = {}
+    taken: dict[Path, Vertex] = {}
+    last: dict[Path, int] = {}  # the number that each path was given last
+    needed = list(graph.walk())
+    for v in sorted(needed, key=lambda v: not graph.origins[v].explicit):
+        origin = graph.origins[v]
+        plain = path = _readable(v, origin, paths)
+        n = last.get(path, 1)
+        if path in taken and origin.explicit:
+            raise CompileError(
+                f"{origin.line}: the name {path} is taken by "
+                f"{graph.origins[taken[path]].line}; give each vertex a name of its own"
+            )
+        while path in taken:
+            n += 1
+            path = Path((*plain.scope, f"{plain.parts[-1]}_{n}"))
+        last[plain] = n
+        taken[path] = v
+        paths[v] = path
+    return paths
+
+
+def _readable(v: Vertex, origin: Origin, paths: Mapping[Vertex, Path]) -> Path:
+    """The path of a vertex; one that has no name of its own says what it is of."""
+    text = v.operator.named_after(*(paths[i].parts[-1] for i in v.inputs if i in paths))
+    return Path((*origin.path.scope, text)) if origin.inner and text else origin.path
+
+
+Rule = Callable[[Vertex], Vertex | None]
+AnyCircuit: TypeAlias = AnyGraph
+
+
+def rewrite(
+    graph: AnyCircuit, rule: Rule, named_after: Mapping[Vertex, Vertex] | None = None
+) -> AnyCircuit:
+    """The circuit with the rule applied wherever it gives something.
+
+    `named_after` has, for vertices that the rule makes, the old vertex whose name each takes.
+    """
+    named_after = {} if named_after is None else named_after
+    origins = dict(graph.origins)
+    new: dict[Vertex, Vertex] = {}
+
+    def visit(v: Vertex) -> Vertex:
+        """Rewrite a vertex whose inputs are rewritten, and what the rule makes of it."""
+        done = new.get(v)
+        if done is not None:
+            return done
+        built = Vertex(v.operator, *(visit(i) for i in v.inputs)) if v.inputs else v
+        adopt(built, origins[v], origins)
+        better = rule(built)
+        if better is not None and better is not built:
+            adopt(better, origins[named_after.get(better, v)], origins, named_after)
+            built = visit(better)
+        new[v] = new[built] = built
+        return built
+
+    for v in graph.walk():  # inputs come first, so that `visit` does not go deep
+        visit(v)
+    return substitute(graph, lambda v: new.get(v, v), origins)
+
+
+def substitute(
+    graph: AnyCircuit, f: Callable[[Vertex], Vertex], origins: dict[Vertex, Origin]
+) -> AnyCircuit:
+    """The circuit with its roots and loops replaced."""
+    return dataclasses.replace(
+        graph,
+        outputs=tuple(f(v) for v in graph.outputs),
+        no_output=tuple(f(v) for v in graph.no_output),
+        loops={f(leaf): f(source) for leaf, source in graph.loops.items()},
+        caches={name: f(v) for name, v in graph.caches.items()},
+        strict={name: f(v) for name, v in graph.strict.items()},
+        lateness={name: x.moved(f) for name, x in graph.lateness.items()},
+        origins=origins,
+    )
+
+
+def adopt(
+    v: Vertex,
+    origin: Origin,
+    origins: dict[Vertex, Origin],
+    named_after: Mapping[Vertex, Vertex] | None = None,
+) -> None:
+    """Give new vertices the origin of the vertex that they replace."""
+    if v in origins:
+        return
+    origins[v] = origin
+    for i in v.inputs:
+        old = None if named_after is None else named_after.get(i)
+        known = None if old is None else origins.get(old)
+        adopt(i, known or inner_origin(origin, i), origins, named_after)
+
+
+def inner_origin(origin: Origin, v: Vertex) -> Origin:
+    """Where a vertex stands that another one is made of, which stands at the origin.
+
+    It is called by what it does, and the first of them by the vertex of the user too.
+    """
+    own = v.operator.of.name if isinstance(v.operator, Haitch) else v.operator.name
+    name = own if origin.inner else f"{origin.path.parts[-1]}_{own}"
+    return Origin(Path((*origin.path.scope, name)), origin.line, inner=True)
+
+
+@dataclass(frozen=True)
+class Outside(Input):
+    """A stream that the body of a recursion gets from around it."""
+
+
+@dataclass(frozen=True)
+class Recursive(Feedback):
+    """The result of the iteration before; empty at first."""
+
+    recursive: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Fixpoint(Operator):
+    """The changes of the least fixpoint of a body, of its inputs' sums.
+
+    `body` has an input for each of the operator's, and a loop for each recursive stream. Of
+    several recursive streams this gives the one with the number; the others are vertices with the
+    same body and inputs, and run in one loop with it.
+
+    Equal bodies may have other names and lines: those of a query are in its `Graph.bodies`.
+    """
+
+    body: AnyGraph
+    number: int
+    max_iterations: int
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+    gives_change: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.body.outputs[self.number].type
+
+    def describe(self) -> str:
+        return "" if self.body.single else f"stream {self.number}"
+
+    def identity(self) -> str:
+        # Not by names, which do not matter, nor by the limit, which may be raised.
+        return f"{self.number} of {self.digest}"
+
+    @property
+    def digest(self) -> str:
+        """The identity of the body, in every process."""
+        return " ".join(v.digest for v in self.body.outputs)
+
+    def endless(self, where: str, sizes: Mapping[str, int]) -> str:
+        """The error for a loop that has not ended."""
+        shown = ", ".join(f"{name} {n:,}" for name, n in sizes.items())
+        return (
+            f"{where}: the recursion {self.body.name!r} has not ended after max_iterations="
+            f"{self.max_iterations:,} iterations; rows of the last ones: {shown}; the store is as "
+            "it was before the step: bound what the function can give (a filter, a longest path), "
+            "or raise max_iterations"
+        )
+
+
+def named(operator: Fixpoint, graph: AnyGraph) -> Fixpoint:
+    """The operator, its body with the names and lines of this query."""
+    return replace(operator, body=graph.bodies[operator])
+
+
+def is_positive(v: Vertex, known: dict[Vertex, bool] | None = None) -> bool:
+    """Whether no value of a stream has a negative weight: of changes, that they only insert."""
+    known = {} if known is None else known  # a stream may be reached in many ways
+    if v not in known:
+        given = v.inputs[: v.operator.rows_from]
+        known[v] = v.operator.is_positive(all(is_positive(i, known) for i in given))
+    return known[v]
+
+
+def grows(v: Vertex, known: dict[Vertex, bool] | None = None) -> bool:
+    """Whether a value is one of integrals, and its changes only insert."""
+    known = {} if known is None else known
+    if v not in known:
+        if isinstance(v.operator, Integrate):
+            known[v] = is_positive(v.inputs[0])
+        else:
+            known[v] = v.operator.monotone and all(grows(i, known) for i in v.inputs)
+    return known[v]
+
+
+class AnyVertex(Protocol):
+    """A vertex of a graph, or of a picture of one."""
+
+    @property
+    def operator(self) -> Operator: ...
+    @property
+    def inputs(self) -> tuple[Self, ...]: ...
+    @property
+    def type(self) -> StreamType: ...
+
+
+V = TypeVar("V", bound=AnyVertex)
+
+
+class States(Generic[V]):
+    """The states among the streams of a circuit; `v in states` asks, and the answer is cached.
+
+    A state is the output of an integral or a delay, and a stream made of one: by an operator of
+    several streams if any of them is a state, by a join or a look-up if all of them are.
+    """
+
+    def __init__(self, loops: Mapping[V, V]) -> None:
+        self._loops = loops
+        self._known: dict[V, bool] = {}
+
+    def __contains__(self, v: V) -> bool:
+        while isinstance(v.operator, Arrange) or v in self._loops:
+            v = self._loops[v] if v in self._loops else v.inputs[0]
+        if v not in self._known:
+            self._known[v] = False  # what a recursion gives back to itself is a change
+            self._known[v] = self._is_state(v)
+        return self._known[v]
+
+    def _is_state(self, v: V) -> bool:
+        op = v.operator
+        if op.gives_state:
+            return True
+        if not op.arity or op.gives_change:
+            return False
+        matches = parts_of(op)[0].linearity in (Linearity.BILINEAR, Linearity.LOOK_UP)
+        return (all if matches else any)(i in self for i in v.inputs)

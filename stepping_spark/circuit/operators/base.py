@@ -1,0 +1,209 @@
+"""The class of all operators, and the leaves of a circuit: inputs and feedbacks."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.circuit.physical import Argument, Physical, change_of
+from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.fingerprint import identity_of, read_unseen
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import (
+    StreamType,
+    ZSetType,
+)
+
+
+class Linearity(enum.Enum):
+    """How an operator treats sums, which decides how it is made incremental."""
+
+    LINEAR = "linear"  # Q(a + b) = Q(a) + Q(b)
+    BILINEAR = "bilinear"  # linear in each of its two inputs
+    TEMPORAL = "linear, with the time of the step"  # Q_t(a + b) = Q_t(a) + Q_t(b)
+    LOOK_UP = "linear in its first input"  # and in what the second has for each key
+    PER_KEY = "per key"  # a key's result depends on the rows of that key; none for no rows
+    NONLINEAR = "not linear"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A primitive, with its arguments as fields."""
+
+    linearity: ClassVar[Linearity] = Linearity.LINEAR
+    arity: ClassVar[int] = 1
+    gives_change: ClassVar[bool] = False  # its output is never a state, even if an input is
+    gives_state: ClassVar[bool] = False  # its output is a sum over the steps
+    monotone: ClassVar[bool] = False  # more rows in never take away a row that came out
+    over_steps: ClassVar[bool] = False  # its output depends on the steps before
+    recursive: ClassVar[bool] = False  # it may stand over a recursive stream
+    row_by_row: ClassVar[bool] = False  # it takes one row at a time, with a function `f`
+    grows: ClassVar[bool] = False  # a row may become many
+    keeps_rows: ClassVar[bool] = False  # its output rows are input rows
+    same_stream: ClassVar[bool] = False  # its input, kept by a key or a step later
+    written: ClassVar[bool] = False  # a stream of its own at each step, whoever reads it
+    same_at_first: ClassVar[bool] = False  # its output at the first step is its input
+    holds_back: ClassVar[bool] = False  # its state is the rows that it has not emitted yet
+    row_at: ClassVar[tuple[str, ...] | None] = None  # the path of an input row in its output row
+    key_at: ClassVar[tuple[str, ...] | None] = None  # the path of the key in its output row
+    reduces: ClassVar[bool] = False  # its rows by key are parts of an aggregation
+    how: ClassVar[str] = ""  # how it takes a step, where its linearity does not say that
+    rows_from: ClassVar[int | None] = None  # how many inputs its rows are from, the first ones
+
+    def is_positive(self, inputs: bool) -> bool:
+        """Whether the result has no negative weights; `inputs` says which inputs have none."""
+        return False
+
+    @property
+    def unit_weights(self) -> bool:
+        """Whether each row of the result has the weight 1."""
+        return False
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it gives the same result each time, and makes no NULL of its own."""
+        return False
+
+    def named_after(self, *inputs: str) -> str:
+        """A name for the result, made of those of the inputs; "" for the operator's own name."""
+        return ""
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        """Whether the result is certainly empty; `inputs` says which inputs are."""
+        return all(inputs)
+
+    def physical(self, *args: Argument) -> Physical:
+        """The physical tree of the result over the arguments. The planner handles D, I and z⁻¹."""
+        raise NotImplementedError(f"{self.name} is computed by the plan")
+
+    def change(self, states: Sequence[Argument], changes: Sequence[Argument]) -> Physical:
+        """Of an operator that works per key: the change of its result, by those of its inputs."""
+        (state,), (change,) = states, changes
+        return change_of(self.tree((change.type,)), state, change)
+
+    def tree(self, types: tuple[StreamType, ...]) -> Physical:
+        """The same, for inputs of these types; the same object each time."""
+        made: tuple[tuple[StreamType, ...], Physical] | None = self.__dict__.get("_tree")
+        if made is None or made[0] != types:
+            made = types, self.physical(*(Argument(i, t) for i, t in enumerate(types)))
+            self.__dict__["_tree"] = made
+        return made[1]
+
+    @property
+    def name(self) -> str:
+        """The name of the function that makes one."""
+        snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__)
+        return snake.strip("_")
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        """The type of the output; a CompileError where the inputs do not fit."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The arguments, for a graph's text and pictures."""
+        return ""
+
+    def identity(self) -> str:
+        """Text that identifies the operator in every process, independent of names."""
+        return identity_of(tuple(getattr(self, f.name) for f in fields(self)))
+
+    def reads_unseen(self, *inputs: StreamType) -> str:
+        """The columns that opaque functions of rows read."""
+        return read_unseen(tuple(getattr(self, f.name) for f in fields(self)), inputs)
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        """Of an operator that works per key: the key, over rows of its input; none: the row."""
+        return ()
+
+    @property
+    def folds(self) -> tuple[Operator, ...]:
+        """Of an operator that works per key: what it does per key with each of its inputs."""
+        return (self,)
+
+    def all_keys(self, types: Sequence[StreamType]) -> tuple[tuple[Expr, ...], ...]:
+        """Of an operator that works per key: the key over the rows of each of its inputs."""
+        return tuple(of.keyed_by(t) for of, t in zip(self.folds, types, strict=True))
+
+    def _zset(self, t: StreamType) -> RowType:
+        if not isinstance(t, ZSetType):
+            raise CompileError(f"{user_line()}: {self.name} takes a ZSet, found {t}")
+        return t.row
+
+
+class Same(Operator):
+    """An operator whose result has the type of its input."""
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return inputs[0]
+
+
+class KeepsSigns(Operator):
+    """An operator whose result has no negative weights if its inputs have none."""
+
+    def is_positive(self, inputs: bool) -> bool:
+        return inputs
+
+
+class GivesSets(Operator):
+    """An operator whose result never has negative weights."""
+
+    def is_positive(self, inputs: bool) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Input(Operator):
+    """An input of the circuit."""
+
+    number: int
+    label: str
+    type: StreamType
+    append_only: bool = False
+    arity: ClassVar[int] = 0
+
+    def describe(self) -> str:
+        return "append only" if self.append_only else ""
+
+    def identity(self) -> str:
+        return f"{self.number}{' append only' if self.append_only else ''}"
+
+    def is_positive(self, inputs: bool) -> bool:
+        return self.append_only
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.type
+
+
+@dataclass(frozen=True)
+class Feedback(Operator):
+    """The value that a loop feeds back; the graph knows the vertex it is connected to."""
+
+    number: int
+    type: StreamType
+    arity: ClassVar[int] = 0
+    over_steps: ClassVar[bool] = True
+
+    def identity(self) -> str:
+        return str(self.number)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.type
+
+
+@dataclass(frozen=True)
+class Placeholder(Operator):
+    """The rows of one group, while a circuit per group is traced; never a part of a graph."""
+
+    number: int
+    type: StreamType
+    arity: ClassVar[int] = 0
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.type
+
+    def identity(self) -> str:
+        return str(self.number)

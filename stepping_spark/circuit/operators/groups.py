@@ -1,0 +1,459 @@
+"""Operators that work on each key separately: distinct, sums, first rows, lists; and their H."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+from stepping_spark.base.callsite import Line, user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.circuit.operators.base import GivesSets, Linearity, Operator, Same
+from stepping_spark.circuit.operators.linear import trees_of
+from stepping_spark.circuit.physical import (
+    Argument,
+    ChangeOf,
+    CollatedChange,
+    Contributions,
+    Gather,
+    Hole,
+    LargestByKey,
+    Physical,
+    Positive,
+    Rank,
+    Sorting,
+    Totals,
+    Union,
+    WindowCall,
+    Windowed,
+    change_of,
+    over,
+)
+from stepping_spark.circuit.physical.windows import windowed
+from stepping_spark.expressions.expr import Expr, Field
+from stepping_spark.expressions.index import Key, Order
+from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
+from stepping_spark.rows.types import ListOf, Optional, Struct
+
+BUCKETS = (4096, 64)  # of a large group's rows, by level; each number divides the one before
+UNKNOWN = (256,)  # of groups of any size: a state twice as large as the rows, and not three times
+READ_WHOLE = 1_024  # rows of a group, or of a bucket, that are read as they are
+
+
+def levels_of(group_size: int | None) -> tuple[int, ...]:
+    """The numbers of buckets in which the rows of a group are kept, for its size if that is known.
+
+    A level pays if what it divides has more than `READ_WHOLE` rows.
+    """
+    if group_size is None:
+        return UNKNOWN
+    below = (*BUCKETS[1:], 1)
+    pairs = zip(BUCKETS, below, strict=True)
+    return tuple(n for n, smaller in pairs if group_size > READ_WHOLE * smaller)
+
+
+def _shown(order: Order) -> str:
+    return ", ".join(f"{e}{'' if up else ' desc'}" for e, up in order)
+
+
+@dataclass(frozen=True)
+class Distinct(GivesSets, Same):
+    """Every row whose weight is positive, once."""
+
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    row_at: ClassVar[tuple[str, ...]] = ()
+    monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+
+    @property
+    def unit_weights(self) -> bool:
+        return True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Positive(args[0])
+
+
+@dataclass(frozen=True)
+class PositivePart(GivesSets, Same):
+    """Every row whose weight is positive, with its weight: x⁺ = max(x, 0)."""
+
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    row_at: ClassVar[tuple[str, ...]] = ()
+    monotone: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Positive(args[0], counted=True)
+
+
+@dataclass(frozen=True)
+class Accumulate(Operator):
+    """The sum of `pick` over the rows, by key; without a key, one sum."""
+
+    key: Key | None
+    pick: Expr
+
+    @property
+    def name(self) -> str:
+        return "make_scalar" if self.key is None else "accumulate"
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        total = Accumulated(self.pick.type)
+        total.check(f"{user_line()}: the sum of {self.pick}")
+        return ScalarType(total) if self.key is None else GroupedType(self.key.type, total)
+
+    def physical(self, *args: Argument) -> Physical:
+        of = self.type_of(*(a.type for a in args))
+        assert isinstance(of, GroupedType | ScalarType)
+        return Contributions(args[0], self.key, self.pick, of)
+
+    def describe(self) -> str:
+        return str(self.pick) if self.key is None else f"{self.pick} by {self.key}"
+
+
+@dataclass(frozen=True)
+class MakeSet(Operator):
+    """The Z-set of one row, the number; not linear, and not empty for zero."""
+
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return False
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        (t,) = inputs
+        if not isinstance(t, ScalarType):
+            raise CompileError(f"{user_line()}: make_set takes a number, found {t}")
+        return ZSetType(t.sum.value)
+
+    def physical(self, *args: Argument) -> Physical:
+        assert isinstance(args[0].type, ScalarType)
+        return Totals(args[0], args[0].type)
+
+
+@dataclass(frozen=True)
+class Flatten(GivesSets):
+    """One row for each group: its sum and its key. A group without rows has none."""
+
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    key_at: ClassVar[tuple[str, ...]] = ("right",)
+    reduces: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        (t,) = inputs
+        if not isinstance(t, GroupedType):
+            raise CompileError(f"{user_line()}: flatten takes a Grouped, found {t}")
+        return ZSetType(pair_of(t.sum.value, t.key))
+
+    def physical(self, *args: Argument) -> Physical:
+        assert isinstance(args[0].type, GroupedType)
+        return Totals(args[0], args[0].type)
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        assert isinstance(t, GroupedType)
+        return (Field(t.key, ("_key_",)),)
+
+
+@dataclass(frozen=True)
+class Top(GivesSets):
+    """The first n rows of each key by an order, by multiplicity; ties are broken by the whole row.
+
+    With `ties`, all rows before which there are fewer than n by the order, as SQL's RANK has it.
+    A row without a positive weight is not there. The order is Spark's: NULL first and NaN last, the
+    reverse where it descends. `group_size` is about how many rows the largest groups have, where
+    the query says so: the result does not depend on it.
+    """
+
+    keys: tuple[Expr, ...]
+    order: Order
+    n: int
+    ties: bool = False
+    group_size: int | None = None
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    row_at: ClassVar[tuple[str, ...]] = ()
+    reduces: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+
+    @property
+    def unit_weights(self) -> bool:
+        return self.n == 1 and not self.ties
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Rank(args[0], self.keys, self.order, self.n, self.ties)
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        return self.keys
+
+    def describe(self) -> str:
+        by = ", ".join(map(str, self.keys))
+        ties = " with ties" if self.ties else ""
+        return f"{self.n}{ties} by {_shown(self.order) or 'row'} of each ({by})"
+
+
+@dataclass(frozen=True)
+class Listed(GivesSets):
+    """A row for each key: the list of the values of its rows, in an order, and the key.
+
+    A row of weight 2 is there twice; ties are broken by the whole row.
+    """
+
+    key: Expr
+    order: Order
+    item: Expr
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    key_at: ClassVar[tuple[str, ...]] = ("right",)
+    reduces: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return ZSetType(pair_of(self.list_type, self.key.type))
+
+    def physical(self, *args: Argument) -> Physical:
+        return Gather(args[0], self.key, self.order, self.item)
+
+    @property
+    def list_type(self) -> ListOf:
+        """The type of the lists."""
+        return ListOf(self.item.type)
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        return (self.key,)
+
+    def describe(self) -> str:
+        return f"{self.item} by {_shown(self.order) or 'row'} of each {self.key}"
+
+
+@dataclass(frozen=True)
+class Collate(GivesSets):
+    """One row for each key, from rows that each bring one of its pieces.
+
+    A row is the key and then the pieces, all but one of them NULL. What comes out is the key and
+    its pieces, where all of the first `required` are there. Of several rows that bring one piece,
+    which no reduction gives, the largest is taken.
+    """
+
+    required: int
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    key_at: ClassVar[tuple[str, ...]] = ("_1",)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        row = self._zset(inputs[0])
+        assert isinstance(row, Struct)
+        fields = tuple(
+            (n, t.inner if 1 <= i <= self.required and isinstance(t, Optional) else t)
+            for i, (n, t) in enumerate(row.fields)
+        )
+        return ZSetType(Struct("tuple", fields, tuple))
+
+    def physical(self, *args: Argument) -> Physical:
+        return LargestByKey(args[0], self.required)
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        row = self._zset(t)
+        assert isinstance(row, Struct)
+        name, key = row.fields[0]
+        return (Field(key, (name,)),)
+
+    def describe(self) -> str:
+        return f"{self.required} required"
+
+
+@dataclass(frozen=True)
+class Haitch(Operator):
+    """H: what `of` gives for a state and a change of it, less what it gave for the state alone.
+
+    For each input of `of` it has two: the state, and its change. Only keys of the changes matter,
+    so only they are read from the states.
+    """
+
+    of: Operator  # one that works per key
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+    arity: ClassVar[int] = 2
+    gives_change: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return all(inputs[1::2])
+
+    def is_positive(self, inputs: bool) -> bool:
+        return inputs and self.of.monotone
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        states, changes = inputs[::2], inputs[1::2]
+        for state, change in zip(states, changes, strict=True):
+            if state != change:
+                raise CompileError(
+                    f"{user_line()}: haitch takes a state and a change of one type, found {state} "
+                    f"and {change}"
+                )
+        return self.of.type_of(*states)
+
+    def physical(self, *args: Argument) -> Physical:
+        return self.of.change(args[::2], args[1::2])
+
+    def describe(self) -> str:
+        detail = self.of.describe()
+        named = "" if isinstance(self.of, Distinct) else self.of.name
+        return f"{named} {detail}" if detail else named
+
+
+@dataclass(frozen=True)
+class Collated(GivesSets):
+    """One row for each key, of what several operators give for it, each for an input of its own.
+
+    Its result is that of `Collate` on the sum of their results, of which it keeps none. A part is
+    an operator per key, and then the maps that make a piece of each of its rows. All parts have
+    keys of one type.
+    """
+
+    parts: tuple[tuple[Operator, ...], ...]
+    required: int
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+
+    @cached_property
+    def collate(self) -> Collate:
+        """What makes one row of the pieces of a key."""
+        return Collate(self.required)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        t = inputs[0]
+        for operator in self.parts[0]:
+            t = operator.type_of(t)
+        return self.collate.type_of(t)
+
+    def physical(self, *args: Argument) -> Physical:
+        made = []
+        for part, arg in zip(self.parts, args, strict=True):
+            first, *maps = trees_of(part, (arg.type,))
+            made.append(_after(over(first, arg), maps))
+        return LargestByKey(Union(tuple(made)), self.required)
+
+    def change(self, states: Sequence[Argument], changes: Sequence[Argument]) -> Physical:
+        folds: list[ChangeOf] = []
+        made: list[Physical] = []
+        for part, state, change in zip(self.parts, states, changes, strict=True):
+            first, *maps = trees_of(part, (change.type,))
+            fold = change_of(first, state, change)
+            made.append(_after(Hole(fold.schema, len(folds)), maps))
+            folds.append(fold)
+        return CollatedChange(
+            LargestByKey(Union(tuple(made)), self.required, once=True), tuple(folds)
+        )
+
+    @property
+    def folds(self) -> tuple[Operator, ...]:
+        return tuple(part[0] for part in self.parts)
+
+    def identity(self) -> str:
+        parts = (" · ".join(f"{p.name} {p.identity()}" for p in part) for part in self.parts)
+        return f"{' + '.join(parts)} · {self.collate.identity()}"
+
+    def describe(self) -> str:
+        of = " + ".join(f"{p[0].name} {p[0].describe()}".strip() for p in self.parts)
+        return f"of {of}, {self.collate.describe()}"
+
+
+def _after(tree: Physical, maps: Sequence[Physical]) -> Physical:
+    """What maps make of a tree, one after the other."""
+    for f in maps:
+        tree = over(f, tree)
+    return tree
+
+
+@dataclass(frozen=True)
+class Window(GivesSets):
+    """Each row, as often as it counts, and what functions over its partition give for it.
+
+    Ties are broken by the whole row; a row without a positive weight is not there.
+    """
+
+    keys: tuple[Expr, ...]
+    sorting: tuple[Sorting, ...]
+    calls: tuple[WindowCall, ...]
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    row_at: ClassVar[tuple[str, ...]] = ("left",)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return ZSetType(windowed(self._zset(inputs[0]), self.calls))
+
+    def physical(self, *args: Argument) -> Physical:
+        row = self._zset(args[0].type)
+        return Windowed(args[0], row, self.keys, self.sorting, self.calls)
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        return self.keys
+
+    def describe(self) -> str:
+        by, order = (", ".join(map(str, parts)) for parts in (self.keys, self.sorting))
+        return f"{', '.join(map(str, self.calls))} by {order or 'row'} of each ({by})"
+
+
+@dataclass(frozen=True)
+class ReducePart:
+    """The aggregates that one reduction gives, and the state that it keeps."""
+
+    kind: str
+    aggregates: tuple[str, ...]
+    keeps: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {', '.join(self.aggregates)}\n  keeps {self.keeps}"
+
+
+@dataclass(frozen=True)
+class ReducePlan:
+    """How the aggregates of one `st.aggregate` are computed; printed, a few lines of text.
+
+    `parts` are the reductions, each with its kind, its aggregates and its state. If there are
+    several, `collated` says that their results are joined by key.
+
+    >>> class Summary(st.Data):
+    ...     user: str
+    ...     orders: int
+    ...     least: float
+    >>> def query(orders: st.ZSet[tuple[str, float]]) -> st.ZSet[Summary]:
+    ...     return st.aggregate(orders, by=lambda o: o[0], into=Summary,
+    ...                         orders=st.agg.count(), least=st.agg.min(lambda o: o[1]))
+    >>> (plan,) = st.explain(st.compile(query, append_only=("orders",))).reductions
+    >>> isinstance(plan, st.ReducePlan) and plan.collated
+    True
+    >>> print(plan)
+    aggregate by _1 into Summary
+      accumulable: orders = count()
+        keeps the number of rows and 1 sum, by key
+      hierarchical, monotonic: least = min(_2)
+        keeps the first row, by key
+      collation: one row of the parts of each key
+    """
+
+    by: str
+    into: str
+    parts: tuple[ReducePart, ...]
+    line: Line | None = field(default=None, compare=False, repr=False)  # of the user
+
+    @property
+    def collated(self) -> bool:
+        """Whether the results of several reductions are joined."""
+        return len(self.parts) > 1
+
+    def __str__(self) -> str:
+        lines = [f"aggregate {f'by {self.by} ' if self.by else ''}into {self.into}"]
+        lines += [f"  {line}" for part in self.parts for line in str(part).splitlines()]
+        if self.collated:
+            lines.append("  collation: one row of the parts of each key")
+        return "\n".join(lines)

@@ -1,0 +1,186 @@
+"""Operators that match rows of two streams by key."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.circuit.operators.base import KeepsSigns, Linearity, Operator
+from stepping_spark.circuit.operators.linear import parts_of
+from stepping_spark.circuit.physical import (
+    AntiJoin,
+    Argument,
+    Cell,
+    EquiJoin,
+    Physical,
+    Positive,
+    Project,
+    Union,
+    Where,
+)
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal, whole
+from stepping_spark.expressions.index import Key
+from stepping_spark.rows.atoms import BOOL, RowType
+from stepping_spark.rows.data import pair_of
+from stepping_spark.rows.schema import (
+    StreamType,
+    ZSetType,
+)
+from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Join(KeepsSigns):
+    """Pairs of rows whose keys are equal; weights multiply. NULL keys match nothing."""
+
+    left: Key
+    right: Key
+    linearity: ClassVar[Linearity] = Linearity.BILINEAR
+    arity: ClassVar[int] = 2
+    monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+
+    @property
+    def repeatable(self) -> bool:
+        return all(e.in_sql for e in (*self.left.parts, *self.right.parts))
+
+    def named_after(self, *inputs: str) -> str:
+        return " ⋈ ".join(inputs)
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return any(inputs)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        a, b = (self._zset(t) for t in inputs)
+        left, right = ([unwrap(p.type) for p in k.parts] for k in (self.left, self.right))
+        if left != right:
+            raise CompileError(
+                f"{user_line()}: join takes keys of one type, found {self.left} of type "
+                f"{self.left.type} on the left and {self.right} of type {self.right.type} on the "
+                "right; convert one (.cast)"
+            )
+        return ZSetType(pair_of(a, b))
+
+    def physical(self, *args: Argument) -> Physical:
+        left, right = args
+        rows = tuple(self._zset(a.type) for a in args)
+        cells = tuple((side, whole(row)) for side, row in enumerate(rows))
+        columns = pair_of(*rows).fields
+        return EquiJoin(left, right, self.left.parts, self.right.parts, cells, columns)
+
+    def describe(self) -> str:
+        return f"{self.left} = {self.right}"
+
+
+def join_of(op: Operator) -> Join | None:
+    """The join that an operator begins with, if it does."""
+    first = parts_of(op)[0]
+    return first if isinstance(first, Join) else None
+
+
+@dataclass(frozen=True)
+class LookUp(Operator):
+    """Tuples, each with a row of the table that has its key put in at `place`; weights multiply.
+
+    With `left`, a tuple whose key no row has, or is NULL, gets None instead; `optional` says that
+    the type has room for None, whether one is put in here or elsewhere. `bare`: what is given is
+    the tuple's only member, not a tuple. The table's weights may have any sign: a key is there
+    if those of its rows add up to more than zero.
+    """
+
+    on: tuple[Expr, ...]
+    key: tuple[Expr, ...]
+    place: int
+    left: bool = False
+    optional: bool = False
+    bare: bool = False
+    linearity: ClassVar[Linearity] = Linearity.LOOK_UP
+    arity: ClassVar[int] = 2
+
+    @property
+    def repeatable(self) -> bool:
+        return all(e.in_sql for e in (*self.on, *self.key))
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[0]
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        known, table = (self._zset(t) for t in inputs)
+        on, key = ([unwrap(e.type) for e in side] for side in (self.on, self.key))
+        if on != key:
+            shown = [", ".join(f"{e} of type {e.type}" for e in s) for s in (self.on, self.key)]
+            raise CompileError(
+                f"{user_line()}: a lookup takes keys of one type, found on={shown[0]}, and "
+                f"key={shown[1]}; convert one with st.map before"
+            )
+        found = Optional(unwrap(table)) if self.optional else table
+        members = self.members(known)
+        return ZSetType(tuple_of((*members[: self.place], found, *members[self.place :])))
+
+    def members(self, known: RowType) -> tuple[RowType, ...]:
+        """The types of what is in the tuples that are given."""
+        if self.bare:
+            return (known,)
+        assert isinstance(known, Struct)
+        return tuple(t for _, t in known.fields)
+
+    def physical(self, *args: Argument) -> Physical:
+        """What is found, and with `left` what is not, beside NULL."""
+        known, table = args
+        of_known: tuple[Expr, ...] = (whole(self._zset(known.type)),)
+        if not self.bare:
+            of_known = tuple(Field(t, (n,)) for n, t in known.schema.columns)
+        columns = self.type_of(known.type, table.type).schema.columns
+
+        def row(known: Sequence[T], found: T) -> tuple[T, ...]:
+            return (*known[: self.place], found, *known[self.place :])
+
+        found = (1, whole(self._zset(table.type)))
+        cells = row([(0, e) for e in of_known], found)
+        pairs = EquiJoin(known, table, self.on, self.key, cells, columns)
+        if not self.left:
+            return pairs
+        absent = AntiJoin(known, Present(self.key).physical(table), self.on)
+        nothing = Literal(columns[self.place][1], None)
+        shown = zip(row(of_known, nothing), columns, strict=True)
+        return Union((pairs, Project(absent, tuple(Cell(e, (c,)) for e, c in shown))))
+
+    def describe(self) -> str:
+        on, key = (", ".join(map(str, side)) for side in (self.on, self.key))
+        return f"{on} = {key} at {self.place}{', or None' if self.left else ''}"
+
+
+@dataclass(frozen=True)
+class Present(Operator):
+    """The keys that rows have whose weights add up to more than zero, each once; none is NULL."""
+
+    key: tuple[Expr, ...]
+    linearity: ClassVar[Linearity] = Linearity.PER_KEY
+    recursive: ClassVar[bool] = True
+
+    @property
+    def unit_weights(self) -> bool:
+        return True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return ZSetType(tuple_of(e.type for e in self.key))
+
+    def physical(self, *args: Argument) -> Physical:
+        types = tuple_of(e.type for e in self.key)
+        cells = tuple(Cell(e, (c,)) for e, c in zip(self.key, types.fields, strict=True))
+        known = (Call(BOOL, "isNotNull", (Field(t, (n,)),)) for n, t in types.fields)
+        there: Expr = functools.reduce(lambda a, b: Call(BOOL, "&", (a, b)), known)
+        return Positive(Where(Project(args[0], cells), there))
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        return self.key
+
+    def describe(self) -> str:
+        return ", ".join(map(str, self.key))

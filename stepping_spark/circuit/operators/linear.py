@@ -1,0 +1,322 @@
+"""Operators that are linear and keep no state: Q(a + b) = Q(a) + Q(b)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.circuit.operators.base import KeepsSigns, Operator, Same
+from stepping_spark.circuit.physical import (
+    Argument,
+    Negate,
+    Physical,
+    Project,
+    Union,
+    Unnest,
+    Where,
+    cells_of,
+    of_columns,
+    paths_of,
+)
+from stepping_spark.expressions.expr import Expr, is_plain
+from stepping_spark.expressions.index import Key
+from stepping_spark.rows.atoms import BOOL, INT
+from stepping_spark.rows.data import timed, weighted
+from stepping_spark.rows.schema import (
+    Columns,
+    StreamType,
+    ZSetType,
+    carrying,
+    columns_of,
+)
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
+
+
+@dataclass(frozen=True)
+class Map(KeepsSigns):
+    """Each row becomes another; the carried columns go along.
+
+    `note` is the text of pictures, a line each, instead of the function.
+    """
+
+    f: Expr
+    carried: Columns = ()
+    note: tuple[str, ...] = field(default=(), compare=False)
+    monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return ZSetType(carrying(self.f.type, self.carried))
+
+    def physical(self, *args: Argument) -> Physical:
+        return Project(args[0], (*cells_of(self.f), *of_columns(self.carried)))
+
+    def items(self, value: Any) -> Iterable[tuple[Any, int]]:
+        """The rows, with weights, that a value of the function is."""
+        return ((value, 1),)
+
+    @property
+    def repeatable(self) -> bool:
+        return is_plain(self.f)
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class Filter(KeepsSigns):
+    """The rows for which the function is true; NULL is not true."""
+
+    f: Expr
+    monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        if self.f.type not in (BOOL, Optional(BOOL)):
+            raise CompileError(
+                f"{user_line()}: filter takes a function that gives a bool, found {self.f.type}, "
+                f"from {self.f}; compare it with something"
+            )
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Where(args[0], self.f)
+
+    @property
+    def repeatable(self) -> bool:
+        return is_plain(self.f)
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class MapMany(KeepsSigns):
+    """Each row becomes the items of a list, repeats counted; the carried columns go along."""
+
+    f: Expr
+    carried: Columns = ()
+    monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+    row_by_row: ClassVar[bool] = True
+    grows: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        t = self.f.type.inner if isinstance(self.f.type, Optional) else self.f.type
+        if not isinstance(t, ListOf):
+            remedy = "use F.array(…), or map for a single row"
+            if isinstance(t, ZSetOf):
+                remedy = (
+                    f"make a list of it in f=st.python(f, to=list[{t.inner}]): [row for row, n in "
+                    "z.iter() for _ in range(n)] of a Z-set z"
+                )
+            raise CompileError(
+                f"{user_line()}: map_many takes a function that gives an array, found "
+                f"{self.f.type}, from {self.f}; {remedy}"
+            )
+        return ZSetType(carrying(t.inner, self.carried))
+
+    def physical(self, *args: Argument) -> Physical:
+        lists = unwrap(self.f.type)
+        assert isinstance(lists, ListOf)
+        paths, columns = paths_of(lists.inner), columns_of(lists.inner)
+        return Unnest(args[0], self.f, paths, columns, None, self.carried, self.name)
+
+    def items(self, value: Any) -> Iterable[tuple[Any, int]]:
+        """The rows, with weights, that a value of the function is."""
+        return ((item, 1) for item in value or ())
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class Explode(Operator):
+    """Each row becomes the values of a list of (value, weight); weights multiply.
+
+    A list of (value, time, weight) gives timed rows. The carried columns go along.
+    """
+
+    f: Expr
+    carried: Columns = ()
+    row_by_row: ClassVar[bool] = True
+    grows: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        fields = [t for _, t in self.item.fields]
+        if len(fields) not in (2, 3) or fields[-1] != INT:
+            raise CompileError(
+                f"{user_line()}: explode takes a function that gives (value, weight)s, found "
+                f"{self.f.type}, from {self.f}; give a list of tuples, with ints as weights"
+            )
+        value, *time, _ = fields
+        return ZSetType(carrying(timed(value, time[0]) if time else value, self.carried))
+
+    def physical(self, *args: Argument) -> Physical:
+        (name, value), *time, (weight, _) = self.item.fields
+        paths, columns = paths_of(value, name), columns_of(value)
+        if time:
+            ((at, when),) = time
+            paths, columns = ((name,), (at,)), (("value", value), ("time", when))
+        return Unnest(args[0], self.f, paths, columns, (weight,), self.carried, self.name)
+
+    def items(self, value: Any) -> Iterable[tuple[Any, int]]:
+        """The rows, with weights, that a value of the function is."""
+        return weighted(value)
+
+    @property
+    def item(self) -> Struct:
+        """The type of what the list holds."""
+        lists = unwrap(self.f.type)
+        item = lists.inner if isinstance(lists, ListOf) else lists
+        return item if isinstance(item, Struct) else Struct("", (), tuple)
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class Add(KeepsSigns):
+    """The sum of two streams."""
+
+    arity: ClassVar[int] = 2
+    monotone: ClassVar[bool] = True
+    recursive: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        a, b = inputs
+        if a != b:
+            raise CompileError(
+                f"{user_line()}: add takes two streams of one type, found {a} and {b}; map one "
+                "to the type of the other"
+            )
+        return a
+
+    def physical(self, *args: Argument) -> Physical:
+        return Union(args)
+
+    @property
+    def repeatable(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Neg(Same):
+    """The stream with every weight, or number, negated."""
+
+    keeps_rows: ClassVar[bool] = True
+
+    @property
+    def repeatable(self) -> bool:
+        return True
+
+    def physical(self, *args: Argument) -> Physical:
+        return Negate(args[0])
+
+
+@dataclass(frozen=True)
+class Arrange(KeepsSigns, Same):
+    """The same value; asks that the state it comes from is kept by this key."""
+
+    key: Key
+    monotone: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
+    same_stream: ClassVar[bool] = True
+    same_at_first: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        self._zset(inputs[0])
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return args[0]
+
+    def describe(self) -> str:
+        return f"by {self.key}"
+
+
+@dataclass(frozen=True)
+class IdentityPrint(KeepsSigns, Same):
+    """The same value, printed at each step."""
+
+    label: str
+    monotone: ClassVar[bool] = True
+    written: ClassVar[bool] = True
+
+    def physical(self, *args: Argument) -> Physical:
+        return args[0]
+
+    def describe(self) -> str:
+        return self.label
+
+    def identity(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class Fused(Operator):
+    """A chain of operators as one operator."""
+
+    parts: tuple[Operator, ...]
+
+    @property
+    def repeatable(self) -> bool:
+        return all(p.repeatable for p in self.parts)
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return self.parts[0].is_nothing(*inputs)
+
+    @property
+    def name(self) -> str:
+        return "·".join(p.name for p in self.parts)
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.types(*inputs)[-1]
+
+    def types(self, *inputs: StreamType) -> tuple[StreamType, ...]:
+        """What each part gives."""
+        found = [self.parts[0].type_of(*inputs)]
+        for p in self.parts[1:]:
+            found.append(p.type_of(found[-1]))
+        return tuple(found)
+
+    def describe(self) -> str:
+        return " · ".join(filter(None, (p.describe() for p in self.parts)))
+
+    def identity(self) -> str:
+        return " · ".join(f"{p.name} {p.identity()}" for p in self.parts)
+
+    def reads_unseen(self, *inputs: StreamType) -> str:
+        taken = (inputs, *((t,) for t in self.types(*inputs)))
+        return " ".join(p.reads_unseen(*t) for p, t in zip(self.parts, taken, strict=False))
+
+
+def parts_of(op: Operator) -> tuple[Operator, ...]:
+    """The operators in a fused one; otherwise the operator itself."""
+    return op.parts if isinstance(op, Fused) else (op,)
+
+
+def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[Physical]:
+    """What operators are made of that come one after the other, the first over these types."""
+    found = [parts[0].tree(types)]
+    for before, p in itertools.pairwise(parts):
+        types = (before.type_of(*types),)
+        found.append(p.tree(types))
+    return found
+
+
+def only_projects(op: Operator) -> bool:
+    """Whether an operator only picks fields, so that computing it twice costs nothing."""
+    return isinstance(op, Map) and is_plain(op.f)

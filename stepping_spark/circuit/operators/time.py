@@ -1,0 +1,238 @@
+"""Operators over the steps and over watermarks: delay, integrate, differentiate, late rows.
+
+The watermark of an input is the greatest time that it has had, less its lateness. The greatest time
+is a stream of its own, and comes to these operators as an input: a Z-set of at most one row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.circuit.operators.base import KeepsSigns, Linearity, Operator, Same
+from stepping_spark.circuit.operators.groups import Window
+from stepping_spark.circuit.physical import (
+    Argument,
+    BelowGreatest,
+    Due,
+    Physical,
+    Project,
+    Union,
+    Where,
+    cells_of,
+)
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, whole
+from stepping_spark.rows.atoms import BOOL, INT, RowType
+from stepping_spark.rows.data import Timed
+from stepping_spark.rows.schema import Carrying, StreamType, ZSetType
+from stepping_spark.rows.types import Optional, Struct, tuple_of
+
+
+@dataclass(frozen=True)
+class Delay(KeepsSigns, Same):
+    """z⁻¹: the value of the step before; at first nothing."""
+
+    gives_state: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+    same_stream: ClassVar[bool] = True
+
+    def named_after(self, *inputs: str) -> str:
+        return " ".join(("old", *inputs))
+
+
+@dataclass(frozen=True)
+class Integrate(KeepsSigns, Same):
+    """I: the sum of all values so far."""
+
+    gives_state: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+    same_at_first: ClassVar[bool] = True
+
+    def named_after(self, *inputs: str) -> str:
+        return " ".join(("state of", *inputs))
+
+
+@dataclass(frozen=True)
+class Differentiate(Same):
+    """D: the value less the one of the step before."""
+
+    gives_change: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+    written: ClassVar[bool] = True
+    same_at_first: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Temporal(Same):
+    """What compares the times of rows with that of the step."""
+
+    time: RowType
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        row = self._zset(inputs[0])
+        inner = row.inner if isinstance(row, Carrying) else row
+        if not (isinstance(inner, Struct) and inner.python is Timed):
+            raise CompileError(f"{user_line()}: {self.name} takes timed rows, found {row}")
+        return inputs[0]
+
+    def physical(self, *args: Argument) -> Physical:
+        return Due(args[0], self.time)
+
+
+@dataclass(frozen=True)
+class AsOf(Temporal):
+    """The timed rows whose time has come, of a whole value."""
+
+    linearity: ClassVar[Linearity] = Linearity.TEMPORAL
+
+
+@dataclass(frozen=True)
+class Hold(Temporal):
+    """The timed rows whose time comes at this step: of the change, and of what was held back.
+
+    The same as `AsOf`, from changes to changes. What is still to come is its state.
+    """
+
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
+    gives_change: ClassVar[bool] = True
+    holds_back: ClassVar[bool] = True
+    how: ClassVar[str] = "linear, and keeps what is still to come"
+
+
+class ByWatermark(Same):
+    """An operator that gives some rows of its first input, by where watermarks stand."""
+
+    gives_change: ClassVar[bool] = True
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[0]
+
+
+@dataclass(frozen=True)
+class InTime(KeepsSigns, ByWatermark):
+    """The rows of a change that are at or after the watermark; with `late`, the others.
+
+    Takes the change, and the greatest time of the steps before. A row whose time is NULL is late.
+    """
+
+    at: Expr
+    lateness: int  # in the unit of the times, as `expressions.clock` has it
+    late: bool = False
+    linearity: ClassVar[Linearity] = Linearity.LOOK_UP
+    arity: ClassVar[int] = 2
+    rows_from: ClassVar[int] = 1
+    how: ClassVar[str] = (
+        "linear in its first input; a row is late if its time is before the watermark"
+    )
+
+    @property
+    def name(self) -> str:
+        return "late" if self.late else "in_time"
+
+    def physical(self, *args: Argument) -> Physical:
+        rows, greatest = args
+        found: Physical = BelowGreatest(
+            rows, greatest, self.at, self.lateness, others=not self.late
+        )
+        if not isinstance(self.at.type, Optional):
+            return found
+        has = Call(BOOL, "isNull" if self.late else "isNotNull", (self.at,))
+        return Union((found, Where(rows, has))) if self.late else Where(found, has)
+
+    def describe(self) -> str:
+        side = "before the watermark" if self.late else "from the watermark on"
+        return f"{self.at} {side}"
+
+
+@dataclass(frozen=True)
+class Expire(ByWatermark):
+    """The rows whose value the watermarks pass at this step: of the change, and of those before.
+
+    Takes the change, and the greatest time of each input whose watermark is to pass the value, with
+    those of this step. What none has passed yet is its state. A value is passed that is before all
+    watermarks, each less a further distance.
+    """
+
+    value: Expr
+    distances: tuple[int, ...]  # from the greatest time of each input
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
+    holds_back: ClassVar[bool] = True
+    how: ClassVar[str] = "linear, and keeps what the watermark has not passed yet"
+
+    def physical(self, *args: Argument) -> Physical:
+        rows, *greatest = args
+        return _before_all(rows, self.value, self.distances, greatest)
+
+    def describe(self) -> str:
+        return f"{self.value} before the watermark"
+
+
+@dataclass(frozen=True)
+class Touched(Operator):
+    """The changed rows and the newly expired rows; empty if no row expired.
+
+    Each row comes with the number of its stream, so that no row of one takes away one of the other.
+    """
+
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+    arity: ClassVar[int] = 2
+    gives_change: ClassVar[bool] = True
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[1]
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return ZSetType(tuple_of((self._zset(inputs[0]), INT)))
+
+    def physical(self, *args: Argument) -> Physical:
+        row = self._zset(args[0].type)
+        numbered = (Build(tuple_of((row, INT)), (whole(row), Literal(INT, i))) for i in (0, 1))
+        return Union(tuple(Project(a, cells_of(e)) for a, e in zip(args, numbered, strict=True)))
+
+
+@dataclass(frozen=True)
+class Settled(ByWatermark):
+    """The rows of a window's partitions that no later change can affect or need.
+
+    Takes the state of the window before the step, the change, the rows of the partitions to look
+    at, and the greatest time of each input whose watermark counts, with those of this step.
+    `window` computes for a row the values that decide. Each value of `free`, over these, must be
+    before all watermarks, less a further distance.
+    """
+
+    window: Window
+    free: tuple[tuple[Expr, int], ...]
+    distances: tuple[int, ...]  # from the greatest time of each input
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+    how: ClassVar[str] = "not linear: looks at partitions of which the watermark passes a row"
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[2]
+
+    def physical(self, *args: Argument) -> Physical:
+        state, change, _, *greatest = args
+        row = self._zset(state.type)
+        found = _over(self.window.tree((state.type,)), Union((state, change)))
+        for value, further in self.free:
+            found = _before_all(found, value, [d + further for d in self.distances], greatest)
+        return Project(found, cells_of(Field(row, ("left",))))
+
+    def describe(self) -> str:
+        return f"{', '.join(str(e) for e, _ in self.free)} before the watermark"
+
+
+def _over(windowed: Physical, rows: Physical) -> Physical:
+    return dataclasses.replace(windowed, of=rows)  # type: ignore[call-arg]
+
+
+def _before_all(
+    rows: Physical, value: Expr, distances: Sequence[int], greatest: Sequence[Physical]
+) -> Physical:
+    """The rows whose value is before each of these, less the distance from it."""
+    for latest, distance in zip(greatest, distances, strict=True):
+        rows = BelowGreatest(rows, latest, value, distance)
+    return rows

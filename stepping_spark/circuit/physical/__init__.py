@@ -1,0 +1,98 @@
+"""What operators are made of: a dozen nodes over relations, which each engine knows how to run.
+
+An operator of the circuit says in the algebra what a stream is; here stands how a relation is made
+of others, in the terms of a database: project, filter, unnest, union, join, rank, window, fold. An
+operator builds a tree of these nodes (`Operator.physical`), the engines run trees and know no
+operator. So a
+new operator that the nodes can say needs no line in an engine, and a node is one function in each.
+
+Comes in: expressions over rows, and the types of streams. Goes out: trees, to `graph` and `plan`.
+"""
+
+from stepping_spark.circuit.physical.nodes import (
+    AntiJoin,
+    Argument,
+    BelowGreatest,
+    Cell,
+    ChangeOf,
+    CollatedChange,
+    Contributions,
+    Due,
+    EquiJoin,
+    Fold,
+    Gather,
+    Hole,
+    LargestByKey,
+    Negate,
+    Physical,
+    Positive,
+    Project,
+    Rank,
+    Totals,
+    Union,
+    Unnest,
+    Where,
+    cells_of,
+    change_of,
+    of_columns,
+    over,
+    paths_of,
+    times_read,
+    walk,
+)
+from stepping_spark.circuit.physical.windows import (
+    Frame,
+    Nearest,
+    Reach,
+    Runs,
+    Sorting,
+    WindowCall,
+    Windowed,
+    cut_by,
+    nearby_of,
+    reach_of,
+    unit_of,
+)
+
+__all__ = [
+    "AntiJoin",
+    "Argument",
+    "BelowGreatest",
+    "Cell",
+    "ChangeOf",
+    "CollatedChange",
+    "Contributions",
+    "Due",
+    "EquiJoin",
+    "Fold",
+    "Frame",
+    "Gather",
+    "Hole",
+    "LargestByKey",
+    "Nearest",
+    "Negate",
+    "Physical",
+    "Positive",
+    "Project",
+    "Rank",
+    "Reach",
+    "Runs",
+    "Sorting",
+    "Totals",
+    "Union",
+    "Unnest",
+    "Where",
+    "WindowCall",
+    "Windowed",
+    "cells_of",
+    "change_of",
+    "cut_by",
+    "nearby_of",
+    "of_columns",
+    "over",
+    "paths_of",
+    "reach_of",
+    "times_read",
+    "unit_of",
+    "walk",
+]

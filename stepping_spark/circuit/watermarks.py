@@ -1,0 +1,273 @@
+"""Which values of the rows to come are known to be at or after a watermark.
+
+An input with a lateness gives no row any more whose time is before its watermark. What is made of
+it inherits that, as far as it follows from the operators: filters keep it, maps that keep the
+column, joins by it, windows that do not look forward. It is derived, never guessed; where it cannot
+be derived, nothing is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stepping_spark.circuit.graph import States, Vertex
+from stepping_spark.circuit.operators import (
+    Accumulate,
+    Add,
+    Collated,
+    Haitch,
+    InTime,
+    Join,
+    Map,
+    Operator,
+    Window,
+)
+from stepping_spark.circuit.physical import reach_of
+from stepping_spark.expressions.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    Opaque,
+    fields_of,
+)
+from stepping_spark.expressions.spark_to_arrow import SparkFunction
+from stepping_spark.rows.atoms import DATETIME
+from stepping_spark.rows.schema import VALUE, StreamType
+from stepping_spark.rows.types import Struct, unwrap
+
+
+@dataclass(frozen=True)
+class InputWatermark:
+    """The watermark of an input: the greatest time that it has had, less a distance."""
+
+    greatest: Vertex  # the feedback of the stream whose sum is the row of that time
+    distance: int
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """A value of the rows of a stream: in changes to come it is not before all these watermarks."""
+
+    value: Expr
+    marks: frozenset[InputWatermark]
+
+
+LowerBounds: TypeAlias = tuple[LowerBound, ...]
+
+LONGEST_UNITS = {
+    unit: dt.timedelta(hours=hours)
+    for unit, hours in {
+        "second": 1, "minute": 1, "hour": 4, "day": 48, "week": 8 * 24, "month": 32 * 24,
+        "quarter": 93 * 24, "year": 367 * 24,
+    }.items()
+}  # fmt: skip
+"""More than what lies between a time and the beginning of its unit, where clocks may be changed."""
+
+
+class KnownBounds:
+    """The bounds of the changes in a circuit, each computed once."""
+
+    def __init__(self, loops: Mapping[Vertex, Vertex]) -> None:
+        self._states = States(loops)
+        self._found: dict[Vertex, LowerBounds] = {}
+
+    def of(self, v: Vertex) -> LowerBounds:
+        """The bounds of a stream of changes."""
+        if v not in self._found:
+            found = set(self._of(v))
+            weaker = {b for b in found for x in found if b.value == x.value and b.marks > x.marks}
+            self._found[v] = tuple(sorted(found - weaker, key=_in_order))
+        return self._found[v]
+
+    def _of(self, v: Vertex) -> Iterator[LowerBound]:
+        op = v.operator
+        if isinstance(op, InTime) and not op.late:
+            greatest = v.inputs[1].inputs[0].inputs[0]  # z⁻¹(I(x))
+            yield LowerBound(bare(op.at), frozenset({InputWatermark(greatest, op.lateness)}))
+        elif isinstance(op, Map) and not op.carried:
+            yield from _moved(self.of(v.inputs[0]), op.f)
+        elif isinstance(op, Accumulate) and op.key is not None:
+            for b in _kept_by(self.of(v.inputs[0]), op.key.expr):
+                yield LowerBound(b.value.under("_key_"), b.marks)
+        elif isinstance(op, Add):
+            yield from _of_both(*map(self.of, v.inputs))
+        elif isinstance(op, Join):
+            yield from self._of_join(op, *v.inputs)
+        elif op.keeps_rows:
+            yield from self.of(v.inputs[0])
+        elif isinstance(op, Haitch):
+            changes = v.inputs[1::2]
+            of = [self.of(c) for c in changes]
+            if isinstance(op.of, Collated):
+                yield from _of_collated(op.of, [c.type for c in changes], of)
+            else:
+                yield from _of_change(op.of, changes[0].type, *of)
+
+    def _of_join(self, op: Join, left: Vertex, right: Vertex) -> Iterator[LowerBound]:
+        """The bounds of a side that is a change, and those that its key has with the other's."""
+        sides = [("left", left, op.left.parts), ("right", right, op.right.parts)]
+        for (own, stream, key), (other, _, other_key) in (sides, sides[::-1]):
+            if stream in self._states:
+                continue
+            for b in self.of(stream):
+                yield LowerBound(b.value.under(own), b.marks)
+                for mine, theirs in zip(key, other_key, strict=True):
+                    if bare(mine) == b.value:
+                        yield LowerBound(bare(theirs.under(other)), b.marks)
+
+
+def _in_order(b: LowerBound) -> tuple[str, list[str]]:
+    return str(b.value), sorted(f"{m.greatest.digest} {m.distance}" for m in b.marks)
+
+
+def _of_both(a: LowerBounds, b: LowerBounds) -> Iterator[LowerBound]:
+    """The bounds of a sum: a row of it may come from either stream."""
+    for mine in a:
+        for theirs in b:
+            if mine.value == theirs.value:
+                yield LowerBound(mine.value, mine.marks | theirs.marks)
+
+
+def _of_collated(
+    op: Collated, types: Sequence[StreamType], bounds: Sequence[LowerBounds]
+) -> Iterator[LowerBound]:
+    """The bounds of H of several operators: those that the pieces of all of them have."""
+    found: list[LowerBounds] = []
+    for (fold, *maps), t, of in zip(op.parts, types, bounds, strict=True):
+        pieces, t = tuple(_of_change(fold, t, of)), fold.type_of(t)
+        for f in maps:
+            assert isinstance(f, Map)
+            pieces, t = tuple(_moved(pieces, f.f)), f.type_of(t)
+        found.append(pieces)
+    all_of_them = functools.reduce(lambda a, b: tuple(_of_both(a, b)), found)
+    yield from _of_change(op.collate, t, all_of_them)
+
+
+def _of_change(of: Operator, t: StreamType, bounds: LowerBounds) -> Iterator[LowerBound]:
+    """The bounds of H: it gives rows of the keys that change, old ones among them."""
+    if of.key_at is not None:
+        (key,) = of.keyed_by(t)
+        for b in _kept_by(bounds, key):
+            value = b.value
+            for side in of.key_at:
+                value = value.under(side)
+            yield LowerBound(value, b.marks)
+    if of.row_at is None:
+        return
+    keys = {bare(e) for e in of.keyed_by(t)}  # none: the row itself
+    for b in bounds:
+        if not keys or is_of(b.value, keys) or _looks_back(of, b.value):
+            value = b.value
+            for side in of.row_at:
+                value = value.under(side)
+            yield LowerBound(value, b.marks)
+
+
+def _looks_back(of: Operator, value: Expr) -> bool:
+    """Whether a window is in the order of a value, and none of its functions looks forward."""
+    if not isinstance(of, Window) or not of.sorting or bare(of.sorting[0].expr) != value:
+        return False
+    reach = reach_of(of.sorting, of.calls)
+    if isinstance(reach, str):
+        return False
+    if of.sorting[0].ascending:
+        return not (reach.forward or reach.far_forward)
+    return not (reach.back or reach.far_back or reach.carried)
+
+
+def bare(e: Expr) -> Expr:
+    """An expression without its treatment of NULL: equal ones have equal values, or NULL."""
+    while isinstance(e, Call) and e.op == "known":
+        (e,) = e.args
+    if isinstance(e, Call):
+        return Call(unwrap(e.type), e.op, tuple(map(bare, e.args)))
+    return dataclasses.replace(e, type=unwrap(e.type)) if isinstance(e, Field) else e
+
+
+def is_of(value: Expr, keys: Iterable[Expr]) -> bool:
+    """Whether a value is one of the keys, or made of parts of them."""
+    found = set(keys)
+    if value in found:
+        return True
+    paths = [k.path for k in found if isinstance(k, Field)]
+    fields = list(fields_of(value))
+    return bool(fields) and all(any(f.path[: len(p)] == p for p in paths) for f in fields)
+
+
+def _moved(bounds: LowerBounds, f: Expr) -> Iterator[LowerBound]:
+    """The bounds of the rows that a function makes."""
+    for b in _kept_by(bounds, f):
+        is_row = any(not field.path for field in fields_of(b.value))
+        yield LowerBound(b.value.under(VALUE), b.marks) if is_row else b
+
+
+def _kept_by(bounds: LowerBounds, f: Expr) -> Iterator[LowerBound]:
+    """The bounds of what a function makes of rows: of the values that it keeps, or rounds down."""
+    for b in bounds:
+        for place in _places(b.value, f):
+            yield LowerBound(place, b.marks)
+        for e, place in _parts(f):
+            yield from _rounded_down(b, e, place)
+
+
+def _parts(f: Expr, *path: str) -> Iterator[tuple[Expr, Field]]:
+    """What a function gives, part by part, and where each stands."""
+    if isinstance(f, Call) and f.op == "known":
+        f = f.args[0]
+    made = unwrap(f.type)
+    if isinstance(f, Build) and isinstance(made, Struct):
+        for (name, _), e in zip(made.fields, f.fields, strict=True):
+            yield from _parts(e, *path, name)
+    else:
+        yield f, Field(made, path)
+
+
+def _rounded_down(b: LowerBound, e: Expr, place: Field) -> Iterator[LowerBound]:
+    """The bound of a day, or of the beginning of an hour, that a time is rounded down to."""
+    found = e.reading if isinstance(e, Opaque) and e.reading is not None else e
+    if not isinstance(found, SparkFunction) or tuple(map(bare, found.args)) != (b.value,):
+        return
+    if found.name == "to_date" and b.value.type == DATETIME:
+        yield LowerBound(Call(DATETIME, "day_over", (place,)), b.marks)
+    elif found.name == "date_trunc" and found.constants[0].lower() in LONGEST_UNITS:
+        longest = LONGEST_UNITS[found.constants[0].lower()] // dt.timedelta(microseconds=1)
+        yield LowerBound(
+            place, frozenset(InputWatermark(m.greatest, m.distance + longest) for m in b.marks)
+        )
+
+
+def _places(value: Expr, f: Expr) -> Iterator[Expr]:
+    """Where in what a function gives a value of the row stands."""
+    if bare(f) == value:
+        yield Field(value.type, ())
+    elif isinstance(f, Build):
+        made = unwrap(f.type)
+        assert isinstance(made, Struct)
+        for (name, _), e in zip(made.fields, f.fields, strict=True):
+            for place in _places(value, e):
+                yield place.under(name)
+    elif isinstance(f, Call) and f.op == "known":
+        yield from _places(value, *f.args)
+    elif isinstance(f, Field):
+        within = _within(value, f.path)
+        if within is not None:
+            yield within
+
+
+def _within(value: Expr, path: tuple[str, ...]) -> Expr | None:
+    """A value of a row as one of what is at a path in it; None where it is of more than that."""
+    if isinstance(value, Field):
+        starts = value.path[: len(path)] == path
+        return Field(value.type, value.path[len(path) :]) if starts else None
+    if not isinstance(value, Call):
+        return value if isinstance(value, Literal) else None
+    args = [_within(a, path) for a in value.args]
+    known = tuple(a for a in args if a is not None)
+    return Call(value.type, value.op, known) if len(known) == len(args) else None

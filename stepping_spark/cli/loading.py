@@ -1,0 +1,200 @@
+"""Runs a user's file, and finds the pipeline, the views, or the stepper that it defines."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError, InputError, SteppingError
+from stepping_spark.circuit.graph import AnyGraph, Graph
+from stepping_spark.cli.output import NOT_DONE
+from stepping_spark.language.compile import compile  # noqa: A004
+from stepping_spark.pipeline import Pipeline
+from stepping_spark.pipeline.view_decorator import declared_of
+from stepping_spark.rows.atoms import short
+
+
+class NotRun(click.ClickException):
+    """An error in the user's file."""
+
+    exit_code = NOT_DONE
+
+
+def made_by(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) -> Any:
+    """The variable of a file with one of these names, or its only object of these classes."""
+    found = _run(file)
+    made = _chosen(found, str(file), names, classes)
+    if made is None:
+        raise click.UsageError(f"{file} has no {' or '.join(names)}; {_written(names[0])}")
+    return made
+
+
+def pipeline_in(target: str, store: str | None) -> Pipeline:
+    """The pipeline that a file defines, or a pipeline of its views: all of them, or the named one.
+
+    `target` is a file or a module, optionally followed by a colon and the name of a view.
+    """
+    found, name = _defined(target)
+    views = {id(v): v for v in found.values() if declared_of(v) is not None}
+    made = found.get(name) if name else _chosen(found, target, ("pipeline",), (Pipeline,))
+    if isinstance(made, Pipeline):
+        if store is not None:
+            raise click.UsageError(
+                f"{target} makes an st.Pipeline, which has a store; leave out --store"
+            )
+        return made
+    if name and declared_of(made) is None:
+        is_it = f"is {short(made)}" if name in found else "is not there"
+        known = ", ".join(v.__name__ for v in views.values())
+        raise click.UsageError(
+            f"{target}: {name} {is_it}; name an st.Pipeline or a function under @st.view"
+            + (f": {known}" if known else "")
+        )
+    if not views:
+        raise click.UsageError(
+            f"{target} has no pipeline, and no function under @st.view; {_written('pipeline')}"
+        )
+    if store is None:
+        raise click.UsageError(
+            f"{target} has views, and does not say where their state is; give "
+            "--store parquet:DIRECTORY or --store postgresql://user@host/database"
+        )
+    return _pipeline_of(target, list(views.values()), made, store)
+
+
+def circuit_in(target: str) -> AnyGraph:
+    """The circuit of a query that a file or a module defines: `queries.py:totals`.
+
+    The name is that of a query function or of a compiled circuit.
+    """
+    found, name = _defined(target)
+    if not name:
+        raise click.UsageError(
+            f"{target}: write the name of the query after a colon: {target}:revenue"
+        )
+    query = found.get(name)
+    if isinstance(query, Graph):
+        return query
+    if isinstance(query, Pipeline) or declared_of(query) is not None:
+        raise click.UsageError(
+            f"{target} is part of a pipeline, whose tables change with its state; write "
+            f"stepping-spark run {target} --evolve"
+        )
+    if not callable(query):
+        is_it = f"is {short(query)}" if name in found else "is not there"
+        raise click.UsageError(f"{target}: {name} {is_it}; name a query function or a circuit")
+    try:
+        circuit: AnyGraph = compile(query)
+    except CompileError as e:
+        raise _at(target, e) from e
+    return circuit
+
+
+def _pipeline_of(target: str, views: Sequence[Any], only: Any, store: str) -> Pipeline:
+    """The pipeline of all views, or of one view and those it reads, which are not written."""
+    try:
+        if only is None:
+            return Pipeline(views[0] if len(views) == 1 else views, store=store)
+        needed = _needed(only, views)
+        if len(needed) == 1:
+            return Pipeline(only, store=store)
+        said = declared_of(only)
+        assert said is not None
+        into = {} if said.into is None else {said.name: said.into}
+        return Pipeline(needed, store=store, into=into)
+    except (InputError, CompileError) as e:
+        raise _at(target, e) from e
+
+
+def _at(target: str, error: SteppingError) -> SteppingError:
+    """An error at the target, if no line of the user led to it: it then names a line of click."""
+    rest = str(error).removeprefix(f"{user_line()}: ")
+    return type(error)(str(error) if rest == str(error) else f"{target}: {rest}")
+
+
+def _needed(view: Any, views: Sequence[Any]) -> list[Any]:
+    """A view, and the views it reads: those named like a parameter that has no source."""
+    by_name = {said.name: v for v in views if (said := declared_of(v)) is not None}
+    found = [view]
+    for reads in found:  # grows during the loop
+        said = declared_of(reads)
+        assert said is not None
+        for parameter in inspect.signature(reads).parameters:
+            read = by_name.get(parameter)
+            if read is not None and read not in found and parameter not in said.sources:
+                found.append(read)
+    return found
+
+
+def _defined(target: str) -> tuple[Mapping[str, Any], str]:
+    """The variables of a file or a module, and the name after the colon."""
+    if os.path.isfile(target):
+        return _run(Path(target)), ""
+    where, colon, name = target.rpartition(":") if ":" in target else (target, "", "")
+    if colon and not name.isidentifier():
+        raise click.UsageError(
+            f"{target}: write the name of a view after the colon: {where}:revenue"
+        )
+    if os.path.isfile(where):
+        return _run(Path(where)), name
+    sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        return vars(importlib.import_module(where)), name
+    except ImportError as e:
+        if not f"{where}.".startswith(f"{e.name}."):
+            raise
+    except ValueError:
+        pass
+    raise click.UsageError(f"there is no file {where}, and no module of this name; check the path")
+
+
+def _run(file: Path) -> Mapping[str, Any]:
+    """Run a file, and return its variables; errors in it are shown like Python's."""
+    if file.suffix == ".html":
+        raise click.UsageError(
+            f"{file} is a page; give the Python file that makes the pipeline or the stepper"
+        )
+    sys.path.insert(0, str(file.resolve().parent))  # as for a script
+    try:
+        return runpy.run_path(str(file), run_name="pipeline")
+    except SteppingError:
+        raise
+    except Exception as e:
+        raise NotRun(f"{file} cannot be run:\n{_trace(file, e)}") from e
+
+
+def _trace(file: Path, error: Exception) -> str:
+    """The traceback of an error, from the file's line on."""
+    shown = traceback.TracebackException.from_exception(error)
+    while shown.stack and shown.stack[0].filename != str(file):
+        del shown.stack[0]
+    return "".join(shown.format() if shown.stack else shown.format_exception_only()).rstrip()
+
+
+def _chosen(
+    found: Mapping[str, Any], where: str, names: Sequence[str], classes: tuple[type[Any], ...]
+) -> Any:
+    """The variable with one of these names, or the only one of these classes; None if none."""
+    for name in names:
+        if isinstance(found.get(name), classes):
+            return found[name]
+    made = {name: value for name, value in found.items() if isinstance(value, classes)}
+    if len(made) > 1:
+        raise click.UsageError(
+            f"{where} has several: {', '.join(made)}; call the one that is meant `{names[0]}`"
+        )
+    return next(iter(made.values()), None)
+
+
+def _written(name: str) -> str:
+    return f"write one at the top of the file: {name} = st.{name.capitalize()}(…)"

@@ -1,0 +1,385 @@
+"""Finds the rows of a partition that a change can affect, so that no others are computed.
+
+The results of window functions change for the rows from the first change on, and for as many before
+it as the functions look forward. These rows need the rows that functions look back to, and of
+all rows further back a count or a sum: see `physical.reach`. Finding them takes a look at the
+values of the order, which is far less than to sort the partition and to compute it twice.
+
+What is known of the rows before some place (a `Prefix`) is found at each step, for the next one: it
+reads the partition from there on, and the rest only where a change matters to that.
+
+A row that one batch inserts, another may delete. If a row has a weight below 1, the rows with the
+same sort position are consolidated first. A row whose weight is still below 1 is kept as it is.
+"""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.circuit.physical import (
+    Nearest,
+    Reach,
+    Runs,
+    Sorting,
+    WindowCall,
+    Windowed,
+    cut_by,
+    nearby_of,
+    reach_of,
+    unit_of,
+)
+from stepping_spark.engines.arrow.groups import positions
+from stepping_spark.engines.arrow.kernels import (
+    Carried,
+    Context,
+    NeedsPrefix,
+    PartitionKey,
+    Prefix,
+    Prefixes,
+)
+from stepping_spark.expressions.arrow_kernels import evaluator, values_of
+from stepping_spark.expressions.expr import Call, Expr
+from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, one_array
+from stepping_spark.relations.hashing import Numbers, order_numbers
+from stepping_spark.relations.sums.floats import added, limbs_of
+from stepping_spark.rows.atoms import BOOL, INT_MIN
+from stepping_spark.rows.schema import COUNT, Schema
+from stepping_spark.rows.types import unwrap
+
+pc: Any = pyarrow.compute
+DeltaPieces: TypeAlias = Iterator[tuple[pa.Table, pa.Table, Carried]]
+Cut: TypeAlias = Callable[[pa.Table, pa.Table, Context], DeltaPieces]
+
+_EXACT = decimal.Context(prec=100)  # the default of 28 digits would round
+SLACK = 64
+"""Extra rows kept before the change, so that the next step may change slightly earlier rows."""
+
+
+def whole(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
+    """All rows of a state, and its change."""
+    yield state, change, {}
+
+
+def cut_of(n: Windowed, over: Schema) -> Cut:
+    """A function that gives the affected rows of each key, their change, and the carried values."""
+    divider = _divider_of(n)
+    if divider is None or cut_by(n.keys, n.sorting, n.calls) is None:
+        return whole
+    exprs = (*n.keys, n.sorting[0].expr, *divider.reads)
+    if any(evaluator(e) is None for e in exprs):
+        return whole
+    values, keys = values_of(over, exprs), len(n.keys)
+    added_up = _added_up(over, n.sorting[0])
+
+    def cut(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
+        prefixes = run.prefixes(state) or Prefixes()
+        if not prefixes.known and state.num_rows < run.limits.cut_rows:
+            yield from whole(state, change, run)
+            return
+        of_change = values(change, run.ask)[:keys]
+        touched = distinct_rows(
+            pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
+        )
+        if not prefixes.known and touched.num_rows > run.limits.cut_keys:
+            yield from whole(state, change, run)
+            return
+        rows = added_up(state, run)
+        columns = values(rows, run.ask)
+        for key in (tuple(row.values()) for row in touched.to_pylist()):
+            more = change.filter(pa.array(_have(of_change, key)))
+            changed = _places(values(more, run.ask)[keys], n.sorting[0])
+            mine = np.flatnonzero(_have(columns[:keys], key))
+            part = _Partition.of(rows, columns[keys:], n.sorting[0], mine, prefixes.known.get(key))
+            kept, carried = part.divided(divider, changed, prefixes, key)
+            yield kept, more, carried
+
+    return cut
+
+
+def _added_up(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Table]:
+    """What adds up the rows of the places where some count less than once."""
+    values = values_of(over, (by.expr,))
+
+    def added_up(rows: pa.Table, run: Context) -> pa.Table:
+        counts = np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
+        if (counts > 0).all():
+            return rows
+        places = _places(values(rows, run.ask)[0], by)
+        doubted = np.isin(places, places[counts <= 0])
+        known = rows.filter(pa.array(~doubted))
+        return concat([known, consolidate(rows.filter(pa.array(doubted)), over)], over)
+
+    return added_up
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """The rows of one key that were read: those after the prefix, or all without one."""
+
+    rows: pa.Table
+    places: Numbers
+    counts: Numbers
+    read: list[Any]  # what a divider reads of them
+    prefix: Prefix | None
+
+    @classmethod
+    def of(
+        cls, rows: pa.Table, columns: Any, by: Sorting, mine: Any, prefix: Prefix | None
+    ) -> _Partition:
+        """The partition of the rows at these positions."""
+        places = _places(columns[0].take(positions(mine)), by)
+        if prefix is not None:
+            there = places >= prefix.place
+            mine, places = mine[there], places[there]
+        rows = rows.take(positions(mine))
+        counts = np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
+        return cls(rows, places, counts, [c.take(positions(mine)) for c in columns[1:]], prefix)
+
+    def divided(
+        self, divider: _Divider, changed: Numbers, prefixes: Prefixes, key: PartitionKey
+    ) -> tuple[pa.Table, Carried]:
+        """The rows that matter to a change, and what is carried of those before them."""
+        last = None if self.prefix is None else self.prefix.last
+        kept = divider.divide(self.places, self.counts, changed, self.read, last)
+        begin = int(min(self.places[kept].min(initial=changed.min()), changed.min()))
+        prefixes.found[key] = self._prefix(divider, begin)
+        carried = self._carried(divider, np.flatnonzero(~kept))
+        return self.rows.take(positions(np.flatnonzero(kept))), carried
+
+    def _prefix(self, divider: _Divider, begin: int) -> Prefix:
+        """The prefix before the rows that this change affected, less some of them.
+
+        Only of rows that are there: one that is not stays behind the prefix.
+        """
+        before = np.sort(self.places[self.places < begin])
+        if len(before) >= SLACK:
+            begin = int(before[-SLACK])
+        elif self.prefix is not None:
+            begin = min(begin, self.prefix.place)
+        elif len(before):
+            begin = int(before[0])
+        begin = int(self.places[self.counts <= 0].min(initial=begin))
+        left = np.flatnonzero(self.places < begin)
+        last = None if self.prefix is None else self.prefix.last
+        return Prefix(
+            begin,
+            int(self.places[left].max()) if len(left) else last,
+            self._carried(divider, left),
+        )
+
+    def _carried(self, divider: _Divider, left: Numbers) -> Carried:
+        found = _carried(divider.carried, self.read, self.counts, left)
+        return found if self.prefix is None else _plus(self.prefix.carried, found)
+
+
+class _Divider(Protocol):
+    """Decides which rows of a partition a change can affect."""
+
+    @property
+    def reads(self) -> Sequence[Expr]:
+        """The columns that it reads, besides those of the order."""
+
+    @property
+    def carried(self) -> Sequence[WindowCall]:
+        """The functions that need a count or a sum of the rows before the affected ones."""
+
+    def divide(
+        self,
+        places: Numbers,
+        counts: Numbers,
+        changed: Numbers,
+        read: Sequence[Any],
+        last: int | None,
+    ) -> Any:
+        """Whether each row is affected.
+
+        `last` is the place of the last row that was not read. If such rows are affected too, a
+        `NeedsPrefix` is raised.
+        """
+
+
+def _divider_of(n: Windowed) -> _Divider | None:
+    near = nearby_of(n.sorting, n.calls)
+    if isinstance(near, Runs):
+        return _OfRuns(near)
+    if isinstance(near, Nearest):
+        return _OfNearest(near)
+    reach = reach_of(n.sorting, n.calls)
+    return None if isinstance(reach, str) else _OfReach(reach)
+
+
+def _have(columns: Any, key: Any) -> Any:
+    """Which rows have a key."""
+    found = np.ones(len(columns[0]), np.bool_)
+    for column, value in zip(columns, key, strict=True):
+        if value is None:
+            found &= ~np.asarray(column.is_valid())
+        else:
+            same = pc.equal(column, pa.scalar(value, column.type)).fill_null(False)
+            found &= same.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _places(column: Any, by: Sorting) -> Numbers:
+    """The values of an order as ints, in the direction of the order; NULL is at an end of them."""
+    return order_numbers(column, ascending=by.ascending, nulls_first=by.nulls_first)
+
+
+def _are_sure(places: Numbers, counts: Numbers) -> Any:
+    """Which rows certainly exist: no row at the same place has a weight below one."""
+    doubted = places[counts <= 0]
+    return ~np.isin(places, doubted) if len(doubted) else np.ones(len(places), np.bool_)
+
+
+@dataclass(frozen=True)
+class _OfReach:
+    """The rows from as far before the first change as functions look; the rest is carried."""
+
+    reach: Reach
+
+    @property
+    def reads(self) -> Sequence[Expr]:
+        return [a for c in self.reach.carried for a in c.args]
+
+    @property
+    def carried(self) -> Sequence[WindowCall]:
+        return self.reach.carried
+
+    def divide(
+        self,
+        places: Numbers,
+        counts: Numbers,
+        changed: Numbers,
+        read: Sequence[Any],
+        last: int | None,
+    ) -> Any:
+        reach, begin = self.reach, int(changed.min())
+        sure = _are_sure(places, counts)
+        there = np.sort(places[sure & (places < begin)])
+        for rows_back, far in ((reach.forward, reach.far_forward), (reach.back, reach.far_back)):
+            before = there[: np.searchsorted(there, begin)]
+            begin = max(begin - unit_of(far), INT_MIN)
+            if len(before) < rows_back and last is not None:
+                raise NeedsPrefix
+            if rows_back and len(before):
+                begin = min(begin, int(before[max(len(before) - rows_back, 0)]))
+        if last is not None and begin <= last:
+            raise NeedsPrefix
+        return (places >= begin) | ~sure
+
+
+@dataclass(frozen=True)
+class _OfRuns:
+    """The runs that a change is in, as they would be with all rows of both."""
+
+    runs: Runs
+    reads: Sequence[Expr] = ()
+    carried: Sequence[WindowCall] = ()
+
+    def divide(
+        self,
+        places: Numbers,
+        counts: Numbers,
+        changed: Numbers,
+        read: Sequence[Any],
+        last: int | None,
+    ) -> Any:
+        further = [] if last is None else [last]
+        every = np.unique(np.concatenate([np.array(further, np.int64), places, changed]))
+        gap = min(unit_of(self.runs.gap), 2**64 - 1)
+        apart = every[1:].astype(np.uint64) - every[:-1].astype(np.uint64) > np.uint64(gap)
+        run = np.concatenate([[0], np.cumsum(apart)])
+        touched = np.isin(run, run[np.searchsorted(every, changed)])
+        if last is not None and touched[0]:
+            raise NeedsPrefix
+        return touched[np.searchsorted(every, places)]
+
+
+@dataclass(frozen=True)
+class _OfNearest:
+    """The rows around each change, up to the next row on each side that has the value.
+
+    A row that may be gone is no such row, and stays with all that has its place.
+    """
+
+    nearest: Nearest
+    carried: Sequence[WindowCall] = ()
+
+    @property
+    def reads(self) -> Sequence[Expr]:
+        return [Call(BOOL, "isNotNull", (self.nearest.value,))]
+
+    def divide(
+        self,
+        places: Numbers,
+        counts: Numbers,
+        changed: Numbers,
+        read: Sequence[Any],
+        last: int | None,
+    ) -> Any:
+        (has,) = read
+        sure = _are_sure(places, counts)
+        ends = np.unique(places[sure & np.asarray(has)])
+        # The numbers of the ends around each change, and so the stretches between ends that count.
+        lower = np.searchsorted(ends, changed, "left") - 1
+        upper = np.searchsorted(ends, changed, "right")
+        if last is not None and (lower < 0).any():
+            raise NeedsPrefix
+        opened = np.bincount(lower + 1, minlength=len(ends) + 2)
+        closed = np.bincount(upper + 1, minlength=len(ends) + 2)
+        within = np.cumsum(opened - closed) > 0  # from each end to the next, first from before all
+        starts = np.searchsorted(ends, places, "right")
+        is_end = np.isin(places, ends)
+        return within[starts] | (is_end & within[starts - 1]) | ~sure
+
+
+def _plus(a: Carried, b: Carried) -> Carried:
+    """The counts and sums of the rows of two parts of a partition."""
+    return {c: _added(a[c], b[c]) for c in a}
+
+
+def _added(a: Any, b: Any) -> Any:
+    if isinstance(a, int):
+        return a + b
+    (known, limbs), (more, others) = a, b
+    return known + more, {n: limbs.get(n, 0) + others.get(n, 0) for n in {**limbs, **others}}
+
+
+def _carried(
+    calls: Sequence[WindowCall], args: Sequence[Any], counts: Numbers, rows: Numbers
+) -> Carried:
+    """For each function, the count or the sum of the rows that are left out."""
+    found: dict[WindowCall, Any] = {}
+    left = iter(args)
+    for c in calls:
+        values = [next(left) for _ in c.args]
+        if not values:
+            found[c] = int(counts[rows].sum())
+            continue
+        known, times = values[0].take(positions(rows)), counts[rows]
+        if known.null_count:
+            known, times = known.drop_null(), times[np.asarray(known.is_valid())]
+        if c.kind == "count":
+            found[c] = int(times.sum())
+        else:
+            found[c] = int(times.sum()), _limbs(known, times, c)
+    return found
+
+
+def _limbs(values: Any, times: Numbers, c: WindowCall) -> dict[int, int]:
+    """The exact sum of weighted values: of floats by bins, of other numbers as one."""
+    if pa.types.is_floating(values.type):
+        return limbs_of(values.to_numpy(), times)
+    if pa.types.is_decimal(values.type):
+        scale = unwrap(c.type).scale  # type: ignore[attr-defined]
+        wide = values.cast(pa.decimal256(76, scale))
+        sums = ((n, pc.sum(wide.filter(pa.array(times == n))).as_py()) for n in np.unique(times))
+        return {0: sum(int(n) * int(s.scaleb(scale, _EXACT)) for n, s in sums)}
+    return {0: added(values.to_numpy(), times)}

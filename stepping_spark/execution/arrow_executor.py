@@ -1,0 +1,384 @@
+"""Computes streams on the driver, if it has all rows that they read and Spark is not faster."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from stepping_spark.base.errors import InputError, StepError, SteppingError
+from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import DataFrame, raised
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import Fused, Operator, trees_of
+from stepping_spark.circuit.physical import Unnest, walk
+from stepping_spark.engines.arrow.kernels import Context, NeedsPrefix, Prefixes
+from stepping_spark.engines.arrow.nodes import Compute, Evaluation, Failed, RowCounts, compute
+from stepping_spark.engines.spark.nodes import Rendering
+from stepping_spark.execution.metrics import Cost
+from stepping_spark.execution.sql_scope import Projection
+from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
+from stepping_spark.expressions.arrow_kernels import Ask
+from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.step_ir import Leaf, Materialized, Read, refs
+from stepping_spark.relations.arrow import Array
+from stepping_spark.relations.codec import decode, encode
+from stepping_spark.relations.placement import FEW_ROWS, Resources, Workload, resources
+from stepping_spark.relations.relation import (
+    DriverRelation,
+    FanOut,
+    LazyScan,
+    Relation,
+    SparkRelation,
+    check_cut,
+    most_fetched,
+    on_driver,
+    why_not_fetched,
+)
+from stepping_spark.rows.schema import Schema, StreamType, ZSetType, in_groups
+from stepping_spark.rows.types import ListOf
+from stepping_spark.spark.session import first_line, raised_in_worker
+
+
+class StageInputs:
+    """Has Spark evaluate functions of rows, those of a stage together if possible.
+
+    A stream wants of a relation what it wanted when it was computed before; so from the second
+    step on, all that the streams of a stage want of one is asked at once. Not of several: a
+    projection of one local relation is no Spark job, and a union of them is.
+    """
+
+    def __init__(self, projection: Projection, limits: Limits) -> None:
+        self._most = limits.collected_rows
+        self._projection = projection
+        self._wanted: dict[Materialized, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
+        self._tables: dict[Leaf, pa.Table] = {}
+        self._once: list[tuple[pa.Table, Schema]] = []  # those of them that are consolidated
+
+    @property
+    def in_utc(self) -> bool:
+        """Whether the session's time zone is known to be UTC."""
+        return self._projection.in_utc
+
+    def begin(
+        self, step: Step, members: Sequence[Materialized], is_ours: Callable[[Materialized], bool]
+    ) -> None:
+        """Evaluate at once all functions that streams on the driver need of the same relation."""
+        self._tables.clear()
+        self._once.clear()
+        wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
+        for m in members if self._wanted else ():
+            if m in self._wanted and is_ours(m) and not step.is_nothing(m):
+                for leaf, questions in self._wanted[m].items():
+                    wanted.setdefault(leaf, []).extend(questions)
+        for leaf, asked in wanted.items():
+            rows = rows_of(*step.parts(leaf))
+            if len(asked) > 1 and rows is not None and 0 < rows <= self._most:
+                exprs = [e for some in asked for e in some]
+                # Whose function fails is seen when each asks for its own.
+                with suppress(Exception):
+                    self._projection.values(self.table(step, leaf), schema_of(leaf), exprs)
+
+    def drop(self, m: Materialized) -> None:
+        """Forget the functions of a stream that the driver does not compute after all."""
+        self._wanted.pop(m, None)
+
+    def end(self) -> None:
+        """Forget the relations and their values."""
+        self._tables.clear()
+        self._once.clear()
+        self._projection.forget()
+
+    def table(self, step: Step, leaf: Leaf) -> pa.Table:
+        """The relation that a leaf stands for; its parts are all on the driver."""
+        found = self._tables.get(leaf)
+        if found is None:
+            schema = schema_of(leaf)
+            there = []
+            for p in step.parts(leaf):
+                assert p.table is not None
+                if len(p.table):
+                    there.append(p.select(schema))
+            found = on_driver(there, schema)
+            if leaf in step.prefixes:
+                found = found.slice(0)  # `prefixes` knows the leaf by its table
+            self._tables[leaf] = found
+            if len(there) == 1 and there[0].consolidated:
+                self._once.append((found, schema))
+        return found
+
+    def forget(self, leaves: Sequence[Leaf]) -> None:
+        """Forget the relations of leaves, which are read again."""
+        for leaf in leaves:
+            self._tables.pop(leaf, None)
+
+    def prefixes(self, step: Step, table: pa.Table) -> Prefixes | None:
+        """What is known of the partitions of a window's state, by its table."""
+        leaf = next((leaf for leaf, t in self._tables.items() if t is table), None)
+        return None if leaf is None else step.prefixes.get(leaf)
+
+    def is_once(self, table: pa.Table, schema: Schema) -> bool:
+        """Whether a table is that of a leaf, and known to have each row of the schema once."""
+        return any(t is table and s == schema for t, s in self._once)
+
+    def values(
+        self, m: Materialized, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
+    ) -> list[Array]:
+        """The values of the expressions of a stream over the rows of a relation."""
+        leaf = next((leaf for leaf in m.leaves if self._tables.get(leaf) is table), None)
+        if leaf is not None:
+            self._wanted.setdefault(m, {}).setdefault(leaf, {})[exprs] = None
+        return self._projection.values(table, schema, exprs)
+
+
+class Driver:
+    """Computes streams of one plan with Arrow, Spark evaluating their functions of rows."""
+
+    def __init__(self, plan: Plan, projection: Projection, limits: Limits) -> None:
+        self.plan = plan
+        self.limits = limits
+        self._projection = projection
+        self._questions = StageInputs(projection, limits)
+        self._prepared: dict[Materialized, Compute] = {}
+        self._asked: dict[str, None] = {}  # what the stream being computed asks Spark for
+        self._resources: Resources | None = None  # of this step, once they are asked for
+
+    def begin(self, step: Step, members: Sequence[Materialized]) -> None:
+        """Get ready to compute streams that do not need each other."""
+        self._questions.begin(step, members, lambda m: self._is_ours(step, m)[0])
+
+    def end(self) -> None:
+        """Forget what was read."""
+        self._questions.end()
+        self._resources = None
+
+    def forget(self, leaves: Sequence[Leaf]) -> None:
+        """Forget what was read, which is read again."""
+        self._questions.forget(leaves)
+
+    def computed(self, step: Step, m: Materialized) -> Computed | Deferred:
+        """Compute a stream, or say why Spark has to compute it."""
+        begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
+        self._asked.clear()
+        rows: RowCounts = {}
+        held: Relation
+        if step.is_nothing(m):
+            held, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
+            why = "an input is empty"
+        else:
+            is_ours, why = self._is_ours(step, m)
+            if not is_ours:
+                return Deferred(why)
+            try:
+                held, how = self._local(step, m, rows), "driver"
+            except NeedsPrefix:
+                return Deferred("a change matters to rows of a partition that were not read")
+            except FanOut as e:
+                self._questions.drop(m)
+                return Deferred(str(e), many=True)
+        if self._asked:
+            why += f"; asks Spark for {', '.join(self._asked)} ({self.plan.names[m.vertex][1]})"
+        ms, now = (time.perf_counter() - begun) * 1e3, self._projection.jobs
+        taken = None if jobs is None or now is None else now - jobs
+        if self._projection.queries == asked:
+            taken = 0
+        return Computed(m, held, Cost(ms, taken, how, why), rows)
+
+    def _is_ours(self, step: Step, m: Materialized) -> tuple[bool, str]:
+        """Whether the driver computes a stream, and why.
+
+        It has all rows that the stream reads, and is estimated to be faster than Spark.
+        """
+        rows = step.rows_read(m)
+        if rows is None:
+            in_spark = (x for x in m.leaves if any(p.table is None for p in step.parts(x)))
+            return False, self._in_spark(step, next(in_spark))
+        most = self.limits.local_rows
+        if step.is_for_spark(m):
+            return False, "its inputs and its readers are in Spark"
+        if rows <= min(most, FEW_ROWS):
+            return True, f"rows read: {rows:,}; a Spark query would take longer"
+        if m.only_projects and (rows <= most or not any(v in step.in_spark for v in refs(m.term))):
+            return True, "it only picks fields"
+        if rows > most:
+            return False, f"rows read: {rows:,}, more than local_rows={most:,}"
+        if self._resources is None:
+            self._resources = resources(self.limits)
+        work = Workload(rows, _bytes(step, m.leaves), sent=_bytes(step, m.leaves, only_here=True))
+        placed = self._resources.placed(work)
+        return placed.on_driver, f"it reads {work}: {placed.why}"
+
+    def _in_spark(self, step: Step, leaf: Leaf) -> str:
+        """That what a stream reads is in Spark; and why the driver has not fetched it."""
+        (found, *others), why = step.parts(leaf), ""
+        if isinstance(found, LazyScan):
+            return f"{self._name(leaf)} is read from its files or table, and not kept"
+        if not others and found.rows is not None and found.nbytes is not None:
+            most = most_fetched(self.limits)
+            why = why_not_fetched(found.rows, found.nbytes, self.limits, most_rows=most)
+        return f"{self._name(leaf)} is in Spark" + (f": {why}" if why else "")
+
+    def _name(self, leaf: Leaf) -> str:
+        if isinstance(leaf, Read):
+            return self.plan.state_of(leaf).register.name
+        return str(self.plan.names[leaf.vertex][0])
+
+    def _local(self, step: Step, m: Materialized, rows: RowCounts) -> DriverRelation:
+        questions = self._questions
+        context = Context(
+            ask=Ask(partial(self._ask, m), questions.in_utc),
+            now=step.now,
+            is_once=questions.is_once,
+            limits=self.limits,
+            prefixes=lambda table: questions.prefixes(step, table),
+        )
+        evaluation = Evaluation(
+            table=lambda leaf: questions.table(step, leaf),
+            chain=lambda table, t, parts: self._chain(step, table, t, parts),
+            context=context,
+            rows=rows,
+        )
+        found = self._prepared.get(m)
+        if found is None:
+            found = self._prepared[m] = compute(m.term)
+        try:
+            made, schema = found(evaluation), m.vertex.type.schema
+            once = made is context.made_once or questions.is_once(made, schema)
+            return DriverRelation(made, schema, consolidated=once).added_up()
+        except (FanOut, NeedsPrefix):
+            raise
+        except Failed as e:
+            assert e.__cause__ is not None
+            raise failed(self.plan, e.vertex, e.part, e.__cause__) from e.__cause__
+        except Exception as e:
+            raise failed(self.plan, m.vertex, 0, e) from e
+
+    def _ask(
+        self, m: Materialized, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
+    ) -> list[Array]:
+        self._asked.update(dict.fromkeys(for_spark(exprs)))
+        return self._questions.values(m, table, schema, exprs)
+
+    def _chain(
+        self, step: Step, table: pa.Table, t: StreamType, parts: Sequence[Operator]
+    ) -> pa.Table:
+        """Apply linear operators to a relation, one after the other, in one query of Spark."""
+        self._asked[" and ".join(p.name for p in parts) + " as a whole"] = None
+        name = step.sources.name("chain")
+        rendering = Rendering(name)
+        step.sources.define(name, (DriverRelation(table, t.schema),), t.schema)
+        query = rendering.parts(parts, [rendering.relation(name, t)], (t,))
+        for d in rendering.derived:
+            step.sources.derive(d)
+        made = Fused(tuple(parts)).type_of(t)
+        grows = any(isinstance(n, Unnest) for n in walk(*trees_of(parts, (t,))))
+        text = query.text
+        if grows:
+            text = f"SELECT * FROM ({text}) LIMIT {self.limits.given_rows + 1}"
+        columns = self._projection.fetched(
+            step.sources.sql(text, query.uses),
+            [c for _, c in made.schema.all],
+            few=table.num_rows <= self.limits.collected_rows and not grows,
+        )
+        if grows:
+            check_cut(len(columns[0]), parts[-1].name, self.limits.given_rows)
+        return pa.Table.from_arrays(columns, schema=made.schema.arrow)
+
+
+def _bytes(step: Step, leaves: Sequence[Leaf], *, only_here: bool = False) -> int:
+    """The bytes that leaves read; or the bytes of them that only the driver has."""
+    of = step.parts_for_spark if only_here else step.parts
+    parts = dict.fromkeys(p for leaf in leaves for p in of(leaf))
+    return sum(p.table.nbytes for p in parts if p.table is not None)
+
+
+Pairs = Iterable[tuple[Any, int]]
+
+
+def apply_python(v: Vertex, table: pa.Table, where: str, most: int) -> DriverRelation:
+    """Apply a vertex's Python function to a relation on the driver, in which no row stands twice.
+
+    A function that raises, or gives something of another type, is a `StepError` that shows the row.
+    One that gives more rows than `most` is a `FanOut`.
+    """
+    operator, source, made = _parts(v)
+    called = _called(operator, decode(table, source), where)
+    if not operator.grows:
+        return DriverRelation(encode(called, made, where), made.schema).added_up()
+    pairs = list(itertools.islice(called, most + 1))
+    check_cut(len(pairs), operator.name, most)
+    return DriverRelation(encode(pairs, made, where), made.schema).added_up()
+
+
+def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> SparkRelation:
+    """The same in Spark's Python workers, computed once and cut off from its lineage.
+
+    Where these are of another Python, which lacks a module, the `StepError` says how to choose it.
+    """
+    operator, source, made = _parts(v)
+
+    def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in incoming:
+            rows = decode(pa.Table.from_batches([batch]), source)
+            yield from encode(_called(operator, rows, where), made, where).to_batches()
+
+    schema = frame.sparkSession.createDataFrame([], made.schema.ddl).schema
+    try:
+        return SparkRelation(frame.mapInArrow(batches, schema).localCheckpoint(), made.schema)
+    except raised.PySparkException as e:
+        raise of_worker(e, where) from e
+
+
+def of_worker(e: raised.PySparkException, where: str) -> StepError:
+    """What failed in a Python worker of Spark."""
+    ours = raised_in_worker(e)
+    if ours is not None:
+        return StepError(ours[1])
+    missing = re.search(r"^ModuleNotFoundError: (.*)$", str(e), re.MULTILINE)
+    if missing:
+        return StepError(
+            f"{where}: Spark's Python workers: {missing[1]}; they run another Python than this "
+            "program, or are elsewhere: install it there, or have the environment variable "
+            f"PYSPARK_PYTHON say {sys.executable!r} before the session is started"
+        )
+    return StepError(
+        f"{where}: failed in Spark's Python workers: {first_line(e)}; the store is as it was "
+        "before the step"
+    )
+
+
+def _parts(v: Vertex) -> tuple[Operator, ZSetType, ZSetType]:
+    source, made = v.inputs[0].type, v.type
+    assert isinstance(source, ZSetType) and isinstance(made, ZSetType)
+    return v.operator, source, made
+
+
+def _called(operator: Operator, rows: Pairs, where: str) -> Iterator[tuple[Any, int]]:
+    f: PythonCall = operator.f  # type: ignore[attr-defined]
+    for row, count in rows:
+        try:
+            value = f.value(row)
+            if isinstance(f.type, ListOf) and value is not None:
+                value = list(value)
+        except SteppingError:
+            raise
+        except Exception as e:
+            raise StepError(
+                f"{where}: {f.name} raised {type(e).__name__}: {e}, for the row {row!r}; the "
+                "store is as it was before the step"
+            ) from e
+        try:
+            f.type.encode(value, f"{f.name} of {row!r}")
+        except InputError as e:
+            raise StepError(f"{where}: {e}; correct it, or its annotation") from None
+        carried = operator.carried  # type: ignore[attr-defined]
+        for item, weight in operator.items(value):  # type: ignore[attr-defined]
+            yield in_groups(item, row, carried), count * weight

@@ -1,0 +1,298 @@
+"""What a step's query names: small relations in its text, views of large ones, expressions.
+
+Over rows that the driver holds this is the projection of a local relation, which Spark's optimizer
+computes itself, and `collect` brings back without a job; `toArrow` runs one, and is faster from
+some thousands of rows on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import Column, DataFrame, SparkSession
+from stepping_spark.engines.spark.nodes import DerivedTable
+from stepping_spark.engines.spark.text import consolidated, names
+from stepping_spark.expressions.arrow_kernels import Evaluator, evaluator
+from stepping_spark.expressions.expr import Expr, Field, fields_of, for_spark
+from stepping_spark.expressions.symbolic import to_column
+from stepping_spark.plan.step_ir import ALL
+from stepping_spark.relations.arrow import Array, canonical, one_array
+from stepping_spark.relations.codec import conform
+from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, on_driver
+from stepping_spark.relations.transfer import column, frame_of
+from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.sql_text import literal
+from stepping_spark.rows.types import Optional, quote
+from stepping_spark.spark.session import count_jobs, in_session
+
+_NUMBERS = itertools.count(1)
+
+Sent: TypeAlias = dict[tuple[int, str], tuple[pa.Table, DataFrame]]
+"""Tables as DataFrames, by the table's identity and its schema in Spark."""
+
+
+class SqlScope:
+    """Named relations for the queries of one step; `drop` them at its end."""
+
+    def __init__(
+        self, spark: Callable[[], SparkSession], limits: Limits, now: str = "NULL"
+    ) -> None:
+        self._limits = limits
+        self._spark = spark
+        self.now = now
+        """The time of the step, as a literal."""
+        self._inline: dict[str, str] = {}
+        self._views: list[str] = []
+
+    def name(self, kind: str) -> str:
+        """A name that no other relation of this process has."""
+        return f"{kind}_{next(_NUMBERS)}"
+
+    def define(
+        self,
+        name: str,
+        parts: tuple[Relation, ...],
+        schema: Schema,
+        *,
+        added_up: bool = False,
+        sent: Sent | None = None,
+    ) -> None:
+        """Give the sum of some relations a name; `added_up` consolidates equal rows.
+
+        `sent` are tables that were sent under other names: one that has two is sent once.
+        """
+        frames = [p.frame for p in parts if p.frame is not None]
+        table = on_driver(parts, schema)
+        if not frames and is_inline(table, schema, self._limits):
+            self._inline[name] = inline(table, schema)
+            return
+        if table.num_rows:
+            sent, key = {} if sent is None else sent, (id(table), schema.ddl)
+            if key not in sent:
+                sent[key] = table, frame_of(table, schema, self._spark())
+            frames.append(sent[key][1])
+        self._inline.pop(name, None)
+        if len(frames) == 1:
+            self._view(name, frames[0])
+            return
+        single = []
+        for i, frame in enumerate(frames):
+            self._view(f"{name}_part{i}", frame)
+            single.append(f"SELECT {names(schema.all)} FROM {name}_part{i}")
+        union = " UNION ALL ".join(single)
+        self._inline[name] = consolidated(union, schema, few=False) if added_up else union
+
+    def derive(self, d: DerivedTable) -> None:
+        """Add Columns that SQL text cannot say to a query's."""
+        frame = self.sql(d.query.text, d.query.uses)
+        self._view(d.name, frame.select("*", *[c.alias(n) for n, c in d.columns]))
+
+    def sql(self, text: str, uses: Iterable[str]) -> DataFrame:
+        """The DataFrame of a query over these of the named relations."""
+        used = [(n, self._inline[n]) for n in sorted(uses) if n in self._inline]
+        if used:
+            text = f"WITH {', '.join(f'{n} AS ({q})' for n, q in used)} {text}"
+        return self._spark().sql(text)
+
+    def drop(self) -> None:
+        """Forget all names."""
+        for name in self._views:
+            self._spark().catalog.dropTempView(name)
+        self._views.clear()
+        self._inline.clear()
+
+    def _view(self, name: str, frame: DataFrame) -> None:
+        in_session(frame, self._spark()).createOrReplaceTempView(name)
+        self._views.append(name)
+
+
+def is_inline(table: pa.Table, schema: Schema, limits: Limits) -> bool:
+    """Whether a relation is small enough to stand in a query's text."""
+    cells = table.num_rows * sum(_cells(t.arrow) for _, t in schema.all)
+    return cells <= limits.inline_cells and table.nbytes <= limits.inline_bytes
+
+
+def _cells(t: pa.DataType) -> int:
+    if pa.types.is_struct(t):
+        return sum(_cells(f.type) for f in t)
+    return 4 if pa.types.is_list(t) else 1
+
+
+def inline(table: pa.Table, schema: Schema) -> str:
+    """A small relation as the text of a query."""
+    columns = names(schema.all)
+    if not table.num_rows:
+        nothing = ", ".join(f"CAST(NULL AS {t.ddl}) AS {quote(n)}" for n, t in schema.all)
+        return f"SELECT {nothing} WHERE false"
+    rows = ", ".join(
+        f"({', '.join(literal(row[n], t) for n, t in schema.all)})" for row in table.to_pylist()
+    )
+    return f"SELECT {columns} FROM VALUES {rows} AS t({columns})"
+
+
+Named = Sequence[tuple[str, Expr]]
+
+
+class Projection:
+    """Evaluates expressions; keeps the Columns that they are to Spark.
+
+    What it found out of small relations on the driver it knows until it is to `forget`. `queries`
+    and `jobs` count what Spark was asked to bring to the driver so far; `jobs` is None where Spark
+    does not tell.
+    """
+
+    def __init__(self, spark: Callable[[], SparkSession], limits: Limits) -> None:
+        self.limits = limits
+        self.queries = 0
+        self.jobs: int | None = 0
+        self.asked: dict[str, None] = {}  # functions of keys that Spark was asked for
+        self.in_utc = False  # whether the session's time zone is known to be UTC
+        self._spark = spark
+        self._columns: dict[Expr, Column] = {}
+        self._evaluators: dict[Expr, Evaluator | None] = {}
+        self._known: dict[int, tuple[pa.Table, dict[Expr, Array]]] = {}  # by the table's identity
+
+    def select(self, held: Relation, exprs: Named, *, beside: bool) -> Relation:
+        """A relation of the expressions, by their names; `beside` keeps its own columns too."""
+        if beside and not exprs:
+            return held
+        schema = held.schema
+        own = (schema.columns, schema.diffs) if beside else ((), ())
+        made = Schema((*own[0], *((n, e.type) for n, e in exprs)), own[1])
+        if held.table is not None:
+            columns = self._plain(held.table, schema, exprs)
+            table = _joined(held.table, schema, exprs, columns, beside)
+            return DriverRelation(table, made, beside and held.consolidated)
+        assert held.frame is not None
+        shown = [self._column(e).alias(n) for n, e in exprs]
+        if beside:
+            before, after = ([column(n) for n, _ in part] for part in own)
+            shown = [*before, *shown, *after]
+        return SparkRelation(held.frame.select(*shown), made, beside and held.consolidated)
+
+    def _plain(self, table: pa.Table, schema: Schema, exprs: Named) -> list[Any]:
+        """The canonical values of expressions; Spark is asked for what Arrow does not have."""
+        found: dict[Expr, Any] = {}
+        asked = []
+        for _, e in exprs:
+            if e not in self._evaluators:
+                self._evaluators[e] = evaluator(e)
+            compute = self._evaluators[e]
+            found[e] = None if compute is None else compute(table, self.in_utc)
+            if found[e] is None:
+                asked.append(e)
+        if asked:
+            if table.num_rows:
+                self.asked.update(dict.fromkeys(for_spark(asked)))
+            found.update(zip(asked, self.values(table, schema, asked), strict=True))
+        return [canonical(found[e]) for _, e in exprs]
+
+    def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
+        """The values of expressions over the rows of a relation on the driver, in their order."""
+        if not table.num_rows:
+            return [pa.array([], e.type.arrow) for e in exprs]
+        if table.num_rows > self.limits.collected_rows:
+            return self._evaluated(table, schema, exprs)
+        if len(self._known) > self.limits.known_relations:
+            self.forget()
+        _, known = self._known.setdefault(id(table), (table, {}))
+        missing = [e for e in dict.fromkeys(exprs) if e not in known]
+        if missing:
+            known.update(zip(missing, self._evaluated(table, schema, missing), strict=True))
+        return [known[e] for e in exprs]
+
+    def forget(self) -> None:
+        """Forget the values that are known."""
+        self._known.clear()
+
+    def _evaluated(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
+        types = [e.type for e in exprs]
+        table, schema = _read_by(exprs, table, schema)
+        if is_inline(table, schema, self.limits):
+            source = inline(table, schema)
+            if all(e.in_sql for e in exprs):
+                texts = ", ".join(f"{e.sql('t')} AS e{i}" for i, e in enumerate(exprs))
+                return self.fetched(self._spark().sql(f"SELECT {texts} FROM ({source}) t"), types)
+            frame = self._spark().sql(source)
+        else:
+            frame = frame_of(table, schema, self._spark())
+        shown = [self._column(e).alias(f"e{i}") for i, e in enumerate(exprs)]
+        few = table.num_rows <= self.limits.collected_rows
+        return self.fetched(frame.select(*shown), types, few=few)
+
+    def fetched(
+        self, frame: DataFrame, types: Sequence[RowType], *, few: bool = True
+    ) -> list[Array]:
+        """The columns of a DataFrame, of these types; `few`: it is local rows, and not many.
+
+        Those are collected, without a job, where they are simple.
+        """
+        self.queries += 1
+        if few and all(map(_is_simple, types)):
+            rows = frame.collect()
+            return [pa.array([r[i] for r in rows], t.arrow) for i, t in enumerate(types)]
+        with count_jobs(self._spark()) as jobs:
+            made = Schema(tuple(zip(frame.columns, types, strict=True)), ())
+            columns = [one_array(c) for c in conform(frame.toArrow(), made).columns]
+        self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
+        return columns
+
+    def keys(
+        self,
+        held: Relation,
+        names: Sequence[str],
+        key: tuple[Expr, ...],
+        *,
+        nulls: bool,
+    ) -> Relation:
+        """The distinct keys of a relation's rows, under the names that a register has for them.
+
+        Without `nulls` a key that has a NULL is none.
+        """
+        if key == (ALL,):
+            key = tuple(Field(t, (n,)) for n, t in held.schema.columns)
+        exprs = tuple(zip(names, key, strict=True))
+        return self.select(held, exprs, beside=False).distinct(nulls=nulls)
+
+    def _column(self, e: Expr) -> Column:
+        found = self._columns.get(e)
+        if found is None:
+            found = self._columns[e] = to_column(e)
+        return found
+
+
+def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa.Table, Schema]:
+    """The columns that expressions read, where that is known; at least one, for its rows."""
+    fields = [f for e in exprs for f in fields_of(e)]
+    if not all(e.in_sql for e in exprs) or any(not f.path for f in fields):
+        return table, schema
+    read = {f.path[0] for f in fields}
+    columns = tuple((n, t) for n, t in schema.columns if n in read) or schema.columns[:1]
+    if not columns:
+        return table, schema
+    return table.select([n for n, _ in columns]), Schema(columns, ())
+
+
+# Python's values of these are Arrow's; not so instants, which PySpark gives in the local time zone.
+_SIMPLE = ("bool", "int", "float", "str", "bytes", "Decimal", "date")
+
+
+def _is_simple(t: RowType) -> bool:
+    bare = t.inner if isinstance(t, Optional) else t
+    return isinstance(bare, Atom) and bare.name in _SIMPLE
+
+
+def _joined(
+    table: pa.Table, schema: Schema, exprs: Named, columns: Sequence[Any], beside: bool
+) -> pa.Table:
+    made: dict[str, Any] = {n: c for (n, _), c in zip(exprs, columns, strict=True)}
+    if beside:
+        own, diffs = ({n: table.column(n) for n, _ in p} for p in (schema.columns, schema.diffs))
+        made = {**own, **made, **diffs}
+    return pa.table(made)

@@ -1,0 +1,132 @@
+"""Better errors for calls in a query: with wrong arguments, or of Spark's functions."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import linecache
+import re
+import traceback
+from collections.abc import Callable
+from itertools import takewhile
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
+
+from stepping_spark.base.callsite import Line, is_ours
+from stepping_spark.base.errors import CompileError
+from stepping_spark.base.packages import folder_of
+
+
+def miscalled(e: Exception) -> CompileError | None:
+    """The error for a call in the user's code with wrong arguments; None for other errors.
+
+    Python raises its `TypeError` before the function runs, without the line or the signature.
+    """
+    called = _MISCALL.match(str(e)) if isinstance(e, TypeError) else None
+    place, entered, frames = None, None, e.__traceback__
+    while frames is not None:
+        if not is_ours(frames.tb_frame.f_code.co_filename):
+            place, entered = frames, frames.tb_next
+        frames = frames.tb_next
+    if called is None or place is None:
+        return None
+    if entered is not None and entered.tb_frame.f_code.co_name != called[1]:
+        return None  # not the function that the user called, so a mistake of ours
+    code = place.tb_frame.f_code
+    line = Line(code.co_filename, place.tb_lineno, code.co_qualname)
+    text = _called_as(place)
+    f = _found(text, called[1], place.tb_frame)
+    takes = f"; it takes {called[1]}{_plain_signature(f)}" if f is not None else ""
+    twice = _TWICE.search(str(e))
+    if twice is not None and called[1] == "aggregate":
+        takes += f"; for a field named {twice[1]!r} write fields={{{twice[1]!r}: st.agg.…}}"
+    return CompileError(f"{line}: {e}{takes}")
+
+
+_MISCALL = re.compile(r"(\w+)\(\) (?:missing|takes|got) ")
+_TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
+
+
+def _called_as(place: TracebackType) -> str | None:
+    """The called function as the user wrote it, such as `st.win.sum`; None if it is unknown."""
+    code = place.tb_frame.f_code
+    positions = next(itertools.islice(code.co_positions(), place.tb_lasti // 2, None))
+    first, last, start, end = positions
+    if first is None or last is None or start is None or end is None:
+        return None
+    lines = [line.encode() for line in linecache.getlines(code.co_filename)[first - 1 : last]]
+    if not lines:
+        return None
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][start:]
+    try:
+        call = ast.parse(b"".join(lines).strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    return ast.unparse(call.func) if isinstance(call, ast.Call) else None
+
+
+def _found(text: str | None, name: str, frame: FrameType) -> Callable[..., object] | None:
+    """The function of a dotted name in a frame, or else any function with this name."""
+    if text is None or not all(part.isidentifier() for part in text.split(".")):
+        return _named(name, frame)
+    first, *parts = text.split(".")
+    found = {**frame.f_globals, **frame.f_locals}.get(first)
+    for part in parts:
+        if not isinstance(found, ModuleType | type):  # others' attributes may run code
+            return _named(name, frame)
+        found = getattr(found, part, None)
+    return found if isinstance(found, FunctionType) and found.__name__ == name else None
+
+
+def _named(name: str, frame: FrameType) -> Callable[..., object] | None:
+    """The function with this name among a frame's variables, or in the modules among them."""
+    for value in {**frame.f_globals, **frame.f_locals}.values():
+        found = getattr(value, name, None) if isinstance(value, ModuleType) else value
+        if isinstance(found, FunctionType) and found.__name__ == name:
+            return found
+    return None
+
+
+def _plain_signature(f: Callable[..., object]) -> str:
+    signature = inspect.signature(f)
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=signature.empty))
+
+
+def call_of(f: object, module: ModuleType, name: str) -> str | None:
+    """How to write a call of `f`, if `f` is a function of this module; None if it is not."""
+    if not isinstance(f, FunctionType) or f.__module__ != module.__name__:
+        return None
+    given = [p for p in inspect.signature(f).parameters.values() if p.default is p.empty]
+    shown = ["lambda row: …" if p.name == "f" else "…" for p in given]
+    return f"{name}.{f.__name__}({', '.join(shown)})"
+
+
+_SPARK = folder_of("pyspark") or Path("pyspark")
+_FUNCTIONS = _SPARK / "sql" / "functions"
+
+
+def spark_miscalled(e: Exception) -> CompileError | None:
+    """The error for an exception of a Spark function, if the query itself called it."""
+    codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(e.__traceback__)]
+    in_spark = list(takewhile(lambda found: _is_spark_s(found[0]), reversed(codes)))
+    rest = codes[: len(codes) - len(in_spark)]
+    of_columns = any(Path(c.co_filename).is_relative_to(_FUNCTIONS) for c, _ in in_spark)
+    if not of_columns or not rest or is_ours(rest[-1][0].co_filename):
+        return None
+    code, line = rest[-1]
+    where = Line(code.co_filename, line, code.co_qualname)
+    names = [c.co_name for c, _ in reversed(in_spark) if not c.co_name.startswith("wrap")]
+    said = f": {str(e).rstrip('.')}" if str(e) else ""
+    return CompileError(
+        f"{where}: {names[0] if names else 'a function'} of Spark was called in the query itself, "
+        f"and raised {type(e).__name__}{said}. Spark's functions take columns of a row: call them "
+        "in a function of the row, as f=lambda row: row.qty > 1, or f=lambda row: "
+        "F.upper(row.name); aggregates of rows are those of st.agg: st.agg.sum(lambda row: row.qty)"
+    )
+
+
+def _is_spark_s(code: CodeType) -> bool:
+    return Path(code.co_filename).is_relative_to(_SPARK)

@@ -1,0 +1,156 @@
+"""Inputs with a lateness: the detection of late rows, and `st.late`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeVar, cast
+
+from stepping_spark.algebra.groups import ONE_GROUP
+from stepping_spark.base.callsite import Line, user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.circuit.graph import Lateness, Vertex
+from stepping_spark.circuit.operators import (
+    Delay,
+    Feedback,
+    Haitch,
+    Integrate,
+    InTime,
+    Map,
+    PositivePart,
+    Top,
+)
+from stepping_spark.circuit.watermarks import bare
+from stepping_spark.expressions.expr import TIMES, Expr, Field, PythonCall
+from stepping_spark.expressions.functions import row_expr
+from stepping_spark.language.trace import Stream, Tracer, tracer, vertex_of
+from stepping_spark.language.window import in_days
+from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, RowType, short
+from stepping_spark.rows.schema import VALUE, ZSetType
+from stepping_spark.rows.types import unwrap
+from stepping_spark.zsets.spark import ZSet
+
+T = TypeVar("T")
+_PART = re.compile(r"\s*(\d+)\s*(microsecond|millisecond|second|minute|hour|day|week)s?")
+EXAMPLE = 'lateness={"clicks": (lambda click: click.at, "1 hour")}'
+
+
+def late(a: ZSet[T]) -> ZSet[T]:
+    """The late rows of an input, which are dropped everywhere else in the query.
+
+    `a` is an input of the query with a lateness, from `st.compile(query, lateness=…)`. A row is
+    late if its time is before the watermark: the greatest time of the rows that earlier steps
+    added, minus the lateness. A row whose time is NULL is late, too, and so is the removal of a row
+    from before the watermark. If the query does not use `st.late`, a late row raises `InputError`.
+    Weights are those of the change. State: the greatest time. A step costs the rows of the change.
+
+    >>> def query(a: st.ZSet[tuple[str, int]]) -> tuple[st.ZSet[str], st.ZSet[tuple[str, int]]]:
+    ...     return st.map(a, f=lambda row: row[0]), st.late(a)
+    >>> step = st.reference(st.compile(query, lateness={"a": (lambda row: row[1], 5)})).step
+    >>> _ = step((st.ZSetPython({("x", 10): 1}),))
+    >>> names, too_late = step((st.ZSetPython({("y", 5): 1, ("z", 4): 1}),))
+    >>> dict(names.iter()), dict(too_late.iter())
+    ({'y': 1}, {('z', 4): 1})
+    """
+    v, known = vertex_of(a, "late"), tracer().lateness
+    for label, found in known.items():
+        if found.in_time is v:
+            known[label] = dataclasses.replace(found, refused=False)
+            return cast("ZSet[T]", Stream(found.late, tracer()))
+    raise CompileError(
+        f"{user_line()}: late takes an input of the query, as it comes, that has a lateness; those "
+        f"are: {', '.join(known) or 'none'}; give it one: st.compile(query, {EXAMPLE})"
+    )
+
+
+def streams_of(
+    current: Tracer, inputs: Sequence[Stream], lateness: Mapping[str, object], line: Line
+) -> list[Stream]:
+    """The streams passed to the query; for inputs with a lateness, without the late rows."""
+    labels = [current.label(s.vertex) for s in inputs]
+    return [
+        _in_time(current, s, label, lateness[label], line) if label in lateness else s
+        for label, s in zip(labels, inputs, strict=True)
+    ]
+
+
+def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: Line) -> Stream:
+    """The stream of an input without its late rows; the greatest time is state.
+
+    If x is the times that a step adds, the greatest time is the sum of y = H_Top(z⁻¹I(y), x).
+    """
+    where = f"{line}: lateness of {label!r}"
+    if not isinstance(given, tuple) or len(given) != 2 or not callable(given[0]):
+        raise CompileError(
+            f"{where}: expected a function that gives the time of a row, and how late rows may "
+            f"come, found {short(given)}; write {EXAMPLE}"
+        )
+    f, said = given
+    assert isinstance(stream.vertex.type, ZSetType)
+    at = _time(row_expr(f, stream.vertex.type.row), where)
+    t = unwrap(at.type)
+    distance = _units(said, t, where)
+
+    def made(name: str, v: Vertex) -> Vertex:
+        current.given(v, f"{label}_{name}", line)
+        return v
+
+    leaf = made("greatest_time", Vertex(Feedback(len(current.loops), ZSetType(t))))
+    sums = made("greatest_time_so_far", Vertex(Integrate(), leaf))
+    before = made("greatest_time_before", Vertex(Delay(), sums))
+    kept = made("in_time", Vertex(InTime(at, distance), stream.vertex, before))
+    too_late = made("late", Vertex(InTime(at, distance, late=True), stream.vertex, before))
+    times = made("times", Vertex(Map(bare(at)), kept))
+    added = made("times_added", Vertex(PositivePart(), times))
+    greatest = Top(ONE_GROUP, ((Field(t, (VALUE,)), False),), 1)
+    current.loops[leaf] = made("greatest_time_change", Vertex(Haitch(greatest), before, added))
+    current.no_output.append(too_late)
+    shown = said if isinstance(said, str) else repr(said)
+    current.lateness[label] = Lateness(at, distance, shown, kept, too_late, leaf, True)
+    return Stream(kept, current)
+
+
+def _time(at: Expr, where: str) -> Expr:
+    if isinstance(at, PythonCall) or unwrap(at.type) not in TIMES:
+        found = "an st.python function" if isinstance(at, PythonCall) else f"{at} of type {at.type}"
+        raise CompileError(
+            f"{where}: the time of a row is an int, a date or a datetime, found {found}; give a "
+            "field of such a type, or Spark's functions on fields"
+        )
+    return at
+
+
+def _units(said: object, t: RowType, where: str) -> int:
+    """The lateness, in the units of the times."""
+    found = _interval(said, where) if isinstance(said, str) else said
+    if isinstance(found, dt.timedelta) and t in (DATETIME, LOCAL_DATETIME):
+        found = found // dt.timedelta(microseconds=1)
+    elif t == DATE:
+        found = in_days(found, t)
+    elif t != INT:
+        found = None
+    if type(found) is not int:
+        wanted: dict[RowType, str] = {INT: "an int", DATE: 'whole days, as "2 days" or 2'}
+        raise CompileError(
+            f"{where}: the times are {t}, so rows may come late by "
+            f"{wanted.get(t, 'a timedelta or a text such as ' + repr('1 hour'))}; found {said!r}"
+        )
+    if found < 0:
+        raise CompileError(f"{where}: expected zero or more, found {said!r}")
+    return found
+
+
+def _interval(said: str, where: str) -> dt.timedelta:
+    found, at = dt.timedelta(0), 0
+    while at < len(said.rstrip()) or not said.strip():
+        part = _PART.match(said, at)
+        if part is None:
+            raise CompileError(
+                f"{where}: expected a text such as '1 hour' or '1 day 12 hours', found {said!r}; "
+                "the units are weeks, days, hours, minutes, seconds, milliseconds and microseconds"
+            )
+        found += dt.timedelta(**{f"{part[2]}s": int(part[1])})
+        at = part.end()
+    return found

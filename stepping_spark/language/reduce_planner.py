@@ -1,0 +1,229 @@
+"""Plans an aggregation: which aggregates are computed together, by which reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stepping_spark.algebra.groups import order_of, under
+from stepping_spark.base.errors import CompileError
+from stepping_spark.expressions.expr import Expr, Field
+from stepping_spark.expressions.lists import bits, compact, joined, percentile, shape
+from stepping_spark.expressions.portable import Otherwise, given, known, widened
+from stepping_spark.language.reductions import (
+    ONE,
+    SUMMED,
+    Asked,
+    Collected,
+    First,
+    Frequent,
+    Gathered,
+    Reduction,
+    Shown,
+    Sums,
+    summed_type,
+)
+from stepping_spark.rows.atoms import FLOAT, INT, STR, RowType
+from stepping_spark.rows.types import ListOf, Optional, ZSetOf, unwrap
+from stepping_spark.zsets.spark import ZSetPython
+
+
+@dataclass
+class Planner:
+    """Assigns aggregates to reductions."""
+
+    keyed: bool
+    group_size: int | None = None
+    reductions: list[Reduction] = field(default_factory=list)
+    shown: list[tuple[str, Reduction, Shown]] = field(default_factory=list)
+
+    def add(self, a: Asked) -> None:
+        """Plan one aggregate."""
+        kind = a.kind.removesuffix("_distinct")
+        if kind in SUMMED:
+            sums = self._sums(a.picked if a.kind != kind else None)
+            found: tuple[Reduction, Shown] = sums, SUMMED[kind](self.keyed, sums, a)
+        elif kind == "collect":
+            found = self._collected(a)
+        elif kind == "first_n":
+            found = self._listed(a)
+        elif kind in LISTED:
+            found = self._gathered(a)
+        elif kind == "mode":
+            found = self._most_frequent(a)
+        else:
+            found = self._extreme(a)
+        found[0].aggregates.append(str(a))
+        self.shown.append((a.field, *found))
+
+    def ensure_row(self) -> None:
+        """Without a key there is always one row, even without input; a sum provides it."""
+        if self.keyed and self.reductions:
+            return
+        if not any(r.always for r in self.reductions):
+            rows = self._sums(None)
+            rows.leaf(ONE)
+            rows.aggregates.append("whether there are rows")
+        self.reductions.sort(key=lambda r: not r.always)  # first those that always give a row
+
+    def _sums(self, distinct: Expr | None) -> Sums:
+        for r in self.reductions:
+            same = [distinct] if distinct is not None else []
+            if isinstance(r, Sums) and r.distinct == bool(same) and (not same or r.args == same):
+                return r
+        made = Sums(distinct=distinct is not None)
+        if distinct is not None:
+            made.arg(distinct)
+        self.reductions.append(made)
+        return made
+
+    def _extreme(self, a: Asked) -> tuple[Reduction, Shown]:
+        """min, max, any_value, arg_min, arg_max: a value of the first row by an order."""
+        r = First()
+        up = not a.kind.endswith("max")
+        ordered = a.order[0].expr if a.order else a.picked
+        by = r.arg(ordered)
+        value = r.arg(a.picked)
+        nullable = isinstance(by.type, Optional)
+        r.order = (*(((known(by), False),) if nullable else ()), (by, up))
+        r.values = (value, known(by)) if nullable and by != value else (value,)
+        there = self._kept(r)
+
+        def show(at: tuple[str, ...]) -> Expr:
+            t = value.type if self.keyed else Optional(unwrap(value.type))
+            found = Field(t, (*at, "_1"))
+            return given(Field(INT, (*at, "_2")), found) if len(r.values) > 1 else found
+
+        return there, show
+
+    def _listed(self, a: Asked) -> tuple[Reduction, Shown]:
+        """The list of the first rows' values."""
+        r = First(n=a.n, listed=True)
+        r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
+        item = r.arg(a.picked)
+        r.values = (item,)
+        there = self._kept(r)
+        t = ListOf(item.type)
+
+        def show(at: tuple[str, ...]) -> Expr:
+            found = Field(t if self.keyed else Optional(t), (*at, "_1"))
+            return found if self.keyed else Otherwise(t, (found,), ())
+
+        return there, show
+
+    def _collected(self, a: Asked) -> tuple[Reduction, Shown]:
+        r = Collected()
+        r.values = (r.arg(a.picked),)
+        there = self._kept(r)
+        t = ZSetOf(a.picked.type, ZSetPython)
+        return there, lambda at: Field(t, (*at, "_1"))
+
+    def _gathered(self, a: Asked) -> tuple[Reduction, Shown]:
+        """collect_list, percentile and the like: computed from the ordered list of all values."""
+        r = Gathered(distinct=a.kind in OF_A_SET)
+        if LISTED[a.kind] in (_percentile, _shape):
+            summed_type(a)
+            item = r.arg(widened(a.picked, FLOAT))
+            r.order = ((item, True),)
+        elif LISTED[a.kind] is _bits or a.kind in OF_A_SET:
+            _check_set(a)
+            item = r.arg(a.picked)
+            r.order = ((item, all(s.ascending for s in a.order)),)
+        else:
+            r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
+            item = r.arg(a.picked)
+        r.values = (item,)
+        there = self._kept(r)
+        t: RowType = ListOf(item.type)
+
+        def show(at: tuple[str, ...]) -> Expr:
+            found = Field(t if self.keyed else Optional(t), (*at, "_1"))
+            return LISTED[a.kind](a, found, self._nullable(item))
+
+        return there, show
+
+    def _most_frequent(self, a: Asked) -> tuple[Reduction, Shown]:
+        """mode: the most frequent value; NULL only if there is no other."""
+        r = Frequent()
+        value = r.arg(a.picked)
+        r.values = (value,)
+        there = self._kept(r)
+        t = Optional(unwrap(value.type)) if self._nullable(value) else value.type
+        return there, lambda at: Field(t, (*at, "_1"))
+
+    def _nullable(self, e: Expr) -> bool:
+        """Whether an aggregate of these values may be NULL."""
+        return isinstance(e.type, Optional) or not self.keyed
+
+    def _kept(self, r: Reduction) -> Reduction:
+        """An equal reduction of the plan, or this one, added to the plan."""
+        for other in self.reductions:
+            if _same(r, other):
+                return other
+        self.reductions.append(r)
+        return r
+
+
+def _collect_list(a: Asked, items: Expr, nullable: bool) -> Expr:
+    return compact(items)
+
+
+def _string_agg(a: Asked, items: Expr, nullable: bool) -> Expr:
+    if unwrap(a.picked.type) != STR:
+        raise CompileError(
+            f"{a.where}: {a}: string_agg joins str, found {a.picked.type}; convert it: "
+            ".cast('string')"
+        )
+    return joined(items, str(a.option), nullable)
+
+
+def _percentile(a: Asked, items: Expr, nullable: bool) -> Expr:
+    assert isinstance(a.option, float)
+    return percentile(items, a.option, nullable)
+
+
+def _shape(a: Asked, items: Expr, nullable: bool) -> Expr:
+    return shape(items, fourth=a.kind == "kurtosis")
+
+
+def _bits(a: Asked, items: Expr, nullable: bool) -> Expr:
+    return bits(items, {"bit_and": "&", "bit_or": "|", "bit_xor": "^"}[a.kind], nullable)
+
+
+def _check_set(a: Asked) -> None:
+    """Refuse what has no bits, and an order of distinct values that is not their own."""
+    if LISTED[a.kind] is _bits and unwrap(a.picked.type) != INT:
+        raise CompileError(f"{a.where}: {a}: {a.picked.type} has no bits; these have: int")
+    if any(s.expr != a.picked for s in a.order):
+        raise CompileError(
+            f"{a.where}: {a}: distinct values have no other order than their own; leave order out, "
+            "or order by the value"
+        )
+
+
+OF_A_SET = ("bit_and", "bit_or", "collect_set", "string_agg_distinct")
+"""Aggregates of the ordered list of distinct values."""
+
+LISTED: dict[str, Callable[[Asked, Expr, bool], Expr]] = {
+    "bit_and": _bits,
+    "bit_or": _bits,
+    "bit_xor": _bits,
+    "collect_list": _collect_list,
+    "collect_set": _collect_list,
+    "kurtosis": _shape,
+    "median": _percentile,
+    "percentile": _percentile,
+    "skewness": _shape,
+    "string_agg": _string_agg,
+    "string_agg_distinct": _string_agg,
+}
+
+
+def _same(a: Reduction, b: Reduction) -> bool:
+    if type(a) is not type(b) or a.args != b.args:
+        return False
+    if isinstance(a, First) and isinstance(b, First):
+        return (a.order, a.n, a.values, a.listed) == (b.order, b.n, b.values, b.listed)
+    if isinstance(a, Gathered) and isinstance(b, Gathered):
+        return (a.order, a.values, a.distinct) == (b.order, b.values, b.distinct)
+    return isinstance(a, Collected | Frequent)

@@ -1,0 +1,391 @@
+"""Tracing: calls a query function once, with symbolic streams that record its operators."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NoReturn
+
+from stepping_spark.algebra.rows import TypeMismatch
+from stepping_spark.base.callsite import Line, is_engine, is_ours, user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.base.packages import raised
+from stepping_spark.circuit.graph import AnyGraph, Lateness, Origin, Path, Vertex
+from stepping_spark.circuit.operators import Add, Arrange, Feedback, Input, Neg, Operator
+from stepping_spark.circuit.operators.groups import ReducePlan
+from stepping_spark.language.call_errors import miscalled, spark_miscalled
+from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.rows.types import Struct
+
+
+class Stream:
+    """A symbolic stream: the inputs of a query function, and the results of operators."""
+
+    __slots__ = ("tracer", "vertex")
+
+    vertex: Vertex
+    tracer: Tracer
+
+    def __init__(self, vertex: Vertex, tracer: Tracer) -> None:
+        object.__setattr__(self, "vertex", vertex)
+        object.__setattr__(self, "tracer", tracer)
+
+    def __repr__(self) -> str:
+        return f"<stream of {self.vertex.type}>"
+
+    def __add__(self, other: Stream) -> Stream:
+        return make(Add(), self, self._stream(other, "+"))
+
+    def __radd__(self, other: object) -> NoReturn:
+        self._stream(other, "+")
+        raise AssertionError("a stream on the left adds itself")
+
+    def __neg__(self) -> Stream:
+        return make(Neg(), self)
+
+    def __sub__(self, other: Stream) -> Stream:
+        return make(Add(), self, make(Neg(), self._stream(other, "-")))
+
+    def _stream(self, other: object, op: str) -> Stream:
+        if isinstance(other, Stream):
+            return other
+        self._refuse_operator(f"{op} of a stream of {self.vertex.type} and {short(other)}")
+
+    def _refuse_operator(self, what: str) -> NoReturn:
+        raise CompileError(
+            f"{user_line()}: {what}: streams of one type are added, subtracted and negated, and "
+            "nothing else; use functools.reduce(st.add, streams) for sum(streams), st.map(stream, "
+            "f=lambda row: …) to compute with the rows, st.filter to compare"
+        )
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise CompileError(
+            f"{user_line()}: {what} of a stream of {self.vertex.type}: its rows come only when "
+            "the circuit steps; use an operator (st.filter, st.count, st.distinct …) instead"
+        )
+
+    def __bool__(self) -> bool:
+        self._refuse("the truth (`if`, `and`, `or`, `not`, `while`)")
+
+    def __len__(self) -> int:
+        self._refuse("len()")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse("iteration")
+
+    def __next__(self) -> NoReturn:
+        self._refuse("next()")
+
+    def __contains__(self, row: object) -> bool:
+        self._refuse("`in`")
+
+    def __getitem__(self, k: object) -> NoReturn:
+        self._refuse("an item ([…])")
+
+    def __setitem__(self, k: object, value: object) -> NoReturn:
+        self._refuse("a change of an item ([…] = …)")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise CompileError(
+            f"{user_line()}: .{name} = … on a stream of {self.vertex.type}: a stream has no "
+            "fields of its own; st.map(stream, f=lambda row: Row(…)) gives rows with other fields"
+        )
+
+    def __call__(self, *args: object, **named: object) -> NoReturn:
+        self._refuse("a call")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # Python and notebooks look up such names as a test
+            raise AttributeError(name)
+        row = getattr(self.vertex.type, "row", None)
+        if isinstance(row, Struct) and any(name == n for n, _ in row.fields):
+            raise CompileError(
+                f"{user_line()}: .{name} is a field of the rows, not of a stream of "
+                f"{self.vertex.type}; use st.map(stream, f=lambda row: row.{name})"
+            )
+        raise CompileError(
+            f"{user_line()}: a stream of {self.vertex.type} has no {name!r}; operators are "
+            "functions, not methods: st.map(stream, f=…)"
+        )
+
+
+def _refused(op: str) -> Callable[..., NoReturn]:
+    def method(self: Stream, *others: object) -> NoReturn:
+        self._refuse_operator(f"{op} of a stream of {self.vertex.type}")
+
+    return method
+
+
+for _name, _op in {
+    "mul": "*", "rmul": "*", "truediv": "/", "rtruediv": "/", "floordiv": "//", "mod": "%",
+    "pow": "**", "matmul": "@", "and": "&", "rand": "&", "or": "|", "ror": "|", "xor": "^",
+    "rsub": "-", "invert": "~", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+    "ge": ">=",
+}.items():  # fmt: skip
+    setattr(Stream, f"__{_name}__", _refused(_op))
+Stream.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+@dataclass
+class Tracer:
+    """Records the vertices while a query function runs."""
+
+    made: dict[Vertex, _Made] = field(default_factory=dict)
+    loops: dict[Vertex, Vertex] = field(default_factory=dict)
+    unconnected: dict[Vertex, Line] = field(default_factory=dict)
+    caches: dict[str, tuple[Vertex, Line]] = field(default_factory=dict)
+    uncalled: dict[object, tuple[str, Line]] = field(default_factory=dict)  # cache[…], no (…) yet
+    no_output: list[Vertex] = field(default_factory=list)
+    labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
+    siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
+    names: dict[Vertex, str] = field(default_factory=dict)
+    held: dict[Vertex, str] = field(default_factory=dict)  # the variables of the query itself
+    nesting: int = 0  # how many circuits per group are being traced
+    reductions: list[ReducePlan] = field(default_factory=list)
+    bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
+    lateness: dict[str, Lateness] = field(default_factory=dict)  # by input
+
+    def input(
+        self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False
+    ) -> Stream:
+        """The stream of an input."""
+        return self.leaf(Input(number, label, type_, append_only), label, line)
+
+    def leaf(self, operator: Operator, label: str, line: Line) -> Stream:
+        """A stream that exists before the function is called."""
+        v = Vertex(operator)
+        self.given(v, label, line)
+        return Stream(v, self)
+
+    def given(self, v: Vertex, label: str, line: Line) -> None:
+        """Record a vertex that exists before the function is called."""
+        self.made[v] = _Made((), None, label, line, False)
+
+    def label(self, v: Vertex) -> str:
+        """The name of a vertex, as far as it is known before the query returns."""
+        return self.made[v].name
+
+    def feedback(self, type_: StreamType) -> Stream:
+        """The stream of a value that will be connected later."""
+        stream = self.make(Feedback(len(self.loops) + len(self.unconnected), type_), (), None)
+        self.unconnected[stream.vertex] = user_line()
+        return stream
+
+    def foreign(self, stream: Stream, what: str) -> Vertex:
+        """The vertex that represents a stream of another tracer here."""
+        raise CompileError(
+            f"{user_line()}: {what} got a stream of another query; pass it through this one's "
+            "parameters"
+        )
+
+    def make(self, operator: Operator, inputs: tuple[Vertex, ...], name: str | None) -> Stream:
+        """Record a vertex."""
+        try:
+            v = Vertex(operator, *inputs)
+        except RecursionError:
+            raise too_deep(f"{user_line()}: {operator.name}") from None
+        home = _home(sys._getframe(1))
+        scope = self._scope(home)
+        old = self.made.get(v)
+        if old is None or (name is not None and not old.explicit):
+            own = name or operator.name
+            self.made[v] = _Made(scope, home, own, user_line(), name is not None)
+        elif name is not None and old.name != name:
+            raise CompileError(
+                f"{user_line()}: {name!r} is the same computation as {old.name!r} of {old.line}, "
+                "and one vertex has one name; drop one of the two names"
+            )
+        return Stream(v, self)
+
+    def record(self, v: Vertex, name: str | None) -> Stream:
+        """Record a vertex that is made, and those that it is made of."""
+        pending = [v]
+        while pending:
+            missing = [i for i in pending[-1].inputs if i not in self.made]
+            if not missing:
+                made = pending.pop()
+                if pending:
+                    self.make(made.operator, made.inputs, None)
+            pending += missing[:1]
+        return self.make(v.operator, v.inputs, name)
+
+    def run(self, query: Callable[..., Any], streams: Sequence[object]) -> Any:
+        """Call the query, and take the names of its streams from its variables."""
+        token = _TRACER.set(self)
+        before = sys.getprofile()
+        sys.setprofile(self._profile)
+        try:
+            return query(*streams)
+        except (TypeError, AssertionError, raised.PySparkException) as e:
+            raise miscalled(e) or spark_miscalled(e) or e from None
+        finally:
+            sys.setprofile(before if callable(before) else None)
+            if before is not None and not callable(before):
+                before.enable()  # cProfile's profiler; only its own method restores it
+            _TRACER.reset(token)
+
+    def _profile(self, frame: FrameType, event: str, arg: object) -> None:
+        if event != "return" or frame not in self.labels:
+            return
+        for name, value in frame.f_locals.items():
+            if isinstance(value, Stream) and name != "_" and not name.startswith("."):
+                if len(self.labels[frame]) == 1:
+                    self.held.setdefault(value.vertex, name)
+                made = self.made.get(value.vertex)
+                if made is not None and made.home is frame:
+                    self.names.setdefault(value.vertex, name)
+
+    def _scope(self, home: FrameType | None) -> tuple[str, ...]:
+        frames: list[FrameType] = []
+        frame = home
+        while frame is not None and frame.f_code is not Tracer.run.__code__:
+            if not _skipped(frame):
+                frames.append(frame)
+            frame = frame.f_back
+        scope: tuple[str, ...] = ()
+        for frame in reversed(frames):
+            if frame not in self.labels:
+                wanted = (*scope, frame.f_code.co_name)
+                n = self.siblings[wanted] = self.siblings.get(wanted, 0) + 1
+                self.labels[frame] = wanted if n == 1 else (*scope, f"{wanted[-1]}_{n}")
+            scope = self.labels[frame]
+        return scope
+
+    def called(self, v: Vertex) -> str:
+        """The name of a stream in the query, from `name=` or its variable; "" if it has none."""
+        made = self.made[v]
+        if made.explicit or isinstance(v.operator, Input):
+            return made.name
+        home = made.home
+        named = "" if home is None or is_ours(home.f_code.co_filename) else self.names.get(v, "")
+        return self.held.get(v, named)
+
+    def origins(self, query: str) -> Mapping[Vertex, Origin]:
+        """For each vertex, the line that made it, and its name."""
+        self._name_states()
+        return {v: self._origin(v, m, query) for v, m in self.made.items()}
+
+    def _name_states(self) -> None:
+        """Name the state behind a named stream, such as an indexed integral, after the stream."""
+        for v, name in list(self.names.items()):
+            named = v
+            while named.operator.same_stream and not self.made[named].explicit:
+                (source,) = named.inputs
+                made = self.made.get(source)
+                ours = made is not None and made.home is self.made[v].home
+                if not ours or source in self.names or isinstance(source.operator, Input):
+                    break
+                if not source.operator.gives_state:
+                    break
+                kind = "by_index" if isinstance(named.operator, Arrange) else "delayed"
+                self.names[named] = f"{name}_{kind}"
+                self.names[source] = name
+                named = source
+
+    def _origin(self, v: Vertex, made: _Made, query: str) -> Origin:
+        name = made.name if made.explicit else self.names.get(v, made.name)
+        scope = made.scope or (query,)
+        ours = made.home is None or is_ours(made.home.f_code.co_filename)
+        inner = ours and not made.explicit and v not in self.names
+        return Origin(Path((*scope, name)), made.line, made.explicit, inner=inner)
+
+
+@dataclass(frozen=True)
+class _Made:
+    scope: tuple[str, ...]
+    home: FrameType | None
+    name: str
+    line: Line
+    explicit: bool
+
+
+_TRACER: ContextVar[Tracer] = ContextVar("tracer")
+
+
+def tracer() -> Tracer:
+    """The tracer of the query that is being compiled."""
+    found = _TRACER.get(None)
+    if found is None:
+        raise CompileError(
+            f"{user_line()}: operators work on the streams of a query while it is compiled; put "
+            "them in a function and give that to st.compile"
+        )
+    return found
+
+
+def vertex_of(value: object, what: str) -> Vertex:
+    """The vertex of a stream; a CompileError for anything else."""
+    current = tracer()
+    if not isinstance(value, Stream):
+        remedy = "values enter a circuit through the parameters of its query"
+        if callable(value):
+            remedy = f"the stream comes first: st.{what}(stream, f)"
+        elif hasattr(value, "__enter__"):
+            remedy = "a feedback is used in a block: with st.feedback(T) as y: …"
+        raise CompileError(f"{user_line()}: {what} takes streams, found {short(value)}; {remedy}")
+    return value.vertex if value.tracer is current else current.foreign(value, what)
+
+
+def row_of(stream: object, what: str) -> RowType:
+    """The type of the rows of a stream of Z-sets; a CompileError for anything else."""
+    t = vertex_of(stream, what).type
+    if not isinstance(t, ZSetType):
+        raise CompileError(f"{user_line()}: {what} takes a ZSet, found {t}")
+    return t.row
+
+
+def too_deep(where: str) -> CompileError:
+    """The error for an expression that is nested too deeply for Python's stack."""
+    return CompileError(
+        f"{where}: an expression here has too many parts within parts, as (((a + 1) + 2) + 3) has "
+        "three; where a loop makes it, add up or concatenate in pairs, put what you have so far "
+        "into a field of a row (st.map) and go on from that, or write it with a function of Spark "
+        "for lists (F.aggregate, F.concat)"
+    )
+
+
+def make(operator: Operator, *streams: object, name: str | None = None) -> Stream:
+    """Apply an operator to streams."""
+    inputs = tuple(vertex_of(s, operator.name) for s in streams)
+    return tracer().make(operator, inputs, name)
+
+
+def on_streams(q: Callable[..., Vertex]) -> Callable[..., Any]:
+    """A function of the algebra, applied to streams."""
+
+    @functools.wraps(q)
+    def applied(*streams: object, name: str | None = None, **arguments: Any) -> Stream:
+        inputs = [vertex_of(s, q.__name__) for s in streams]
+        try:
+            return tracer().record(q(*inputs, **arguments), name)
+        except RecursionError:
+            raise too_deep(f"{user_line()}: {q.__name__}") from None
+        except TypeMismatch as e:
+            text = f"{user_line()}: {e.what} takes {e.expected}, found {e.found}; map one of them"
+            raise CompileError(text) from None
+
+    return applied
+
+
+def innermost() -> FrameType | None:
+    """The innermost frame of a query or a circuit; None if the query is a bare lambda."""
+    return _home(sys._getframe(1))
+
+
+def _home(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of a query or a circuit, from this frame outwards."""
+    while frame is not None and _skipped(frame):
+        if frame.f_code is Tracer.run.__code__:
+            return None
+        frame = frame.f_back
+    return frame
+
+
+def _skipped(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_name.startswith("<") or is_engine(code.co_filename)

@@ -1,0 +1,149 @@
+"""Fuses chains of linear operators, shares registers, and removes what nothing needs.
+
+The planner runs this pass, on what the others have made: a circuit is printed and drawn with the
+vertices that the user wrote, and `st.explain` tells which of them are one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from stepping_spark.circuit.graph import AnyCircuit, Origin, Vertex, adopt, rewrite, substitute
+from stepping_spark.circuit.operators import (
+    Accumulate,
+    Add,
+    Arrange,
+    Fused,
+    Join,
+    only_projects,
+    parts_of,
+)
+from stepping_spark.expressions.expr import PythonCall
+
+
+def fuse(graph: AnyCircuit) -> tuple[AnyCircuit, dict[Vertex, Vertex]]:
+    """Make one vertex of a chain of linear operators, with the join before or the sum behind it.
+
+    f(g(a)) = (f·g)(a);  f(a + b) = f(a) + f(b), where f only picks fields of what joins give.
+    Saves a materialised stream where a chain is evaluated on the driver, and the pairs of a join
+    that a map takes apart. What several read, or the user asked for, stays a vertex. Gives also
+    the vertex of the circuit that each new one stands for.
+    """
+    return _Fusing(graph).fused()
+
+
+class _Fusing:
+    def __init__(self, graph: AnyCircuit) -> None:
+        self.graph = graph
+        # Under the names that the circuit is printed with, whatever others are gone.
+        self.origins = {
+            v: dataclasses.replace(graph.origins[v], path=graph.paths[v]) for v in graph.walk()
+        }
+        self.readers = Counter(i for v in graph.walk() for i in v.inputs)
+        self.readers.update(graph.loops.values())
+        for root in (*graph.outputs, *graph.no_output, *graph.caches.values()):
+            self.readers[root] += 2  # it has a reader outside
+        self.new: dict[Vertex, Vertex] = {}
+        self.stands_for: dict[Vertex, Vertex] = {}
+
+    def fused(self) -> tuple[AnyCircuit, dict[Vertex, Vertex]]:
+        for v in self.graph.walk():
+            made = self._follows(v)
+            if made is None:
+                made = Vertex(v.operator, *(self.new[i] for i in v.inputs)) if v.inputs else v
+                self.origins.setdefault(made, self.origins[v])
+            self.new[v] = made
+            self.stands_for.setdefault(made, v)
+        fused = substitute(self.graph, lambda v: self.new.get(v, v), self.origins)
+        return fused, self.stands_for
+
+    def _follows(self, v: Vertex) -> Vertex | None:
+        """The vertex that does what v does, and what is before it; None where v stays."""
+        op = v.operator
+        if not (op.row_by_row or isinstance(op, Accumulate)) or _in_python(v):
+            return None
+        (before,) = v.inputs
+        if self.readers[before] != 1:
+            return None
+        if isinstance(before.operator, Add) and only_projects(v.operator):
+            sides = before.inputs
+            if all(self.readers[s] == 1 and self._is_join(s) for s in sides):
+                parts = [self._joined(s, v, self.origins[s]) for s in sides]
+                for part, side in zip(parts, sides, strict=True):
+                    self.stands_for.setdefault(part, Vertex(v.operator, side))
+                made = Vertex(Add(), *parts)
+                named = dataclasses.replace(self.origins[v], beside=(self.origins[before],))
+                self.origins.setdefault(made, named)
+                return made
+        joins = before.operator.row_by_row or isinstance(before.operator, Join)
+        if joins and not _in_python(before):
+            return self._joined(before, v, self.origins[v])
+        return None
+
+    def _is_join(self, v: Vertex) -> bool:
+        return isinstance(parts_of(self.new[v].operator)[0], Join)
+
+    def _joined(self, before: Vertex, v: Vertex, named: Origin) -> Vertex:
+        head = self.new[before]
+        made = Vertex(Fused((*parts_of(head.operator), v.operator)), *head.inputs)
+        ours, theirs = self.origins[v], self.origins[head]
+        parts = (*(theirs.parts or (theirs,)), ours)
+        if made not in self.origins:
+            self.origins[made] = dataclasses.replace(named, parts=parts)
+        return made
+
+
+def _in_python(v: Vertex) -> bool:
+    op = v.operator
+    f = op.pick if isinstance(op, Accumulate) else getattr(op, "f", None)
+    return isinstance(f, PythonCall)
+
+
+def share_registers(graph: AnyCircuit) -> AnyCircuit:
+    """Leave it to the readers by which key a state is kept.
+
+    A register belongs to the stream that it sums, so I(a) and z⁻¹I(a) are its new and its old
+    value, and all who read it by one key share one arrangement. An index that was asked for, but
+    by which nobody reads, would be one more: only a cache keeps those.
+    """
+    asked = {v: _indexes(v) for v in (*graph.no_output, *graph.caches.values())}
+    bare = rewrite(graph, drop_index)
+    origins = dict(bare.origins)
+
+    def with_indexes(root: Vertex, base: Vertex) -> Vertex:
+        for arrange in asked[root]:
+            base = Vertex(arrange.operator, base)
+            adopt(base, graph.origins[arrange], origins)
+        return base
+
+    return dataclasses.replace(
+        bare,
+        no_output=tuple(map(with_indexes, graph.no_output, bare.no_output)),
+        caches={n: with_indexes(v, bare.caches[n]) for n, v in graph.caches.items()},
+        origins=origins,
+    )
+
+
+def drop_index(v: Vertex) -> Vertex | None:
+    """arrange(a, key) = a, as values."""
+    return v.inputs[0] if isinstance(v.operator, Arrange) else None
+
+
+def _indexes(v: Vertex) -> list[Vertex]:
+    """The indexes that a cache was asked for, innermost first."""
+    found = []
+    while isinstance(v.operator, Arrange):
+        found.append(v)
+        v = v.inputs[0]
+    return found[::-1]
+
+
+def drop_dead(graph: AnyCircuit) -> AnyCircuit:
+    """Forget vertices and loops that nothing needs."""
+    needed = set(graph.walk())
+    return dataclasses.replace(
+        graph,
+        loops={leaf: source for leaf, source in graph.loops.items() if leaf in needed},
+        origins={v: o for v, o in graph.origins.items() if v in needed},
+    )

@@ -1,0 +1,198 @@
+"""Columns of tables: which types a table takes, and types that change between versions."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.base.errors import SinkError
+from stepping_spark.rows.names import matched
+
+
+def plain(column: Any) -> Any:
+    """The column with plain strings: hashes and files do not support string views."""
+    return column.cast(plain_type(column.type))
+
+
+def plain_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
+    """A field of this name, with the plain type."""
+    return pa.field(name, plain_type(field.type))
+
+
+def plain_type(t: pa.DataType) -> pa.DataType:
+    """The type without views and dictionaries, at any depth."""
+    if isinstance(t, pa.DictionaryType):
+        return plain_type(t.value_type)
+    if isinstance(t, pa.StructType):
+        return pa.struct([plain_field(field, field.name) for field in t])
+    if isinstance(t, pa.ListType | pa.LargeListType | pa.ListViewType):
+        return pa.list_(plain_field(t.value_field, t.value_field.name))
+    if pa.types.is_string_view(t) or pa.types.is_large_string(t):
+        return pa.string()
+    if pa.types.is_binary_view(t) or pa.types.is_large_binary(t):
+        return pa.binary()
+    return t
+
+
+pc: Any = pyarrow.compute
+
+
+def parts_of(columns: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """All types of some columns, at any depth, each with the path of names that leads to it."""
+    for field in columns:
+        yield from _parts(field.name, field.type)
+
+
+def _parts(path: str, t: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    yield path, t
+    if isinstance(t, pa.StructType):
+        for field in t:
+            yield from _parts(f"{path}.{field.name}", field.type)
+    elif isinstance(t, pa.ListType | pa.LargeListType):
+        yield from _parts(f"{path}[]", t.value_type)
+
+
+def check_names(columns: pa.Schema, added: Iterable[str], where: str) -> None:
+    """Refuse columns that a table cannot tell apart: names are the same in any case.
+
+    `added` are columns that the table gets besides.
+    """
+    levels = [("", [*columns.names, *added])]
+    for path, t in parts_of(columns):
+        if isinstance(t, pa.StructType):
+            levels.append((f"{path}.", [field.name for field in t]))
+    for path, names in levels:
+        seen: dict[str, str] = {}
+        for name in names:
+            if name.lower() in seen:
+                raise SinkError(
+                    f"{where}: {path}{seen[name.lower()]} and {path}{name} would be one column; "
+                    "give one of the fields another: columns={field: name}"
+                )
+            seen[name.lower()] = name
+
+
+def check_same(there: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> None:
+    """Refuse a table that is there with other columns than a view is written as."""
+    if set(there.names) != set(wanted.names):
+        raise SinkError(
+            f"{where}: the table has the columns {', '.join(there.names)}, and the view is written "
+            f"as {', '.join(wanted.names)}; {anew}"
+        )
+    for field in wanted:
+        found = there.field(there.get_field_index(field.name))
+        if _bare(found.type) != _bare(field.type) or (field.nullable and not found.nullable):
+            raise SinkError(
+                f"{where}: column {field.name} is {_told(found)} in the table, and {_told(field)} "
+                f"in the view; {anew}"
+            )
+
+
+def _bare(t: pa.DataType) -> pa.DataType:
+    """A type without what does not matter to rows: how the items of lists are called, and NULLs."""
+    if isinstance(t, pa.StructType):
+        return pa.struct([pa.field(f.name, _bare(f.type)) for f in t])
+    if isinstance(t, pa.ListType | pa.LargeListType):
+        return pa.list_(pa.field("item", _bare(t.value_type)))
+    return plain_type(t)
+
+
+def _told(field: pa.Field[Any]) -> str:
+    return f"{_bare(field.type)}{'' if field.nullable else ' NOT NULL'}"
+
+
+def check_years(rows: pa.Table, where: str) -> None:
+    """Refuse dates and times that readers of a table need not have."""
+    for name in rows.column_names:
+        chunks: Any = rows.column(name).chunks
+        found = next((v for chunk in chunks if (v := _beyond(chunk)) is not None), None)
+        if found is not None:
+            raise SinkError(
+                f"{where}: column {name} has {found}, which is not in the years 1 to 9999; leave "
+                "such rows out of the view"
+            )
+
+
+def _beyond(values: Any) -> str | None:
+    """A date or a time outside the years 1 to 9999, at any depth."""
+    t = values.type
+    if pa.types.is_struct(t) or pa.types.is_list(t):
+        parts = values.flatten() if pa.types.is_struct(t) else [values.flatten()]
+        return next((found for p in parts if (found := _beyond(p)) is not None), None)
+    if pa.types.is_date32(t):
+        least, most = dt.date.min, dt.date.max
+    elif pa.types.is_timestamp(t):
+        zone = None if t.tz is None else dt.UTC
+        least, most = dt.datetime.min.replace(tzinfo=zone), dt.datetime.max.replace(tzinfo=zone)
+    else:
+        return None
+    ends = pc.less(values, pa.scalar(least, t)), pc.greater(values, pa.scalar(most, t))
+    wrong = values.filter(pc.or_(*ends))
+    if not len(wrong):
+        return None
+    number = wrong.slice(0, 1).view(pa.int32() if pa.types.is_date32(t) else pa.int64())[0]
+    return f"{t} {number} since 1970"
+
+
+def found_columns(
+    columns: pa.Schema, there: pa.Schema, failure: Callable[[str], Exception]
+) -> dict[str, str]:
+    """The column of each field, in which all parts of the field are too.
+
+    Raises what `failure` makes of the message: a part that is not there would be read as NULL.
+    """
+    names = matched(columns, there.names, failure)
+    for field in columns:
+        name = names[field.name]
+        _check_parts(field.type, there.field(there.get_field_index(name)).type, name, failure)
+    return names
+
+
+def _check_parts(
+    wanted: pa.DataType, there: pa.DataType, where: str, failure: Callable[[str], Exception]
+) -> None:
+    if isinstance(wanted, pa.StructType) and isinstance(there, pa.StructType):
+        parts, found = pa.schema(list(wanted)), pa.schema(list(there))
+        names = matched(parts, found.names, lambda said: failure(f"in column {where} {said}"))
+        for part in parts:
+            name = names[part.name]
+            inner = found.field(found.get_field_index(name)).type
+            _check_parts(part.type, inner, f"{where}.{name}", failure)
+    elif _is_list(wanted) and _is_list(there):
+        _check_parts(wanted.value_type, there.value_type, f"{where}[]", failure)  # type: ignore[attr-defined]
+
+
+def _is_list(t: pa.DataType) -> bool:
+    return isinstance(t, pa.ListType | pa.LargeListType)
+
+
+def common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The schema that rows of all these have without loss, for the same columns in one order.
+
+    Raises `ValueError`, which says which column has no such type.
+    """
+    first, *others = schemas
+    fields = []
+    for i, field in enumerate(first):
+        types = list(dict.fromkeys([field.type, *(schema.field(i).type for schema in others)]))
+        fields.append(field.with_type(types[0] if len(types) == 1 else _common(field.name, types)))
+    return pa.schema(fields)
+
+
+def _common(name: str, types: Sequence[pa.DataType]) -> pa.DataType:
+    texts = [pa.types.is_string(t) for t in types]
+    try:
+        if any(texts) and not all(texts):
+            raise pa.ArrowTypeError
+        alone: list[Any] = [pa.schema([pa.field("x", t)]) for t in types]
+        found: pa.DataType = pa.unify_schemas(alone, promote_options="permissive").field(0).type
+        if pa.types.is_decimal256(found):
+            raise pa.ArrowTypeError
+    except pa.ArrowException:
+        shown = " and then ".join(map(str, types))
+        raise ValueError(f"column {name} is {shown}, and no type holds both") from None
+    return found

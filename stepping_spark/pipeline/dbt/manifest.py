@@ -1,0 +1,331 @@
+"""The manifest of a dbt project: models, tests, seeds and sources, as `dbt compile` wrote them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError
+from stepping_spark.rows.row_class import field_name
+
+COMPILE = "dbt compile --full-refresh"
+"""What writes a manifest that can be read here."""
+
+_NAME_IN_QUOTES = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|([^.]+)')
+_OF_SPARK = ("spark", "databricks")
+_READ = ("model", "seed", "snapshot", "test")
+
+
+@dataclass(frozen=True)
+class DbtNode:
+    """A model, a test, a seed, a snapshot or a source of a project."""
+
+    id: str
+    said: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """What it is: model, test, seed, snapshot or source."""
+        return str(self.said["resource_type"])
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """The configuration."""
+        found: Mapping[str, Any] = self.said.get("config") or {}
+        return found
+
+    @property
+    def materialized(self) -> str:
+        """How dbt makes a table of a model."""
+        return str(self.config.get("materialized") or "view")
+
+    @property
+    def name(self) -> str:
+        """The name in the project; a version of a model has its number behind it."""
+        version = self.said.get("version")
+        name = str(self.said["name"])
+        return name if version is None else f"{name}_v{version}"
+
+    @property
+    def code(self) -> str | None:
+        """The compiled SQL; None: there is none."""
+        code = self.said.get("compiled_code")
+        return None if code is None else str(code)
+
+    @property
+    def reads(self) -> list[str]:
+        """The ids of what it reads."""
+        return list((self.said.get("depends_on") or {}).get("nodes") or ())
+
+    @property
+    def file(self) -> str:
+        """The file in which the compiled SQL stands, as the project has it."""
+        said = self.said.get("compiled_path") or self.said.get("original_file_path")
+        return str(said or self.id)
+
+    @property
+    def table(self) -> str:
+        """The last part of the name of its table."""
+        said = self.said
+        return str(said.get("identifier") or said.get("alias") or said["name"])
+
+    @property
+    def names(self) -> list[tuple[str, ...]]:
+        """What its table is called, from the longest name to the shortest."""
+        written = str(self.said.get("relation_name") or "")
+        found = [next(filter(None, m.groups()), "") for m in _NAME_IN_QUOTES.finditer(written)]
+        parts = [self.said.get("database"), self.said.get("schema"), self.table]
+        named = [tuple(found), tuple(str(p) for p in parts if p), tuple(map(str, parts[1:]))]
+        lower = dict.fromkeys(tuple(p.lower() for p in name) for name in named)
+        return [name for name in lower if len(name) > 1]
+
+
+@dataclass(frozen=True)
+class DbtManifest:
+    """What is in a manifest. `folder` is that of the project."""
+
+    path: Path
+    folder: Path
+    project: str
+    adapter: str
+    nodes: Mapping[str, DbtNode]
+
+    @property
+    def quoted_names(self) -> bool:
+        """Whether `"x"` is a name in its SQL."""
+        return self.adapter not in _OF_SPARK
+
+    @cached_property
+    def called(self) -> Mapping[str, str]:
+        """By the id of each node, the name of its view or input; no two are equal."""
+        names = Counter(n.name.lower() for n in self.nodes.values() if n.kind != "source")
+        tables = Counter(n.name.lower() for n in self.nodes.values() if n.kind == "source")
+        found: dict[str, str] = {}
+        for id_, node in self.nodes.items():
+            name = node.name
+            if node.kind == "source" and names[name.lower()] + tables[name.lower()] > 1:
+                name = f"{node.said['source_name']}_{name}"
+            elif node.kind != "source" and names[name.lower()] > 1:
+                name = f"{node.said['package_name']}_{name}"
+            found[id_] = field_name(name, found.values())
+        return found
+
+    @cached_property
+    def by_table(self) -> Mapping[tuple[str, ...], DbtNode]:
+        """The nodes by the names of their tables; a short name that several have is left out."""
+        having: dict[tuple[str, ...], list[DbtNode]] = {}
+        for node in self.nodes.values():
+            for name in node.names if node.kind != "test" else ():
+                having.setdefault(name, []).append(node)
+        return {name: nodes[0] for name, nodes in having.items() if len(nodes) == 1}
+
+    @cached_property
+    def keys(self) -> Mapping[str, tuple[str, ...]]:
+        """By the id of each model, its key; a model without one is not there."""
+        tested: dict[tuple[str, str], set[str]] = {}
+        for node in self.nodes.values():
+            of, column = node.said.get("attached_node"), node.said.get("column_name")
+            if of and column and not node.config.get("where"):
+                name = (node.said.get("test_metadata") or {}).get("name")
+                tested.setdefault((of, column), set()).add(str(name))
+        found = {
+            of: (column,)
+            for (of, column), names in reversed(tested.items())
+            if {"unique", "not_null"} <= names
+        }
+        for id_, node in self.nodes.items():
+            key = node.config.get("unique_key")
+            if node.kind == "model" and key:
+                found[id_] = (key,) if isinstance(key, str) else tuple(key)
+        return found
+
+
+def manifest_at(path: str | os.PathLike[str]) -> DbtManifest:
+    """The manifest at a path, or of the project at a path. Raises `InputError` if there is none."""
+    given = Path(path)
+    file = given / "target" / "manifest.json" if given.is_dir() else given
+    where = f"{user_line()}: dbt project"
+    if not file.is_file():
+        raise InputError(
+            f"{where}: there is no manifest at {file}; run `{COMPILE}` in the project, and give "
+            "the path of the project or of its target/manifest.json"
+        )
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+        metadata = said["metadata"]
+        nodes = dict(_nodes(said))
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise InputError(
+            f"{where}: {file} is no manifest of dbt ({type(e).__name__}: {e}); give the file "
+            f"target/manifest.json that `{COMPILE}` wrote"
+        ) from None
+    folder = file.resolve().parent.parent
+    project, adapter = metadata.get("project_name"), metadata.get("adapter_type")
+    return DbtManifest(file, folder, str(project or folder.name), str(adapter or "spark"), nodes)
+
+
+def _nodes(said: Mapping[str, Any]) -> Iterator[tuple[str, DbtNode]]:
+    for id_, node in said["nodes"].items():
+        if node["resource_type"] in _READ:
+            yield id_, DbtNode(id_, node)
+    for id_, node in (said.get("sources") or {}).items():
+        yield id_, DbtNode(id_, {**node, "resource_type": "source"})
+
+
+WRITTEN = ("table", "incremental", "materialized_view")
+"""How models are materialized that are views of the pipeline."""
+
+_COMPOSED = ("view", "ephemeral")
+_PYTHON = "it is a Python model, and only SQL is maintained; write it as a query function"
+_SNAPSHOT = "it is a snapshot, which keeps what rows were; write the view with changes=True instead"
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """What is made of a project, each in an order in which nothing stands before what it reads.
+
+    `models` are planned, those of them in `views` are outputs, and `checks` are tests. `refused`
+    are models and tests among them that cannot be maintained, with the reason, and `left_out` is
+    what was not asked for, by name.
+    """
+
+    models: tuple[DbtNode, ...]
+    views: tuple[DbtNode, ...]
+    checks: tuple[DbtNode, ...]
+    refused: dict[str, str]
+    left_out: dict[str, str]
+
+
+def chosen(
+    manifest: DbtManifest, select: Collection[str], exclude: Collection[str], *, checks: bool
+) -> ModelChoice:
+    """What is made of a project. Raises `InputError` for names that there are not."""
+    order = _in_order(manifest)
+    _check_compiled(manifest, order)
+    models = {manifest.called[n.id]: n for n in order if n.kind == "model"}
+    tests = {manifest.called[n.id]: n for n in order if n.kind == "test"}
+    selected, excluded = _listed("select", select), _listed("exclude", exclude)
+    _check_names("select", selected, models)
+    _check_names("exclude", excluded, {**models, **tests})
+    left_out = _left_out(manifest, order, excluded)
+    lost = [name for name in selected if name in left_out]
+    if lost:
+        raise InputError(
+            f"{user_line()}: dbt project {manifest.project}: select= names {lost[0]}, and "
+            f"{left_out[lost[0]]}; leave it out of one of the two"
+        )
+    wanted = [models[name] for name in selected] or [
+        n for name, n in models.items() if name not in left_out and n.materialized not in _COMPOSED
+    ]
+    if not wanted:
+        raise InputError(
+            f"{user_line()}: dbt project {manifest.project}: no model is materialized as "
+            f"{', '.join(WRITTEN)}, and only these are written; name the models that are to be "
+            f"views: select=[{next(iter(models), '…')!r}] (--select)"
+        )
+    needed = set(_with_what_they_read(manifest, wanted))
+    of_views = {n.id for n in wanted}
+    planned = [n for n in order if n.kind == "model" and n.id in needed]
+    planned = [n for n in planned if n.materialized != "ephemeral" or n.id in of_views]
+    views = [n for n in planned if n.id in of_views]
+    of_tests = [
+        n
+        for name, n in tests.items()
+        if checks and name not in left_out and n.reads and needed.issuperset(n.reads)
+    ]
+    for name, node in models.items():
+        if node.id not in needed:
+            left_out.setdefault(name, "it is no table, and nothing that is maintained reads it")
+    tested = {n.id for n in of_tests}
+    for name, node in tests.items():
+        if node.id not in tested:
+            why = "it tests what is not maintained" if checks else "checks=False"
+            left_out.setdefault(name, why)
+    refused = {n.id: reason for n in (*planned, *of_tests) if (reason := _refusal(n)) is not None}
+    return ModelChoice(tuple(planned), tuple(views), tuple(of_tests), refused, left_out)
+
+
+def _left_out(
+    manifest: DbtManifest, order: list[DbtNode], excluded: Collection[str]
+) -> dict[str, str]:
+    """What is excluded, with what reads it, and snapshots; by name, with the reason."""
+    found: dict[str, str] = {}
+    for node in order:
+        name = manifest.called[node.id]
+        reads = [manifest.nodes[id_] for id_ in node.reads if id_ in manifest.nodes]
+        gone = [manifest.called[r.id] for r in reads if r.kind == "model"]
+        gone = [other for other in gone if other in found]
+        if name in excluded:
+            found[name] = "it is named in exclude="
+        elif node.kind == "snapshot":
+            found[name] = _SNAPSHOT
+        elif gone:
+            found[name] = f"it reads {gone[0]}, which is left out"
+    return found
+
+
+def _in_order(manifest: DbtManifest) -> list[DbtNode]:
+    nodes = manifest.nodes
+    reads = {id_: [r for r in node.reads if r in nodes] for id_, node in nodes.items()}
+    return [nodes[id_] for id_ in TopologicalSorter(reads).static_order()]
+
+
+def _check_compiled(manifest: DbtManifest, order: list[DbtNode]) -> None:
+    without = [n.name for n in order if n.kind == "model" and n.code is None]
+    if without:
+        shown = ", ".join(without[:3]) + (", …" if without[3:] else "")
+        raise InputError(
+            f"{user_line()}: dbt project {manifest.project}: {manifest.path} has no compiled SQL "
+            f"of {len(without)} model{'' if len(without) == 1 else 's'} ({shown}): `dbt parse` "
+            f"and `dbt run --select` leave it out; run `{COMPILE}`"
+        )
+
+
+def _listed(option: str, names: Collection[str]) -> list[str]:
+    if isinstance(names, str):
+        raise InputError(f"{user_line()}: {option}={names!r}: write a list, {option}=[{names!r}]")
+    return list(names)
+
+
+def _check_names(option: str, names: Collection[str], known: Collection[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(
+            f"{user_line()}: {option}= names {', '.join(map(repr, unknown))}; name some of "
+            f"{', '.join(sorted(known))}"
+        )
+
+
+def _with_what_they_read(manifest: DbtManifest, nodes: Collection[DbtNode]) -> Iterator[str]:
+    seen: set[str] = set()
+    pending = [n.id for n in nodes]
+    while pending:
+        id_ = pending.pop()
+        if id_ in manifest.nodes and id_ not in seen:
+            seen.add(id_)
+            pending += manifest.nodes[id_].reads
+            yield id_
+
+
+def _refusal(node: DbtNode) -> str | None:
+    """Why a model or a test cannot be maintained, as far as its configuration tells it."""
+    if node.said.get("language") == "python":
+        return _PYTHON
+    if node.kind == "model" and node.materialized not in (*WRITTEN, *_COMPOSED):
+        known = ", ".join((*_COMPOSED, *WRITTEN))
+        return f"it is materialized as {node.materialized}, which is none of {known}"
+    if node.kind == "test":
+        for name, usual in (("fail_calc", "count(*)"), ("error_if", "!= 0"), ("warn_if", "!= 0")):
+            found = node.config.get(name) or usual
+            if found != usual:
+                return f"its {name} is {found!r}, and a check fails for each row: {usual!r}"
+    return None

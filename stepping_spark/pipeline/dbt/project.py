@@ -1,0 +1,337 @@
+"""From the compiled SQL of models and tests to one query function."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialects
+from sqlglot.errors import ParseError
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError, InputError
+from stepping_spark.language.trace import Stream
+from stepping_spark.pipeline.dbt.manifest import (
+    COMPILE,
+    DbtManifest,
+    DbtNode,
+    ModelChoice,
+    chosen,
+    manifest_at,
+)
+from stepping_spark.pipeline.dbt.seeds import Seed
+from stepping_spark.pipeline.outputs import Check
+from stepping_spark.pipeline.view_decorator import Declared, declare
+from stepping_spark.sql.api import function_of, made_of, unbound
+from stepping_spark.sql.kinds import row_type_of
+from stepping_spark.sql.parse import Text, failure
+from stepping_spark.sql.views import (
+    SqlStatement,
+    SqlTable,
+    View,
+    Views,
+    statements_of,
+    table_of,
+    tables_of,
+)
+
+log = logging.getLogger("stepping_spark.pipeline.dbt")
+
+_SCHEMA = "dbt"
+"""The schema of all tables in the trees: a name with a schema is never that of a query of WITH."""
+
+_NARROW: dict[str, pa.DataType] = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "float": pa.float32(),
+}
+
+
+def dbt_project(
+    manifest: str | os.PathLike[str],
+    *,
+    select: Collection[str],
+    exclude: Collection[str],
+    checks: bool,
+    tables: Mapping[str, Any],
+) -> Any:
+    """See `stepping_spark.pipeline.dbt.dbt_project`."""
+    known = manifest_at(manifest)
+    if known.quoted_names:
+        log.warning(
+            "dbt project %s is compiled for %s; its SQL is read as Spark's",
+            known.project,
+            known.adapter,
+        )
+    project = _Project(known, chosen(known, select, exclude, checks=checks))
+    project.read()
+    odd = [name for name in tables if name not in {*project.inputs, *project.unread}]
+    if odd:
+        raise InputError(
+            f"{user_line()}: dbt project {known.project}: {odd[0]}=… is given, and the inputs are "
+            f"{', '.join(project.inputs)}; give each its name"
+        )
+    return project.query({n: given for n, given in tables.items() if n in project.inputs})
+
+
+@dataclass
+class _Project:
+    """Models and tests as statements. `reads` are the models that each reads, by id."""
+
+    manifest: DbtManifest
+    choice: ModelChoice
+    statements: dict[str, SqlStatement] = field(default_factory=dict)
+    reads: dict[str, list[str]] = field(default_factory=dict)
+    inputs: dict[str, DbtNode] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> tuple[DbtNode, ...]:
+        """What is planned, in order."""
+        return (*self.choice.models, *self.choice.checks)
+
+    @property
+    def outputs(self) -> tuple[DbtNode, ...]:
+        """What becomes an output."""
+        return (*self.choice.views, *self.choice.checks)
+
+    @property
+    def unread(self) -> list[str]:
+        """The tables of the project that no model reads that is maintained."""
+        tables = [n for n in self.manifest.nodes.values() if n.kind in ("seed", "source")]
+        return [name for n in tables if (name := self.manifest.called[n.id]) not in self.inputs]
+
+    # -- the text
+
+    def read(self) -> None:
+        """Parse what is planned, and find its tables."""
+        self.refused = dict(self.choice.refused)
+        for node in self.nodes:
+            if node.id not in self.refused:
+                try:
+                    self.statements[node.id] = self._statement(node)
+                except CompileError as e:
+                    self.refused[node.id] = str(e)
+
+    def _statement(self, node: DbtNode) -> SqlStatement:
+        called = f"{node.kind} {node.name} ({node.file})"
+        quoted = self.manifest.quoted_names
+        text = Text(
+            node.code or "", called, file=str(self.manifest.folder / node.file), quoted_names=quoted
+        )
+        found = statements_of(text)
+        if len(found) != 1:
+            raise failure(text, None, f"it has {len(found)} statements", "write one SELECT")
+        (statement,) = found
+        self.reads[node.id] = []
+        for table in list(tables_of(statement.tree)):
+            self._rename(node, table, text)
+        return SqlStatement(statement.tree, text, self.manifest.called[node.id])
+
+    def _rename(self, node: DbtNode, table: exp.Table, text: Text) -> None:
+        """Let a table have the name of its view or input, and still the alias that it has."""
+        parts = table.parts
+        read = self.manifest.by_table.get(tuple(p.name.lower() for p in parts))
+        written = ".".join(p.name for p in parts)
+        if read is None:
+            raise failure(text, table, f"the project has no table {written}", "use ref or source")
+        if read.id == node.id:
+            reason = "it reads itself, so is_incremental() was true when it was compiled"
+            raise failure(text, table, reason, f"run `{COMPILE}`")
+        if read.kind == "snapshot":
+            remedy = "read the table of the snapshot with source"
+            raise failure(text, table, f"{read.name} is a snapshot", remedy)
+        if read.kind == "model":
+            if read.id not in self.statements and read.id not in self.refused:
+                raise failure(text, table, f"{written} is read without ref", "use ref")
+            self.reads[node.id].append(read.id)
+        else:
+            self.inputs[self.manifest.called[read.id]] = read
+        name = exp.Identifier(this=self.manifest.called[read.id], quoted=True)
+        name.meta.update(parts[-1].meta)
+        if not table.alias:
+            columns = table.args["alias"].args.get("columns") if table.args.get("alias") else None
+            alias = exp.TableAlias(this=parts[-1].copy(), columns=columns)
+            table.set("alias", alias)
+        table.set("this", name)
+        table.set("db", exp.Identifier(this=_SCHEMA))
+        table.set("catalog", None)
+
+    # -- the query
+
+    def query(self, tables: Mapping[str, Any]) -> Any:
+        """The query function, which knows the columns of seeds and of these tables."""
+        sources = {n: self._seed(node) for n, node in self.inputs.items() if node.kind == "seed"}
+        sources |= {n: given for n, given in tables.items() if hasattr(given, "source")}
+        known = {n: table_of(n, given) for n, given in {**sources, **tables}.items()}
+        said = Declared(self._name, None, sources, None, self._checks())
+        return self._bound(known, said)
+
+    @property
+    def _name(self) -> str:
+        """The name of the function: of its only view, or of the project."""
+        names = [self.manifest.called[node.id] for node in self.outputs]
+        return names[0] if len(names) == 1 else self.manifest.project
+
+    def _bound(self, known: Mapping[str, SqlTable], said: Declared) -> Any:
+        missing = [name for name in self.inputs if name not in known]
+        doc = f"The models of the dbt project {self.manifest.project}."
+        made: Any = unbound(known, missing, doc, self._function) if missing else None
+        made = made or self._function(known)
+
+        def with_tables(given: Mapping[str, Any]) -> Any:
+            new = {
+                name: table_of(name, given[name])
+                for name in self.inputs
+                if name in given and (name in missing or hasattr(given[name], "source"))
+            }
+            return self._bound({**known, **new}, said)
+
+        made.with_tables = with_tables
+        made.__name__ = made.__qualname__ = self._name
+        called = self.manifest.called
+        made.written = {called[n.id]: self.manifest.keys.get(n.id, ()) for n in self.choice.views}
+        made.left_out = dict(self.choice.left_out)
+        made.unread = self.unread
+        declare(made, said)
+        return made
+
+    def _function(self, tables: Mapping[str, SqlTable]) -> Any:
+        views, apart, refused = self._planned(tables)
+        read = {table for id_ in apart for table in views[id_].tables}
+        used = {n: t for n, t in tables.items() if refused or n in read}
+
+        def streams_of(streams: Mapping[str, Stream]) -> Any:
+            given = {n: replace(used[n], stream=stream) for n, stream in streams.items()}
+            found, wrong = self._made(views, apart, given, refused)
+            if wrong:  # which of the views that they are composed of is it?
+                raise self._failure(self._made(views, list(views), given, refused)[1])
+            made = [found[node.id] for node in self.outputs]
+            return made[0] if len(made) == 1 else tuple(made)
+
+        return function_of(used, self._name, "", streams_of)
+
+    def _planned(
+        self, tables: Mapping[str, SqlTable]
+    ) -> tuple[dict[str, View], list[str], dict[str, str]]:
+        """The views of models and tests; those that are computed apart; why others are none.
+
+        What is written is computed apart, once for all that read it. So is a view model that keeps
+        state and is read more than once; other views are composed into those that read them.
+        """
+        views = Views({name: list(t.columns) for name, t in tables.items()})
+        found: dict[str, View] = {}
+        apart: list[str] = []
+        refused = dict(self.refused)
+        readers = Counter(read for reads in self.reads.values() for read in set(reads))
+        outputs = {node.id for node in self.outputs}
+        for node in self.nodes:
+            if node.id in refused or self._reads_refused(node, refused):
+                continue
+            try:
+                view = found[node.id] = views.view(self.statements[node.id])
+            except CompileError as e:
+                refused[node.id] = str(e)
+                continue
+            if node.id in outputs or (readers[node.id] > 1 and view.keeps_state):
+                apart.append(node.id)
+                views.cut(view)
+        return found, apart, refused
+
+    def _made(
+        self,
+        views: Mapping[str, View],
+        which: Collection[str],
+        given: Mapping[str, SqlTable],
+        known: Mapping[str, str],
+    ) -> tuple[dict[str, Stream], dict[str, str]]:
+        """The streams of these views, and why others cannot become operators.
+
+        `known` are those that are no views, with the reasons.
+        """
+        tables = dict(given)
+        refused = dict(known)
+        made: dict[str, Stream] = {}
+        for node in self.nodes:
+            if node.id in which and not self._reads_refused(node, refused):
+                view = views[node.id]
+                if not view.tables <= tables.keys():
+                    continue  # nothing that is written reads it, so its input is none
+                try:
+                    table = tables[view.name] = made_of(view, tables)
+                    made[node.id] = table.stream
+                except CompileError as e:
+                    refused[node.id] = str(e)
+        return made, refused
+
+    def _reads_refused(self, node: DbtNode, refused: dict[str, str]) -> bool:
+        """Whether it reads what cannot be maintained; then this is its reason."""
+        gone = [read for read in self.reads[node.id] if read in refused]
+        if gone:
+            refused[node.id] = f"it reads {self.manifest.called[gone[0]]}"
+        return bool(gone)
+
+    def _failure(self, refused: Mapping[str, str]) -> CompileError:
+        called = self.manifest.called
+        lines = [
+            f"  {called[id_]}: {reason.replace(chr(10), chr(10) + '  ')}"
+            for id_, reason in refused.items()
+        ]
+        first = [called[id_] for id_, why in refused.items() if not why.startswith("it reads ")]
+        return CompileError(
+            f"{user_line()}: dbt project {self.manifest.project}: {len(refused)} of "
+            f"{len(self.nodes)} models and tests cannot be maintained:\n"
+            + "\n".join(lines)
+            + f"\nChange them, or leave them out, and what reads them: exclude={first!r} "
+            f"(--exclude {' --exclude '.join(first)})"
+        )
+
+    # -- inputs and checks
+
+    def _seed(self, node: DbtNode) -> Seed:
+        folder = self.manifest.folder
+        path = str(node.said.get("original_file_path") or node.said.get("path"))
+        package = str(node.said.get("package_name"))
+        roots = [folder, folder / "dbt_packages" / package, node.said.get("root_path") or folder]
+        if package != self.manifest.project:
+            roots = roots[1:]
+        file = next((f for root in roots if (f := folder / root / path).is_file()), folder / path)
+        kept = self.manifest.path.resolve().parent / "stepping_spark"
+        return Seed(file, kept, self._kinds(node), str(node.config.get("delimiter") or ","))
+
+    def _kinds(self, node: DbtNode) -> dict[str, pa.DataType]:
+        """The types of a seed's columns, as far as the project says them."""
+        found: dict[str, pa.DataType] = {}
+        adapter = self.manifest.adapter
+        dialect = adapter if adapter in {d.value for d in Dialects} else "spark"
+        for column, written in (node.config.get("column_types") or {}).items():
+            try:
+                kind = exp.DataType.build(written, dialect=dialect).sql("spark")
+                kind = kind.lower().replace(" ", "")
+                if kind.startswith(("varchar", "char")):
+                    kind = "string"
+                if kind == "timestamp" and "z" not in str(written).lower():
+                    kind = "timestamp_ntz"
+                found[column] = _NARROW.get(kind) or row_type_of(kind, False).arrow
+            except (ParseError, TypeError, ValueError) as e:
+                raise InputError(
+                    f"{user_line()}: dbt project {self.manifest.project}: seed {node.name}: the "
+                    f"type of column {column}, {written!r}, is not known ({e}); give a source for "
+                    f"{self.manifest.called[node.id]}, or another type in column_types"
+                ) from None
+        return found
+
+    def _checks(self) -> dict[str, Check]:
+        return {
+            self.manifest.called[node.id]: Check(
+                warn=str(node.config.get("severity") or "error").lower() == "warn"
+            )
+            for node in self.choice.checks
+        }

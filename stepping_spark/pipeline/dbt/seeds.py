@@ -1,0 +1,162 @@
+"""A seed of a dbt project as a source: a CSV file that is edited.
+
+A change is the difference between the file that was read and the one that is there. So each file
+that is read is kept, as a copy under the digest of its bytes. A position is (edition, digest): how
+many files were read, and which one was the last.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from stepping_spark.base.errors import SourceError
+from stepping_spark.pipeline.protocols import Batch, Portion, Position, number_of, numbers_of
+from stepping_spark.rows.names import as_in_table, matched
+from stepping_spark.rows.schema import COUNT
+
+NULLS = ["", "null", "NULL", "Null"]
+"""What dbt reads as NULL."""
+
+
+class Seed:
+    """The CSV file of a seed. `kinds` are Arrow types of columns, and `kept` is for its copies."""
+
+    def __init__(self, file: Path, kept: Path, kinds: Mapping[str, pa.DataType], delimiter: str):
+        self.file = file
+        self.kept = kept
+        self.kinds = dict(kinds)
+        self.delimiter = delimiter
+
+    def __repr__(self) -> str:
+        return f"Seed({self.file.name!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same for two that name the same file."""
+        return ("seed", str(self.file.resolve()))
+
+    def source(self) -> SeedSource:
+        """The file as a source."""
+        return SeedSource(self)
+
+
+class SeedSource:
+    """Reads the file of a seed, and then what was edited in it."""
+
+    unit = "edition"
+    """What the first number of a position counts, as messages say it."""
+
+    def __init__(self, seed: Seed) -> None:
+        self._seed = seed
+        self._columns = pa.schema([])
+
+    def open(self, columns: pa.Schema) -> None:
+        """Say which columns are wanted, and of which types."""
+        self._columns = columns
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def schema(self) -> pa.Schema:
+        """The columns of the file: of the given types, or of those that the values show."""
+        found = self._parsed(self._bytes(), self._seed.kinds).schema
+        return pa.schema([pa.field(f.name, _held(f.type)) for f in found])
+
+    def behind(self, after: Position | None) -> int:
+        """1, if the file is another one than was read, else 0."""
+        return int(after is None or numbers_of(after)[1] != number_of(self._bytes()))
+
+    def look(self, after: Position | None, portion: Portion) -> None:
+        """Refuse a file that was edited, if the copy of what was read is gone."""
+        if after is not None and self.behind(after):
+            self._read_before(numbers_of(after)[1])
+
+    def read(self, after: Position | None, portion: Portion) -> Batch | None:
+        """The rows that are new in the file, and those that are gone."""
+        data = self._bytes()
+        edition, known = (0, None) if after is None else numbers_of(after)[:2]
+        if known == number_of(data):
+            return None
+        tables = [self._rows(data, 1)]
+        if known is not None:
+            tables.append(self._rows(self._read_before(known), -1))
+        self._keep(data)
+        return Batch((edition + 1, number_of(data)), tuple(tables))
+
+    def _bytes(self) -> bytes:
+        try:
+            return self._seed.file.read_bytes()
+        except OSError as e:
+            raise self._failure(f"it cannot be read: {e.strerror}; restore the file") from e
+
+    def _rows(self, data: bytes, n: int) -> pa.Table:
+        """The rows of a file, each with this count, under the names of the fields."""
+        header = self._parsed(data, {}).column_names
+        names = matched(self._columns, header, self._failure)
+        wanted = as_in_table(self._columns)
+        kinds = {c: f.type for c, f in zip(names.values(), wanted, strict=True)}
+        table = self._parsed(data, kinds).select(list(names.values())).rename_columns(list(names))
+        return table.append_column(COUNT, pa.repeat(pa.scalar(n, pa.int64()), table.num_rows))
+
+    def _parsed(self, data: bytes, kinds: Mapping[str, pa.DataType]) -> pa.Table:
+        if not data.strip():
+            raise self._failure("it is empty; write a line with the names of its columns")
+        try:
+            return pacsv.read_csv(
+                io.BytesIO(data.removeprefix(b"\xef\xbb\xbf")),
+                parse_options=pacsv.ParseOptions(
+                    delimiter=self._seed.delimiter, newlines_in_values=True
+                ),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=dict(kinds), null_values=NULLS, strings_can_be_null=True
+                ),
+            )
+        except pa.ArrowInvalid as e:
+            raise self._failure(
+                f"{e}; correct the file, or give the column another type: column_types"
+            ) from e
+
+    def _copy_of(self, number: int) -> Path:
+        return self._seed.kept / f"{self._seed.file.stem}-{number:012x}.csv"
+
+    def _read_before(self, number: int) -> bytes:
+        copy = self._copy_of(number)
+        try:
+            return copy.read_bytes()
+        except OSError as e:
+            raise self._failure(
+                f"it was edited, and the copy of what was read is gone, {copy}, so nobody knows "
+                "what has changed; restore the copy, or the file as it was, or start with a new "
+                "store"
+            ) from e
+
+    def _keep(self, data: bytes) -> None:
+        """Keep a copy of what is read, which appears whole."""
+        copy = self._copy_of(number_of(data))
+        try:
+            if not copy.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                made = copy.with_name(f"_{copy.name}.{os.getpid()}")
+                made.write_bytes(data)
+                os.replace(made, copy)
+        except OSError as e:
+            raise self._failure(
+                f"a copy of it cannot be kept at {copy}: {e.strerror}; check the rights"
+            ) from e
+
+    def _failure(self, said: str) -> SourceError:
+        return SourceError(f"seed {self._seed.file}: {said}")
+
+
+def _held(t: Any) -> Any:
+    """The type that rows have for values of a type that was found."""
+    if pa.types.is_timestamp(t):
+        return pa.timestamp("us", t.tz)
+    return pa.string() if pa.types.is_null(t) or pa.types.is_time(t) else t

@@ -1,0 +1,357 @@
+"""One source and the input that it feeds: what it gives becomes a Z-set of the input's rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError, SourceError
+from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import DataFrame
+from stepping_spark.execution.io import held_input
+from stepping_spark.pipeline.iterators import Items, ItemSource
+from stepping_spark.pipeline.protocols import (
+    AT,
+    MISFITS,
+    Batch,
+    Change,
+    Portion,
+    Position,
+    Source,
+    numbers_of,
+    position_of,
+)
+from stepping_spark.pipeline.rejects import (
+    DROP,
+    FAIL,
+    added_up,
+    on_invalid_of,
+    rejected_of,
+    without_misfits,
+)
+from stepping_spark.relations.codec import encode
+from stepping_spark.relations.relation import DriverRelation, Relation, plus
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.names import arrow_schema, matched
+from stepping_spark.rows.schema import COUNT, VALUE, StreamType, ZSetType
+from stepping_spark.zsets.from_arrow import OtherType, fitted
+from stepping_spark.zsets.from_dataframe import names_of, relation_of, split
+from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
+
+METHODS = ("open", "read", "behind", "close")
+
+NOT_READ = "start"
+"""What is shown as the position of a source that was not read yet."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a step takes of a source; no batch: there is nothing new; no change: no row changed.
+
+    `misfits` is the number of rows that did not fit, of which `rejected` goes to a sink.
+    """
+
+    batch: Batch | None = None
+    change: ZSetSpark[Any] | None = None
+    rejected: ZSetSpark[Any] | None = None
+    misfits: int = 0
+
+
+class Feed:
+    """A source that is read for one input: `position` is how far.
+
+    `was` is the name under which a state may still have the position: see `renamed` of a pipeline.
+    """
+
+    def __init__(self, name: str, t: StreamType, given: object, limits: Limits) -> None:
+        if not isinstance(t, ZSetType):
+            raise InputError(
+                f"{user_line()}: input {name!r} takes {t}, and sources give rows; write the query "
+                "on a Z-set: st.make_scalar makes a number of one"
+            )
+        self.name = self.was = name
+        self.type = t
+        self.position: Position | None = None
+        self.shown = told(given)
+        self.on_invalid = on_invalid_of(name, given)
+        self._where = f"input {name!r}"
+        self._source = source_of(name, given)
+        self._columns = columns_given(given, t)
+        self._limits = limits
+
+    def open(self, position: Position | None) -> None:
+        """Get ready to read what comes after a position."""
+        self._source.open(self._columns)
+        self.position = position
+        schema = getattr(self._source, "schema", None)
+        if callable(schema):
+            self._check(schema())
+
+    def position_in(self, offsets: Mapping[str, int]) -> Position | None:
+        """How far the source was read, as a store has it; None: not at all."""
+        position = position_of(self.name, offsets)
+        return position_of(self.was, offsets) if position is None else position
+
+    def close(self) -> None:
+        """Release what the source holds."""
+        self._source.close()
+
+    def behind(self) -> int | None:
+        """How much there is that was not read; None: unknown."""
+        return self._source.behind(self.position)
+
+    @property
+    def rejects_to(self) -> Any:
+        """The sink of rows that do not fit; None: they have none."""
+        return None if self.on_invalid in (FAIL, DROP) else self.on_invalid
+
+    @property
+    def counts(self) -> str:
+        """What `behind` counts, in the singular."""
+        unit = getattr(self._source, "unit", "change")
+        return str(getattr(self._source, "counts", unit))
+
+    def take_after(self, position: Position | None, portion: Portion) -> Taken:
+        """What comes after any position; rows that do not fit are left out, as they were before."""
+        own, self.position = self.position, position
+        try:
+            return self._taken(portion, DROP)
+        finally:
+            self.position = own
+
+    def added_up(self, parts: Sequence[ZSetSpark[Any]]) -> ZSetSpark[Any]:
+        """The sum of changes of the input."""
+        where = self._where
+        held = plus(
+            [held_input(p, self.type, where, self._limits) for p in parts], self.type.schema
+        )
+        return ZSetSpark(held.added_up() if isinstance(held, DriverRelation) else held, self.type)
+
+    def take(self, portion: Portion) -> Taken:
+        """What comes next; the position is still the old one."""
+        return self._taken(portion, self.on_invalid)
+
+    def _taken(self, portion: Portion, on_invalid: object) -> Taken:
+        batch = self._source.read(self.position, portion)
+        if batch is None:
+            return Taken()
+        if not isinstance(batch, Batch):
+            raise SourceError(
+                f"{self._where}: read gave {short(batch)}; a source gives an st.Batch, or None "
+                "where there is nothing new"
+            )
+        whole, misfits = self._relation_of(batch)
+        if isinstance(whole, DriverRelation):
+            whole = whole.added_up()
+        change: ZSetSpark[Any] | None = None if whole.is_empty else ZSetSpark(whole, self.type)
+        n = int(np.abs(misfits.column(COUNT).to_numpy()).sum())
+        if not n or on_invalid == DROP:
+            return Taken(batch, change, None, n)
+        if on_invalid == FAIL:
+            raise self._misfit(misfits)
+        rejected = rejected_of(self.name, misfits)
+        return Taken(batch, change, rejected, n)
+
+    def look(self, portion: Portion) -> None:
+        """Refuse what `take` refuses, as far as a source can tell that without reading rows."""
+        look = getattr(self._source, "look", None)
+        batch = look(self.position, portion) if callable(look) else None
+        if isinstance(batch, Batch):
+            self._relation_of(batch)
+
+    def confirm(self) -> None:
+        """Tell the source that what comes before the position is committed, if it wants to know."""
+        confirm = getattr(self._source, "confirm", None)
+        if confirm is not None and self.position is not None:
+            confirm(self.position)
+
+    # -- which columns
+
+    def _check(self, there: pa.Schema) -> None:
+        """Refuse a table without the columns of the rows, or with columns of other types."""
+        where = f"{self._where}, {self.shown}"
+        if self._columns.names == [VALUE] and len(there.names) == 1:
+            names = {VALUE: there.names[0]}  # a single column is the value, whatever its name
+        else:
+            failure = functools.partial(_source_error, where)
+            names = matched(self._columns, there.names, failure)
+        fields = [there.field(there.names.index(column)) for column in names.values()]
+        empty = pa.table([pa.nulls(0, f.type) for f in fields], names=list(names))
+        try:
+            fitted(empty, self.type, None, where, {})
+        except OtherType as e:
+            raise SourceError(e.said) from None
+
+    # -- which rows
+
+    def _place(self, batch: Batch) -> str:
+        """Where in the source a batch is: which version, or whatever it counts."""
+        to = numbers_of(batch.position)[0]
+        unit = getattr(self._source, "unit", "position")
+        if isinstance(self._source, ItemSource):
+            return f"{unit} {to}"
+        if self.position is None:
+            return f"up to {unit} {to}"
+        before = numbers_of(self.position)[0]
+        further = f", up to {to}" if to > before + 1 else ""
+        return f"after {unit} {before}{further}"
+
+    def _at(self, place: str) -> str:
+        """The input and a place in its source, for messages."""
+        of = "" if isinstance(self._source, ItemSource) else f"{self.shown}, "
+        return f"{self._where}, {of}{place}"
+
+    def _relation_of(self, batch: Batch) -> tuple[Relation, pa.Table]:
+        """The changes of a batch, added up, and the rows that do not fit."""
+        place = self._place(batch)
+        parts = [self._fitting(change, place) for change in _changes(batch)]
+        misfits = [m for _, m in parts if m.num_rows]
+        if batch.misfits is not None:
+            misfits.append(batch.misfits)
+        return plus([p for p, _ in parts], self.type.schema), added_up(misfits, place)
+
+    def _misfit(self, misfits: pa.Table) -> InputError:
+        """The error for rows that do not fit, of which it shows the first."""
+        first = misfits.slice(0, 1).to_pylist()[0]
+        more = misfits.num_rows - 1
+        others = f" (and {more:,} more row{'' if more == 1 else 's'})" if more else ""
+        return InputError(
+            f"{self._at(first[AT])}, {first['reason']}, in the row {short_text(first['row'])}"
+            f"{others}; correct the rows, or say what becomes of rows that do not fit: "
+            'on_invalid="drop", or on_invalid= with a sink for them'
+        )
+
+    def _fitting(self, change: Change, place: str) -> tuple[Relation, pa.Table]:
+        if isinstance(change, pa.Table):
+            return self._of_table(change, (change.schema.metadata or {}).get(AT.encode()), place)
+        where = self._at(place)
+        if isinstance(change, DataFrame):
+            return self._of_frame(change, where)
+        if isinstance(change, ZSetPython) and self.on_invalid != FAIL:
+            return self._of_rows(change, where)
+        return held_input(change, self.type, where, self._limits), MISFITS.empty_table()
+
+    def _of_rows(self, rows: ZSetPython[Any], where: str) -> tuple[Relation, pa.Table]:
+        """Rows of Python, each of which may not fit."""
+        fit, misfits = [], []
+        for row, n in rows.iter():
+            try:
+                encode([(row, n)], self.type, where)
+                fit.append((row, n))
+            except InputError as e:
+                misfits.append({"row": repr(row), "reason": str(e), COUNT: n})
+        relation = DriverRelation(encode(fit, self.type, where), self.type.schema)
+        return relation, pa.Table.from_pylist(misfits, MISFITS)
+
+    def _of_table(
+        self, table: pa.Table, within: bytes | None, place: str
+    ) -> tuple[Relation, pa.Table]:
+        """A table, which may say where in its source it was read."""
+        count = self._count(table.schema.names)
+        place = place if within is None else within.decode()
+        try:
+            fitting = fitted(table, self.type, count, self._at(place), self._names)
+        except OtherType as e:
+            raise InputError(e.said) from None
+        misfits = MISFITS.empty_table()
+        relation = fitting.relation
+        if fitting.wrong:
+            relation, misfits = without_misfits(table, fitting, count, place)
+        return DriverRelation(relation, self.type.schema), misfits
+
+    def _of_frame(self, frame: DataFrame, where: str) -> tuple[Relation, pa.Table]:
+        """A DataFrame; one more job finds the rows that do not fit, where they are no error."""
+        count = self._count(frame.columns)
+        misfits = MISFITS.empty_table()
+        if self.on_invalid == FAIL:
+            fit = relation_of(frame, self.type, count, where, self._names)
+        else:
+            fit, others = split(frame, self.type, count, where, self._names)
+            misfits = others.toArrow().rename_columns(MISFITS.names).cast(MISFITS)
+        held = ZSetSpark.unchecked(fit, self.type)
+        return held_input(held, self.type, where, self._limits), misfits
+
+    def _count(self, there: Iterable[str]) -> str | None:
+        """The column of counts, unless a field of the rows is this column."""
+        return COUNT if COUNT in there and COUNT not in self._names.values() else None
+
+    @property
+    def _names(self) -> Mapping[str, str]:
+        """The columns that have other names than fields, in the tables that the source gives.
+
+        What a user gives as it is has the names of the class; a source has renamed the columns.
+        """
+        return names_of(self.type) if isinstance(self._source, ItemSource) else {}
+
+
+def _source_error(where: str, said: str) -> SourceError:
+    return SourceError(f"{where}: {said}")
+
+
+def shown(position: Position | None) -> str:
+    """A position as a log has it: the version, or what the source counts.
+
+    The other numbers of a position say which table it is, and how far a version is read in pieces.
+    """
+    return NOT_READ if position is None else str(numbers_of(position)[0])
+
+
+def told(given: object) -> str:
+    """What was given as a source or a sink, in a few words."""
+    if isinstance(given, list | tuple):
+        return f"{len(given)} items"
+    said = getattr(given, "__qualname__", None) or repr(given)
+    return str(said) if len(str(said)) < 100 else type(given).__name__
+
+
+def short_text(text: str) -> str:
+    """A text for a message: its first characters."""
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def columns_given(given: object, t: ZSetType) -> pa.Schema:
+    """The fields of rows, with the columns that a table has for them.
+
+    A row class may name columns, and so may a table with `columns=`; the table's names come first.
+    """
+    said = getattr(given, "columns", None) or {}
+    if not isinstance(said, Mapping):
+        said = {}
+    fields = [n for n, _ in t.schema.columns]
+    unknown = [name for name in said if name not in fields]
+    if unknown:
+        raise InputError(
+            f"{user_line()}: columns= of {told(given)} names {', '.join(map(repr, unknown))}, and "
+            f"the fields are {', '.join(fields)}; write columns={{field: column}}"
+        )
+    return arrow_schema(t.schema.columns, {**names_of(t), **said})
+
+
+def _changes(batch: Batch) -> tuple[Change, ...]:
+    if isinstance(batch.changes, ZSetPython | ZSetSpark | pa.Table | DataFrame):
+        return (batch.changes,)  # one, without the tuple
+    return batch.changes
+
+
+def source_of(name: str, given: object) -> Source:
+    """What was given for an input as a source: a place says its own, an iterable is read."""
+    if isinstance(given, Items):
+        return ItemSource(name, given.items)
+    made = getattr(given, "source", None)
+    found: Any = made() if callable(made) and not isinstance(given, type) else given
+    if all(callable(getattr(found, m, None)) for m in METHODS) and not isinstance(found, type):
+        source: Source = found
+        return source
+    if isinstance(found, Iterable) and not isinstance(found, str | bytes | ZSetPython | ZSetSpark):
+        return ItemSource(name, found)
+    raise InputError(
+        f"{user_line()}: input {name!r} has {short(given)} as its source; give a table, as "
+        "st.DeltaTable(path), an iterable of (position, change), or an object with the methods of "
+        "st.Source"
+    )

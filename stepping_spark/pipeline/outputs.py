@@ -1,0 +1,391 @@
+"""One view and the sink that it goes to: each step once, also where a process ended in between."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import (
+    SHOWN_ROWS,
+    InputError,
+    SinkError,
+    StepError,
+    StoreError,
+    StoreMismatch,
+)
+from stepping_spark.circuit.graph import AnyGraph
+from stepping_spark.execution.io import check_made_by
+from stepping_spark.pipeline.inputs import columns_given, told
+from stepping_spark.pipeline.iterators import FunctionSink
+from stepping_spark.pipeline.protocols import Sink, sink_key
+from stepping_spark.pipeline.rejects import told_of_rejected
+from stepping_spark.pipeline.reporting import log, rows_of
+from stepping_spark.relations.store import Store
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.stepper.stepper import Stepper
+from stepping_spark.zsets.spark import ZSetSpark
+
+
+class Check:
+    """A sink for a view whose rows are errors: `into={"unpaid": st.Check()}`.
+
+    The view is a query for the rows that should not be there, of any type. A step that adds rows to
+    it raises `StepError`, which names the view and shows some of the rows. This is before the step
+    is committed: the state and all sinks are as they were, and when the source is corrected the
+    same run goes on. With `warn=True` the rows are a warning in the log, and the step is taken.
+
+    A step that takes a part of a large change, as `max_rows` and `max_bytes` say, is checked as it
+    is. The check costs what the view costs: `st.explain` shows it.
+
+    >>> def negative(cents: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(cents, f=lambda n: n < 0)
+    >>> changes = [(1, st.ZSetPython({5: 1})), (2, st.ZSetPython({-3: 1}))]
+    >>> pipeline = st.Pipeline(
+    ...     negative, store="memory", cents=changes, into={"negative": st.Check()}
+    ... )
+    >>> pipeline.run(max_steps=1)
+    1
+    >>> pipeline.run()
+    Traceback (most recent call last):
+    stepping_spark.base.errors.StepError: step 2: the check negative fails: its view gets the rows -3; \
+the step is not committed: correct the source and run again, or let the check warn: \
+st.Check(warn=True)
+    """
+
+    def __init__(self, *, warn: bool = False) -> None:
+        self.warn = warn
+
+    def __repr__(self) -> str:
+        return "Check(warn=True)" if self.warn else "Check()"
+
+    def sink(self) -> Checking:
+        """The sink of the view."""
+        return Checking(warn=self.warn)
+
+
+class Checking(FunctionSink):
+    """Looks at the rows of a step, and keeps none: it cannot say what it has seen."""
+
+    def __init__(self, *, warn: bool) -> None:
+        super().__init__(lambda step, change: None)
+        self._warn = warn
+        self._view = ""
+
+    def open(self, columns: Any, owner: str) -> None:
+        """Remember the name of the view."""
+        self._view = owner.partition(" ")[2]
+
+    def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
+        """Refuse a step that adds rows, before it is committed."""
+        added = (row for row, n in change.iter() if n > 0)
+        shown = list(islice(added, SHOWN_ROWS))
+        if not shown:
+            return
+        rows = ", ".join(map(repr, shown)) + (", …" if next(added, None) is not None else "")
+        said = f"step {step}: the check {self._view} fails: its view gets the rows {rows}"
+        if self._warn:
+            log.warning("%s", said)
+            return
+        raise StepError(
+            f"{said}; the step is not committed: correct the source and run again, or let the "
+            "check warn: st.Check(warn=True)"
+        )
+
+
+METHODS = ("open", "last_step", "write", "close")
+
+AGAIN = (
+    "a sink gets a view from its first step on: give an empty table, and run with --evolve (in "
+    "Python, evolve=True), which fills it; or start with a new store"
+)
+
+
+EMPTY = ".empty"
+"""Behind the key of a sink: the last step, if it has no rows for the sink."""
+
+
+class Outlet:
+    """A sink of one view.
+
+    The store commits a step before the sinks write it, and no step is committed before all sinks
+    have written the one before it. With a step, the store says which step each sink had last: that
+    is what the sink has after a restart, or else the committed step itself.
+    """
+
+    def __init__(
+        self,
+        view: str,
+        place: int,
+        number: int,
+        t: StreamType,
+        given: object,
+        *,
+        rejects_of: str | None = None,
+    ) -> None:
+        named = f"into[{view!r}]" if rejects_of is None else f"on_invalid of input {rejects_of!r}"
+        self.view = view
+        self._key = sink_key(view, place)
+        self.number = number
+        self._type = t
+        self.shown = told(given)
+        self._sink = sink_of(named, given)
+        self._last = 0
+        # Rows that do not fit may get a sink when the state has steps already: it has missed none.
+        self._later = rejects_of is not None
+        self._arrow = columns_given(given, t) if isinstance(t, ZSetType) else pa.schema([])
+        if isinstance(self._sink, FunctionSink):
+            check_called(named, given)
+        if not isinstance(t, ZSetType) and not isinstance(self._sink, FunctionSink):
+            raise InputError(
+                f"{user_line()}: view {view!r} is {t}, and a table has rows; give a function of "
+                "(step, value), or make a row of the number in the query: st.make_set"
+            )
+
+    def open(self, state: int) -> None:
+        """Get ready to write for a state, which its number tells from others."""
+        self._sink.open(self._arrow, f"{state:012x} {self.view}")
+
+    def look(self, state: int, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether the sink is without the last committed step; changes nothing.
+
+        A sink without `look` is left alone. Raises what `open` and `lacks` raise.
+        """
+        look = getattr(self._sink, "look", None)
+        if not callable(look):
+            return False
+        try:
+            found = look(self._arrow, f"{state:012x} {self.view}")
+            return self._lacks(found, step, offsets)
+        finally:
+            self._sink.close()
+
+    def close(self) -> None:
+        """Release what the sink holds."""
+        self._sink.close()
+
+    def lacks(self, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether the sink may be without the last committed step; a SinkError where it cannot be.
+
+        `offsets` are those that were committed with the step.
+        """
+        if isinstance(self._sink, Checking):
+            return False  # it has looked at the step before that was committed
+        found = self._sink.last_step()
+        if found is None:
+            return step > self._last  # what this process has given is not given again
+        self._last = found
+        return self._lacks(found, step, offsets)
+
+    def _lacks(self, found: int, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether a sink that has the steps up to `found` is without the last committed one."""
+        had = offsets.get(self._key, 0 if self._later else None)
+        if step == 0 and found == 0:
+            return False
+        if self._later and self._key not in offsets and found == 0:
+            return False
+        if had is None:
+            raise SinkError(
+                f"view {self.view!r}: the state has {step} steps, and none of them went to this "
+                f"sink, {self.shown}, which has {found or 'none'}; {AGAIN}"
+            )
+        if found == step:
+            return False
+        if found == had and offsets.get(f"{self._key}{EMPTY}") == step:
+            return False
+        if found == 0 and had:
+            raise SinkError(
+                f"view {self.view!r}: the sink {self.shown} has no step of this pipeline, and the "
+                f"state is at step {step}: the sink is a new one, or what it had was deleted. "
+                f"Restore what it had; or {AGAIN}"
+            )
+        if found != had:
+            raise SinkError(
+                f"view {self.view!r}: the sink {self.shown} has the steps up to {found}, and the "
+                f"state, at step {step}, says up to {had}: one of the two is an older copy. "
+                "Restore a store and a sink that belong together; or empty the sink and start "
+                "with a new store"
+            )
+        return True
+
+    def is_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
+        """Whether the sink has no step of the pipeline, and lacks more than the last one.
+
+        It is another one than the view had. `offsets` are those of the last committed step, and
+        `changed` says that another query has given its rows.
+        """
+        if not self._may_be_fresh(step, offsets, changed=changed):
+            return False
+        return self._sink.last_step() == 0
+
+    def looks_fresh(
+        self, state: int, step: int, offsets: Mapping[str, int], *, changed: bool
+    ) -> bool:
+        """The same of a sink that is not open; changes nothing."""
+        look = getattr(self._sink, "look", None)
+        if not callable(look) or not self._may_be_fresh(step, offsets, changed=changed):
+            return False
+        try:
+            return bool(look(self._arrow, f"{state:012x} {self.view}") == 0)
+        finally:
+            self._sink.close()
+
+    def _may_be_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
+        if self._sink_forgets or self._later or not step:
+            return False
+        if offsets.get(self._key) != 0:
+            return True
+        # No step before the last one had rows for the sink: that one has all rows of the view.
+        return changed and offsets.get(f"{self._key}{EMPTY}") != step
+
+    def without_rows(self, step: int) -> dict[str, int]:
+        """What the store keeps of it with a step that has no rows for it."""
+        return {} if self._sink_forgets else {f"{self._key}{EMPTY}": step}
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """What the store keeps of it with the next step."""
+        return {} if self._sink_forgets else {self._key: self._last}
+
+    def prepare(self, step: int, change: Any) -> dict[str, int]:
+        """Let the sink refuse the view's change of a step that is not committed yet.
+
+        Gives what the store keeps of it: whether there is nothing to write.
+        """
+        if isinstance(change, ZSetSpark) and not change.in_spark and change.empty():
+            return self.without_rows(step)
+        prepare = getattr(self._sink, "prepare", None)
+        if callable(prepare):
+            prepare(step, change)
+        return {}
+
+    def write(self, step: int, change: Any) -> int | None:
+        """Write the view's change of a step, if there is one; gives its rows, if they are known."""
+        rows: int | None = None
+        if isinstance(change, ZSetSpark):
+            if change.empty():
+                if self._sink_forgets:
+                    self._last = step
+                return 0
+            rows = rows_of(change)
+        self._sink.write(step, change)
+        self._last = step
+        return rows
+
+    @property
+    def _sink_forgets(self) -> bool:
+        return isinstance(self._sink, FunctionSink)
+
+
+def sink_of(named: str, given: object) -> Sink:
+    """What was given as a sink, under a name: a place says its own, a function is called."""
+    made = getattr(given, "sink", None)
+    found: Any = made() if callable(made) and not isinstance(given, type) else given
+    if all(callable(getattr(found, m, None)) for m in METHODS) and not isinstance(found, type):
+        sink: Sink = found
+        return sink
+    if callable(found) and not isinstance(found, type):
+        return FunctionSink(found)
+    raise InputError(
+        f"{user_line()}: {named} is {short(given)}; give a table, as st.DeltaTable(path, "
+        "key=…), a function of (step, change), or an object with the methods of st.Sink"
+    )
+
+
+def check_called(named: str, given: Any) -> None:
+    """Refuse a function that cannot be called with a step and a change."""
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):  # one of C, that does not say what it takes
+        return
+    try:
+        signature.bind(1, None)
+    except TypeError as e:
+        raise InputError(
+            f"{user_line()}: {named} is {told(given)}{signature}, which cannot be called "
+            f"with (step, change): {e}; write a function of these two: def f(step, change): …"
+        ) from None
+
+
+def deliver(
+    step: int,
+    outputs: Sequence[Any],
+    outlets: Sequence[Outlet],
+    state: str | None,
+    *,
+    is_written: bool = False,
+) -> list[int | None]:
+    """Write a committed step into sinks; gives the rows of each.
+
+    `state` is the path of a state that can go back by a step, and `is_written` says that another
+    sink has this step. The error of a sink that refuses it says what would do.
+    """
+    rows: list[int | None] = []
+    for outlet in outlets:
+        try:
+            rows.append(outlet.write(step, outputs[outlet.number]))
+        except SinkError as e:
+            raise SinkError(f"{e}. {_ways_on(step, state, is_written=is_written)}") from e
+        except Exception as e:  # of the user's own function or sink
+            e.add_note(
+                f"in the sink {outlet.shown} of view {outlet.view!r}: step {step} is committed, "
+                "and the next run gives it to the sink again"
+            )
+            raise
+        is_written = is_written or bool(outlet.kept)
+    return rows
+
+
+def _ways_on(step: int, state: str | None, *, is_written: bool) -> str:
+    told = f"Step {step} is committed, and waits for this sink: the next run writes it"
+    if is_written:
+        return f"{told}. It cannot be taken back, because another sink has it"
+    if state is None:
+        return told
+    return (
+        f"{told}. If the sink can never take it, take the step back, and correct the rows in the "
+        f"source: stepping-spark state rewind {state} --to {step - 1}"
+    )
+
+
+def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet], state: str | None) -> None:
+    """Give the last step again to the sinks that may not have it."""
+    step = stepper.store.last_step()
+    offsets = stepper.store.last_offsets()
+    lacking = [outlet for outlet in outlets if outlet.lacks(step, offsets)]
+    check_query(stepper.store, stepper.graph, outlets)
+    if not lacking:
+        return
+    try:
+        outputs = stepper.step((None,) * len(stepper.graph.inputs), step=step)
+    except StoreError as e:
+        if any(outlet.kept for outlet in lacking):
+            raise SinkError(
+                f"view {lacking[0].view!r}: the sink does not have step {step}, and it cannot be "
+                f"delivered again: {e}"
+            ) from e
+        log.warning("step %d cannot be delivered again to functions: %s", step, e)
+        return
+    others = any(outlet.kept and outlet not in lacking for outlet in outlets)
+    deliver(step, outputs, lacking, state, is_written=others)
+
+
+def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> None:
+    """Refuse to go on with tables that have rows of another query."""
+    step = store.last_step()
+    if not step or not any(outlet.kept for outlet in outlets):
+        return
+    try:
+        check_made_by(store.last_made_by(), graph, step, beside=told_of_rejected(graph))
+    except StoreError as e:
+        raise StoreMismatch(
+            f"the tables that views go into have rows of another query than {graph.name} is now; "
+            "run the query that it was, or evolve to this one; or start with a new store and empty "
+            "tables. "
+            f"In full: {e}"
+        ) from e

@@ -1,0 +1,406 @@
+"""What a step is made of: terms over materialised streams and registers, in members and stages."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex
+from stepping_spark.circuit.operators import (
+    Haitch,
+    Operator,
+    Top,
+    Window,
+    only_projects,
+    parts_of,
+    trees_of,
+)
+from stepping_spark.circuit.physical import (
+    Argument,
+    Physical,
+    Project,
+    Sorting,
+    Unnest,
+    Where,
+    times_read,
+    walk,
+)
+from stepping_spark.expressions.arrow_kernels import is_known
+from stepping_spark.expressions.expr import Expr, Field, PythonCall
+from stepping_spark.relations.store import Ordering, Register
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import Schema, StreamType
+from stepping_spark.rows.types import Struct
+
+
+@dataclass(frozen=True)
+class AllColumns(Expr):
+    """As the only part of a key: all columns of the row."""
+
+    def __str__(self) -> str:
+        return "row"
+
+
+ALL = AllColumns(Struct("row", (), tuple))
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A stream that is materialised in this step."""
+
+    vertex: Vertex
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Decides which times have come since the last step: `now`, or watermarks.
+
+    A mark is the change of the greatest time of an input, and the distance from that time to its
+    watermark. A time has come when it is before all watermarks.
+    """
+
+    time: RowType
+    marks: tuple[tuple[Vertex, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of the rows of a stream."""
+
+    of: Vertex
+    key: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Read:
+    """The value of a register: all of it, or the rows that have a key of some streams.
+
+    It is the old value, or the `new` one, which has all rows of this step's change.
+    """
+
+    change: Vertex
+    key: tuple[Expr, ...] = ()
+    by: tuple[Keys, ...] = ()
+    nulls: bool = False  # whether NULL keys match each other
+    due: Clock | None = None  # where its key is a time that has come since the last step
+    cut: Window | None = None  # which needs the last rows of a key only, where it knows the others
+    new: bool = False
+    first: Top | None = None  # which needs the first rows of a key only
+
+
+class Side(enum.Enum):
+    """One side of a stream in a loop: its state or its change, by iteration."""
+
+    CHANGED = "the changes in this step"
+    KEPT = "the old value of a register, of the keys that were looked up"
+
+
+class When(enum.Enum):
+    """Iterations of a loop, relative to the present one."""
+
+    NOW = "this one"
+    BEFORE = "those before"
+    SO_FAR = "this one and those before"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of what a loop has of a stream of its body.
+
+    `key` is that of the register that keeps the stream. With `near`, only rows matter whose key is
+    among those of these other slices.
+    """
+
+    vertex: Vertex
+    side: Side = Side.CHANGED
+    when: When = When.NOW
+    key: tuple[Expr, ...] = ()
+    near: tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operator on terms."""
+
+    vertex: Vertex
+    operator: Operator
+    args: tuple[Term, ...]
+
+    @cached_property
+    def parts(self) -> tuple[Operator, ...]:
+        """The operators in it, in order."""
+        return parts_of(self.operator)
+
+    @cached_property
+    def types(self) -> tuple[StreamType, ...]:
+        """The types of its inputs."""
+        return tuple(type_of(a) for a in self.args)
+
+    @cached_property
+    def trees(self) -> tuple[Physical, ...]:
+        """The trees of its parts."""
+        return tuple(trees_of(self.parts, self.types))
+
+    @cached_property
+    def asked(self) -> tuple[int, int]:
+        """The first and the last part for which the driver asks Spark, if several; else -1."""
+        asked = [i for i, tree in enumerate(self.trees) if _asks_spark(tree)]
+        return (asked[0], asked[-1]) if len(asked) > 1 else (-1, -1)
+
+
+Leaf = Ref | Read | Slice
+Term = Leaf | Apply
+
+
+@dataclass(frozen=True, eq=False)
+class Materialized:
+    """A stream to materialise, and its term. A plan uses the same object in all steps."""
+
+    vertex: Vertex
+    term: Term
+    nothing: dict[tuple[bool, ...], bool] = field(default_factory=dict, repr=False)
+    """A cache: whether the stream is certainly empty, by which leaves are empty."""
+    without: dict[frozenset[Leaf], Materialized | None] = field(default_factory=dict, repr=False)
+    """The same without those leaves, which have no rows: as it was made."""
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The leaves that the term reads, each once."""
+        return tuple(dict.fromkeys(_leaves(self.term)))
+
+    @staticmethod
+    def leaves_of(t: Term) -> tuple[Leaf, ...]:
+        """The leaves that a part of the term reads, each once."""
+        return tuple(dict.fromkeys(_leaves(t)))
+
+    @cached_property
+    def times_read(self) -> Counter[Leaf]:
+        """How often the term reads each leaf."""
+        found: Counter[Leaf] = Counter()
+        for leaf, times in _times_read(self.term):
+            found[leaf] += times
+        return found
+
+    @cached_property
+    def inner(self) -> tuple[Vertex, ...]:
+        """The vertices within the term, except for the one it is of."""
+        found = dict.fromkeys(n.vertex for n in nodes(self.term))
+        return tuple(v for v in found if v is not self.vertex)
+
+    @cached_property
+    def python(self) -> PythonCall | None:
+        """The Python function, if the stream is the result of one."""
+        return python_of(self.vertex)
+
+    @cached_property
+    def only_projects(self) -> bool:
+        """Whether it only picks and renames fields of another stream."""
+        t = self.term
+        return isinstance(t, Apply) and only_projects(t.operator) and isinstance(t.args[0], Ref)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Streams that can be materialised together, after the stages before.
+
+    `projections` come before them, each after those it waits for: some of the members wait for
+    them. Small ones cost no query.
+    """
+
+    members: tuple[Materialized, ...]
+    projections: tuple[Materialized, ...] = ()
+
+    @property
+    def streams(self) -> tuple[Materialized, ...]:
+        """The streams that the stage materialises."""
+        return (*self.projections, *self.members)
+
+    @cached_property
+    def reads(self) -> tuple[Read, ...]:
+        """The reads of registers, each once."""
+        return tuple(
+            dict.fromkeys(x for m in self.members for x in m.leaves if isinstance(x, Read))
+        )
+
+
+@dataclass(frozen=True)
+class RegisterPlan:
+    """A register, and how rows of its stream become rows of the register."""
+
+    register: Register
+    change: Vertex
+    key: tuple[Expr, ...]
+    stored: tuple[tuple[str, Expr], ...]  # key columns that are not columns of the stream
+    order: Sorting | None = None  # the order of the rows of a key
+
+
+def keys_of_each(op: Operator, types: Sequence[StreamType]) -> tuple[tuple[Expr, ...], ...]:
+    """The keys by which an operator that works per key reads its inputs, which have the types."""
+    return tuple(key or (ALL,) for key in op.all_keys(types))
+
+
+def key_columns(
+    schema: Schema, key: tuple[Expr, ...]
+) -> tuple[tuple[str, ...], tuple[tuple[str, Expr], ...]]:
+    """The columns of a key, and those of them that must be stored in addition to the row."""
+    if key == (ALL,):
+        return tuple(n for n, _ in schema.columns), ()
+    own = {n for n, _ in schema.columns}
+    columns, stored = [], []
+    for i, part in enumerate(key, 1):
+        if isinstance(part, Field) and len(part.path) == 1 and part.path[0] in own:
+            columns.append(part.path[0])
+            own.remove(
+                part.path[0]
+            )  # a key may have the same part twice, a relation may not have the same column twice
+        else:
+            columns.append(f"_key_{i}_")
+            stored.append((f"_key_{i}_", part))
+    return tuple(columns), tuple(stored)
+
+
+def ordering_of(schema: Schema, by: Sorting) -> tuple[Ordering, tuple[tuple[str, Expr], ...]]:
+    """The order of a register, and its column, where that must be stored beside the row."""
+    e = by.expr
+    is_own = isinstance(e, Field) and len(e.path) == 1 and e.path[0] in dict(schema.columns)
+    column = e.path[0] if isinstance(e, Field) and is_own else "_order_"
+    order = Ordering(column, by.ascending, by.nulls_first)
+    return order, () if is_own else (("_order_", e),)
+
+
+def shown_key(key: tuple[Expr, ...]) -> str:
+    """A key, for the name of a register."""
+    return "row" if key == (ALL,) else ", ".join(str(k) for k in key)
+
+
+def told(change: str, key: tuple[Expr, ...]) -> str:
+    """The stream and the key of a register, as text."""
+    by = f" by {', '.join(map(str, key))}" if key else ""
+    return f"{change}{by}"
+
+
+def told_in_loop(
+    operator: Fixpoint, inputs: Iterable[str], v: Vertex, key: tuple[Expr, ...]
+) -> str:
+    """A stream in the body of a recursion and its key, as text; `inputs` are digests."""
+    return f"{told(v.told, key)} of {operator.digest} {' '.join(inputs)}"
+
+
+def python_of(v: Vertex) -> PythonCall | None:
+    """The Python function of a vertex, if it has one."""
+    f = getattr(v.operator, "f", None)
+    return f if isinstance(f, PythonCall) else None
+
+
+def _leaves(t: Term) -> Iterator[Leaf]:
+    if isinstance(t, Apply):
+        for a in t.args:
+            yield from _leaves(a)
+    else:
+        yield t
+
+
+def _times_read(t: Term, times: int = 1) -> Iterator[tuple[Leaf, int]]:
+    if not isinstance(t, Apply):
+        yield t, times
+        return
+    for i, a in enumerate(t.args):
+        yield from _times_read(a, times * times_read(t.trees[0], i))
+
+
+def refs(t: Term) -> Iterator[Vertex]:
+    """The streams that a term reads, with repetitions."""
+    return (leaf.vertex for leaf in _leaves(t) if isinstance(leaf, Ref))
+
+
+def is_nothing(t: Term, empty: Callable[[Leaf], bool]) -> bool:
+    """Whether a term is certainly empty, if the leaves for which `empty` is true are."""
+    if not isinstance(t, Apply):
+        return empty(t)
+    return t.operator.is_nothing(*(is_nothing(a, empty) for a in t.args))
+
+
+def nodes(t: Term) -> Iterator[Apply]:
+    """The operators of a term, inputs first."""
+    if isinstance(t, Apply):
+        for a in t.args:
+            yield from nodes(a)
+        yield t
+
+
+def reads_of(members: Iterable[Materialized], of: Callable[[Operator], bool]) -> set[Read]:
+    """The reads of registers that only such operators take, which add up the rows themselves."""
+    found: dict[Read, bool] = {}
+    for m in members:
+        for n in nodes(m.term):
+            for a in n.args:
+                if isinstance(a, Read):
+                    found[a] = found.get(a, True) and of(n.operator)
+    return {read for read, is_so in found.items() if is_so}
+
+
+def is_of_window(op: Operator) -> bool:
+    """Whether an operator is the change of a window, which looks at few of the rows."""
+    return isinstance(op, Haitch) and isinstance(op.of, Window)
+
+
+def is_of_fold(op: Operator) -> bool:
+    """Whether an operator is the change of a fold: in Spark, it groups the rows anyway."""
+    return isinstance(op, Haitch)
+
+
+def _asks_spark(tree: Physical) -> bool:
+    """Whether a linear tree has a function that Arrow cannot evaluate."""
+    nodes = list(walk(tree))
+    if not all(isinstance(n, Project | Where | Unnest | Argument) for n in nodes):
+        return False
+    return not all(is_known(e) for n in nodes for e in n.exprs)
+
+
+def type_of(t: Term) -> StreamType:
+    """The type of a term's value."""
+    if isinstance(t, Read):
+        return t.change.type
+    if isinstance(t, Apply) and t.operator is not t.vertex.operator:
+        return type_of(t.args[0])  # an addition or subtraction that the planner added
+    return t.vertex.type
+
+
+@dataclass(frozen=True)
+class Identities:
+    """The identities of streams, by what computes them before vertices are fused.
+
+    Which vertices are fused depends on who else reads them. So a query that gets one more output
+    keeps the identities, and with them its state.
+    """
+
+    graph: AnyGraph  # before vertices were fused
+    stands_for: Mapping[Vertex, Vertex]  # for vertices of the plan, those of that graph
+
+    def unfused(self, v: Vertex) -> Vertex:
+        """The vertex that a vertex of the plan stands for."""
+        found = self.stands_for.get(v)
+        if found is not None or not v.inputs:
+            return v if found is None else found
+        return Vertex(v.operator, *map(self.unfused, v.inputs))  # one that the planner made
+
+    def of(self, v: Vertex) -> str:
+        """The digest of all that computes a stream."""
+        return self.graph.told(self.unfused(v)).rpartition(" ")[2]
+
+    def sums(self, change: Vertex, key: tuple[Expr, ...]) -> str:
+        """What identifies the register of a stream with a key: see `Register.sums`."""
+        return told(self.graph.told(self.unfused(change)), key)
+
+    def sums_in_loop(
+        self, operator: Fixpoint, inputs: Sequence[Vertex], v: Vertex, key: tuple[Expr, ...]
+    ) -> str:
+        """The same of a stream in the body of a recursion, with these inputs."""
+        return told_in_loop(operator, map(self.of, inputs), v, key)
+
+    def moved(self, graph: AnyGraph, to: Callable[[Vertex], Vertex]) -> Identities:
+        """The identities that the same streams have in a circuit with other vertices."""
+        return Identities(graph, {v: to(unfused) for v, unfused in self.stands_for.items()})

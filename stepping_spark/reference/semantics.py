@@ -1,0 +1,350 @@
+"""The meaning of each operator, in plain Python."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from stepping_spark.base.errors import FixpointError
+from stepping_spark.circuit.graph import Fixpoint, Vertex
+from stepping_spark.circuit.operators import (
+    Accumulate,
+    Add,
+    Arrange,
+    AsOf,
+    Collate,
+    Collated,
+    Delay,
+    Differentiate,
+    Distinct,
+    Expire,
+    Explode,
+    Feedback,
+    Filter,
+    Flatten,
+    Fused,
+    Haitch,
+    Hold,
+    IdentityPrint,
+    Input,
+    Integrate,
+    InTime,
+    Join,
+    Listed,
+    LookUp,
+    MakeSet,
+    Map,
+    MapMany,
+    Neg,
+    Operator,
+    PositivePart,
+    Present,
+    Settled,
+    Top,
+    Touched,
+    Window,
+)
+from stepping_spark.expressions.expr import Expr, units_of
+from stepping_spark.reference.values import (
+    NOTHING,
+    Element,
+    Mark,
+    Value,
+    VertexContext,
+    added,
+    check,
+    groups_of,
+    order,
+    parts_of,
+    place_of,
+    show,
+    sum_of,
+    total_of,
+)
+from stepping_spark.reference.windows import collate, listed, top, window
+from stepping_spark.rows.data import Pair, weighted
+from stepping_spark.rows.schema import Accumulated, GroupedType, in_groups
+from stepping_spark.rows.types import unwrap
+
+
+def _is_before(
+    at: VertexContext, value: Expr, row: Any, greatest: Sequence[Value], distances: Sequence[int]
+) -> bool:
+    """Whether a row's value is before the greatest time of each input minus its distance."""
+    found, t = at.call(value, row), unwrap(value.type)
+    if found is None:
+        return False
+    latest = [max((units_of(time, t) for time in times), default=None) for times in greatest]
+    return all(
+        x is not None and units_of(found, t) < x - d for x, d in zip(latest, distances, strict=True)
+    )
+
+
+def in_time(at: VertexContext, a: Value, greatest: Value) -> Value:
+    """The rows of a change from the watermark on, or if the operator is `late`, the others."""
+    op = at.operator
+
+    def is_late(row: Any) -> bool:
+        if at.call(op.at, row) is None:
+            return True
+        return _is_before(at, op.at, row, (greatest,), (op.lateness,))
+
+    return {row: n for row, n in a.items() if is_late(row) is op.late}
+
+
+def expire(at: VertexContext, a: Value, *rest: Value) -> Value:
+    """The rows behind the watermarks, among those of a change and the stored ones."""
+    *greatest, kept = rest
+    op, every = at.operator, added((*kept.items(), *a.items()))
+    is_grouped = isinstance(at.inputs[0], GroupedType)
+
+    def is_passed(row: Any) -> bool:
+        known = SimpleNamespace(_key_=row[0]) if is_grouped else row
+        return _is_before(at, op.value, known, greatest, op.distances)
+
+    return {row: n for row, n in every.items() if is_passed(row)}
+
+
+def touched(at: VertexContext, a: Value, passed: Value) -> Value:
+    """The rows of both streams, each with the number of its stream."""
+    return {(row, i): n for i, value in enumerate((a, passed)) for row, n in value.items()}
+
+
+def settled(at: VertexContext, state: Value, a: Value, _: Value, *greatest: Value) -> Value:
+    """The rows whose results no future row can change, and that no future row needs."""
+    op = at.operator
+    inner = dataclasses.replace(at, operator=op.window)
+    found = []
+    for pair, n in window(inner, added((*state.items(), *a.items()))).items():
+        if all(
+            _is_before(at, value, pair, greatest, [d + further for d in op.distances])
+            for value, further in op.free
+        ):
+            found.append((pair.left, n))
+    return added(found)
+
+
+def _same(at: VertexContext, a: Value) -> Value:
+    return a
+
+
+def _add(at: VertexContext, a: Value, b: Value) -> Value:
+    return added((*a.items(), *b.items()))
+
+
+def _neg(at: VertexContext, a: Value) -> Value:
+    return {part: -n for part, n in a.items()}
+
+
+def _subtract(at: VertexContext, a: Value, b: Value) -> Value:
+    return _add(at, a, _neg(at, b))
+
+
+def _print(at: VertexContext, a: Value) -> Value:
+    print(f"{at.operator.label}: {show(a, at.inputs[0], at.where)!r}")
+    return a
+
+
+def _map(at: VertexContext, a: Value) -> Value:
+    carried = at.operator.carried
+    return added((in_groups(at.call(at.operator.f, row), row, carried), n) for row, n in a.items())
+
+
+def _filter(at: VertexContext, a: Value) -> Value:
+    return {row: n for row, n in a.items() if at.call(at.operator.f, row) is True}
+
+
+def _map_many(at: VertexContext, a: Value) -> Value:
+    return added(
+        (in_groups(item, row, at.operator.carried), n)
+        for row, n in a.items()
+        for item in at.call(at.operator.f, row) or ()
+    )
+
+
+def _explode(at: VertexContext, a: Value) -> Value:
+    return added(
+        (in_groups(value, row, at.operator.carried), n * weight)
+        for row, n in a.items()
+        for value, weight in weighted(at.call(at.operator.f, row))
+    )
+
+
+def _join(at: VertexContext, a: Value, b: Value) -> Value:
+    matches = at.matches(at.operator.right.parts, b)
+    return added(
+        (Pair(left=left, right=right), m * n)
+        for key, (left, m) in at.keys(at.operator.left.parts, a)
+        for right, n in matches.get(key, ())
+    )
+
+
+def _look_up(at: VertexContext, a: Value, b: Value) -> Value:
+    op = at.operator
+    matches = at.matches(op.key, b)
+    found: list[tuple[Element, int]] = []
+    for key, (row, m) in at.keys(op.on, a):
+        known = (row,) if op.bare else row
+        before, after = known[: op.place], known[op.place :]
+        there = matches.get(key, []) if key is not None else []
+        found += [((*before, right, *after), m * n) for right, n in there]
+        if op.left and sum(n for _, n in there) <= 0:
+            found.append(((*before, None, *after), m))
+    return added(found)
+
+
+def _present(at: VertexContext, a: Value) -> Value:
+    matches = at.matches(at.operator.key, a)
+    return {key: 1 for key, rows in matches.items() if sum(n for _, n in rows) > 0}
+
+
+def _distinct(at: VertexContext, a: Value) -> Value:
+    return {row: 1 for row, n in a.items() if n > 0}
+
+
+def _positive_part(at: VertexContext, a: Value) -> Value:
+    return {row: n for row, n in a.items() if n > 0}
+
+
+def _accumulate(at: VertexContext, a: Value) -> Value:
+    op = at.operator
+    sum_ = Accumulated(op.pick.type)
+    parts: list[tuple[Element, int]] = []
+    for row, n in a.items():
+        picked = [(part, m * n) for part, m in parts_of(at.call(op.pick, row), sum_)]
+        if op.key is None:
+            parts += picked
+        else:
+            key = at.call(op.key.expr, row)
+            parts += [((key, part), m) for part, m in (*picked, (Mark.ROWS, n))]
+    return added(parts)
+
+
+def _make_set(at: VertexContext, a: Value) -> Value:
+    return {total_of(a, sum_of(at.inputs[0]), at.where): 1}
+
+
+def _flatten(at: VertexContext, a: Value) -> Value:
+    sum_ = sum_of(at.inputs[0])
+    return {Pair(left=total_of(parts, sum_, at.where), right=key): 1 for key, parts in groups_of(a)}
+
+
+def _as_of(at: VertexContext, a: Value) -> Value:
+    return {row: n for row, n in a.items() if row.time <= at.now}
+
+
+def _hold(at: VertexContext, a: Value, held_back: Value) -> Value:
+    return _as_of(at, _add(at, held_back, a))
+
+
+def _fused(at: VertexContext, *values: Value) -> Value:
+    types = at.inputs
+    for part, made in zip(at.operator.parts, at.operator.types(*types), strict=True):
+        inner = dataclasses.replace(at, operator=part, inputs=types)
+        values, types = (MEANING[type(part)](inner, *values),), (made,)
+    return values[0]
+
+
+def _haitch(at: VertexContext, *values: Value) -> Value:
+    inner = dataclasses.replace(at, operator=at.operator.of, inputs=at.inputs[::2])
+    of, states, changes = MEANING[type(inner.operator)], values[::2], values[1::2]
+    after = (_add(at, state, more) for state, more in zip(states, changes, strict=True))
+    return _subtract(at, of(inner, *after), of(inner, *states))
+
+
+def _collated(at: VertexContext, *values: Value) -> Value:
+    op, pieces, types = at.operator, NOTHING, at.inputs
+    for part, value, t in zip(op.parts, values, at.inputs, strict=True):
+        given, types = (value,), (t,)
+        for operator in part:
+            inner = dataclasses.replace(at, operator=operator, inputs=types)
+            given, types = (MEANING[type(operator)](inner, *given),), (operator.type_of(*types),)
+        pieces = _add(at, pieces, *given)
+    collating = dataclasses.replace(at, operator=Collate(op.required), inputs=types)
+    return collate(collating, pieces)
+
+
+def _fixpoint(at: VertexContext, *args: Value) -> Value:
+    """The fixpoint of the inputs' sums, minus the fixpoint of their previous sums."""
+    *changes, before = args
+    op = at.operator
+    return _subtract(at, _iterated(at, op, together(changes, before)), _iterated(at, op, before))
+
+
+def together(inputs: Sequence[Value], before: Value) -> Value:
+    """The sums of several streams as one value; each part gets the number of its stream."""
+    numbered = ((i, part, n) for i, value in enumerate(inputs) for part, n in value.items())
+    return added((*before.items(), *(((i, part), n) for i, part, n in numbered)))
+
+
+def _iterated(at: VertexContext, op: Fixpoint, sums: Value) -> Value:
+    """The limit of ∅, R(∅), R(R(∅)) …"""
+    body = op.body
+    inputs: list[dict[Any, int]] = [{} for _ in body.inputs]
+    for (i, part), n in sums.items():
+        inputs[i][part] = n
+    values: dict[Vertex, Value] = dict.fromkeys(body.loops, NOTHING)
+    values.update(zip(body.inputs, inputs, strict=True))
+    given = set(values)
+    steps = [
+        v for v in order(body.walk(), dict.fromkeys(body.loops, body.inputs[0])) if v not in given
+    ]
+    for _ in range(op.max_iterations):
+        for v in steps:
+            place = place_of(body, v)
+            values[v] = MEANING[type(v.operator)](place, *(values[i] for i in v.inputs))
+            check(place.where, v.type, values[v])
+        if all(values[leaf] == values[v] for leaf, v in body.loops.items()):
+            return values[body.outputs[op.number]]
+        values.update({leaf: values[v] for leaf, v in body.loops.items()})
+    if not sums:
+        return NOTHING
+    raise FixpointError(
+        op.endless(at.where, {str(body.paths[v]): len(values[v]) for v in body.outputs})
+    )
+
+
+# These get their state as the last argument: an integral its own previous value, a hold and an
+# expiry the pending rows, a fixpoint the previous sums of its inputs, the others the previous value
+# of their input.
+REMEMBERS = (Delay, Differentiate, Expire, Fixpoint, Hold, Integrate)
+
+MEANING: dict[type[Operator], Callable[..., Value]] = {
+    Accumulate: _accumulate,
+    Add: _add,
+    Arrange: _same,
+    AsOf: _as_of,
+    Collate: collate,
+    Collated: _collated,
+    Delay: _same,
+    Differentiate: _subtract,
+    Distinct: _distinct,
+    Feedback: _same,
+    Expire: expire,
+    Explode: _explode,
+    Filter: _filter,
+    Fixpoint: _fixpoint,
+    Flatten: _flatten,
+    Fused: _fused,
+    Haitch: _haitch,
+    Hold: _hold,
+    IdentityPrint: _print,
+    Input: _same,
+    InTime: in_time,
+    Integrate: _add,
+    Join: _join,
+    Listed: listed,
+    LookUp: _look_up,
+    MakeSet: _make_set,
+    Map: _map,
+    MapMany: _map_many,
+    Neg: _neg,
+    PositivePart: _positive_part,
+    Present: _present,
+    Settled: settled,
+    Top: top,
+    Touched: touched,
+    Window: window,
+}

@@ -1,0 +1,285 @@
+"""Sums as relations, on the driver: the contributions of rows, and their totals."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stepping_spark.base.errors import StepError
+from stepping_spark.relations.arrow import Array, one_array
+from stepping_spark.relations.sums.floats import rest, split, total
+from stepping_spark.relations.sums.overflow import halves, halves_of_array, joined, joined_array
+from stepping_spark.relations.sums.sql import DECIMALS, FIELD, FIRST, SMALLER
+from stepping_spark.rows.atoms import REST, Atom, RowType
+from stepping_spark.rows.schema import (
+    COUNT,
+    VALUE,
+    Accumulated,
+    GroupedType,
+    ScalarType,
+    Schema,
+    high_diff,
+)
+from stepping_spark.rows.types import Struct, ZSetOf, sort_key
+
+_EXACT = decimal.Context(prec=100)
+
+
+def encode_number(value: Any, t: ScalarType, where: str) -> pa.Table:
+    """The relation that holds a number. Raises InputError if it does not have the type."""
+    schema = t.schema
+    rows = list(_rows(value, t.sum, where))
+    columns = [[r.get(n, _absent(n)) for r in rows] for n, _ in schema.all]
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema.arrow, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def _absent(name: str) -> Any:
+    return None if name == "_item_" else 0
+
+
+def _rows(value: Any, sum_: Accumulated, where: str) -> Iterator[dict[str, Any]]:
+    if isinstance(sum_.value, ZSetOf):
+        for item in sum_.value.encode(value, where):
+            yield {"_item_": {"value": item["_value_"]}, COUNT: item["_count_"]}
+        return
+    base: dict[str, Any] = {}
+    floats = 0
+    for (name, t, _), part in zip(sum_.leaves(), _parts(value, sum_, where), strict=True):
+        number = t.encode(part, where)
+        if t.name == "float":
+            bin_, limb = split(number)
+            yield {"_item_": floats * FIELD + FIRST + bin_, "_limb_": limb}
+            floats += 1
+        else:
+            diff = name if name == VALUE else f"_sum_{name}_"
+            if t.is_halved:
+                base[diff], base[high_diff(diff)] = halves(number, t)
+            else:
+                base[diff] = number
+    if base:
+        yield base
+
+
+def _parts(value: Any, sum_: Accumulated, where: str) -> list[Any]:
+    return sum_.value.parts(value, where) if isinstance(sum_.value, Struct) else [value]
+
+
+def decode_number(table: pa.Table, t: ScalarType) -> Any:
+    """The number that a relation holds: the sum of its rows."""
+    return total_of(table.to_pylist(), t.sum, is_change=True)
+
+
+def total_of(rows: list[dict[str, Any]], sum_: Accumulated, *, is_change: bool = False) -> Any:
+    """The total of the rows of a sum's relation.
+
+    The change of a Decimal may have more digits than a Decimal that is a value of a row.
+    """
+    if isinstance(sum_.value, ZSetOf):
+        items = ((r["_item_"]["value"], r[COUNT]) for r in rows if r["_item_"] is not None)
+        inner = sum_.value.inner
+        return sum_.value.build((inner.decode(v), n) for v, n in items)
+    parts = [_leaf(rows, sum_, name, leaf, is_change) for name, leaf, _ in sum_.leaves()]
+    return sum_.value.build(parts) if isinstance(sum_.value, Struct) else parts[0]
+
+
+def _leaf(
+    rows: list[dict[str, Any]], sum_: Accumulated, name: str, t: Atom, is_change: bool
+) -> Any:
+    if t.name == "float":
+        first = sum_.floats.index(name) * FIELD
+        limbs: dict[int, int] = {}
+        for r in rows:
+            item = r["_item_"]
+            if item is not None and first <= item < first + FIELD:
+                bin_ = item - first - FIRST
+                limbs[bin_] = limbs.get(bin_, 0) + int(r["_limb_"])
+        return rest(limbs) if t == REST else total(limbs)
+    diff = name if name == VALUE else f"_sum_{name}_"
+    if t.is_halved:
+        found = joined(_added(rows, diff), _added(rows, high_diff(diff)), t)
+        if not is_change and len(found.as_tuple().digits) > t.precision:
+            raise StepError(f"a sum is beyond {t}: {found}; {SMALLER}")
+        return found
+    summed = _added(rows, diff)
+    with decimal.localcontext(_EXACT):
+        shown = summed.quantize(decimal.Decimal(1).scaleb(-t.scale))
+    if t.name == "int":
+        if not -(2**63) <= summed < 2**63:
+            raise StepError(f"the sum {summed} is beyond the 64 bits of an int; {DECIMALS}")
+        return int(summed)
+    return shown
+
+
+def _added(rows: list[dict[str, Any]], diff: str) -> decimal.Decimal:
+    with decimal.localcontext(_EXACT):
+        return sum((r[diff] for r in rows), decimal.Decimal(0))
+
+
+_INT = pa.decimal256(19, 0)
+Contribute: TypeAlias = Callable[[list[Array], Array, Array], pa.Table]
+TotalOf: TypeAlias = Callable[[pa.Table], tuple[Array, Array]]
+
+
+def contributions(t: RowType, schema: Schema) -> Contribute:
+    """A function that computes the relation of a sum, by key, from the rows that contribute.
+
+    Its arguments are the keys, the values to be summed, which have type `t`, and the weights. See
+    `sums`.
+    """
+    leaves = Accumulated(t).leaves()
+    diffs = [name if name == VALUE else f"_sum_{name}_" for name, _, _ in leaves]
+    types = [schema.arrow.field(d).type if d in schema.arrow.names else None for d in diffs]
+
+    def contribute(keys: list[Array], picked: Array, counts: Array) -> pa.Table:
+        base: dict[str, Any] = {"_rows_": counts}
+        tables = []
+        floats = 0
+        for (name, leaf, _), diff, wide in zip(leaves, diffs, types, strict=True):
+            values = picked if name == VALUE else pc.struct_field(picked, name)
+            if leaf.is_halved:
+                low, high = halves_of_array(values, leaf)
+                base[diff] = _products(low, counts, schema.arrow.field(diff).type)
+                upper = high_diff(diff)
+                base[upper] = _products(high, counts, schema.arrow.field(upper).type)
+            elif wide is None:
+                tables.append(_limbs(keys, values, counts, floats, schema))
+                floats += 1
+            else:
+                base[diff] = _products(values, counts, wide)
+        if isinstance(t, ZSetOf):
+            tables.append(_items(keys, picked, counts, schema))
+        filled = _filled(keys, base, len(counts), schema)
+        return pa.concat_tables([filled, *tables]) if tables else filled
+
+    return contribute
+
+
+def _filled(keys: list[Array], known: dict[str, Any], n: int, schema: Schema) -> pa.Table:
+    """A relation of the known columns, with zeros for other diffs and NULL for the item."""
+    arrays = []
+    for f in schema.arrow:
+        if f.name == "_key_":
+            arrays.append(keys[0].cast(f.type) if keys[0].type != f.type else keys[0])
+        elif f.name in known:
+            arrays.append(known[f.name])
+        elif f.name == "_item_":
+            arrays.append(pa.nulls(n, f.type))
+        else:
+            arrays.append(pa.repeat(pa.scalar(0, f.type), n))
+    return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def _products(values: Array, counts: Array, t: pa.DataType) -> Array:
+    """Values times weights, exactly. NULL adds nothing."""
+    if pa.types.is_int64(values.type):
+        try:
+            known: Array = values.fill_null(0)
+            return pc.multiply_checked(known, counts).cast(t)
+        except pa.ArrowInvalid:
+            values = values.cast(_INT)  # beyond 64 bits
+    given: Any = pc.fill_null(cast(Any, values), decimal.Decimal(0))
+    wide = given.cast(pa.decimal256(given.type.precision, given.type.scale))
+    try:
+        found: Array = pc.multiply(wide, counts.cast(_INT)).cast(t)
+        return found
+    except pa.ArrowInvalid:
+        raise StepError(
+            f"a sum is beyond {t}; use a Decimal of a smaller scale, or smaller weights"
+        ) from None
+
+
+def _pairs(values: Array, counts: Array) -> Iterable[tuple[Any, Any]]:
+    return zip(values.to_pylist(), counts.to_pylist(), strict=True)
+
+
+def _limbs(
+    keys: list[Array], values: Array, counts: Array, number: int, schema: Schema
+) -> pa.Table:
+    kept, items, limbs = [], [], []
+    for i, (v, n) in enumerate(_pairs(values, counts)):
+        if v is not None:
+            bin_, limb = split(v)
+            kept.append(i)
+            items.append(number * FIELD + FIRST + bin_)
+            limbs.append(decimal.Decimal(limb * n))
+    fields = schema.arrow
+    known = {
+        "_item_": pa.array(items, fields.field("_item_").type),
+        "_limb_": pa.array(limbs, fields.field("_limb_").type),
+    }
+    return _filled([k.take(pa.array(kept, pa.int64())) for k in keys], known, len(kept), schema)
+
+
+def _items(keys: list[Array], picked: Array, counts: Array, schema: Schema) -> pa.Table:
+    parents = pc.list_parent_indices(picked)
+    flat = pc.list_flatten(picked)
+    t = schema.arrow.field("_item_").type
+    item = pa.StructArray.from_arrays([pc.struct_field(flat, "_value_")], fields=[t.field(0)])
+    weights = pc.multiply_checked(pc.struct_field(flat, "_count_"), counts.take(parents))
+    known = {"_item_": item, COUNT: weights}
+    return _filled([k.take(parents) for k in keys], known, len(parents), schema)
+
+
+def totals(t: GroupedType | ScalarType) -> TotalOf:
+    """A function that computes the keys of groups and their sums from a consolidated table.
+
+    Without a key there is one sum, which is zero for an empty table.
+    """
+    shown = _shown(t.sum)
+    if not isinstance(t, GroupedType) or t.sum.item is not None:
+        return lambda table: _of_items(table, t)
+    zero = pa.scalar(0)
+
+    def total(table: pa.Table) -> tuple[Array, Array]:
+        table = table.filter(pc.not_equal(table.column("_rows_"), zero))
+        return one_array(table.column("_key_")), shown(table)  # a group is one row
+
+    return total
+
+
+def _of_items(table: pa.Table, t: GroupedType | ScalarType) -> tuple[Array, Array]:
+    """The keys of the groups and their sums, for sums of several rows or without a key."""
+    key_type = t.key if isinstance(t, GroupedType) else None
+    keyed = key_type is not None
+    groups: dict[Any, tuple[Any, list[dict[str, Any]]]] = {} if keyed else {(): (None, [])}
+    for row in table.to_pylist():
+        key = row.get("_key_")
+        groups.setdefault(sort_key(key) if keyed else (), (key, []))[1].append(row)
+    alive = [
+        (key, rows)
+        for key, rows in groups.values()
+        if not keyed or sum(r["_rows_"] for r in rows) != 0
+    ]
+    values = [t.sum.value.encode(total_of(rows, t.sum), "a sum") for _, rows in alive]
+    shown = pa.array(values, t.sum.value.arrow)
+    if key_type is None:
+        return pa.nulls(1), shown
+    return pa.array([k for k, _ in alive], key_type.arrow), shown
+
+
+def _shown(total: Accumulated) -> Callable[[pa.Table], Array]:
+    """A function that computes the sums of groups of one row each."""
+    leaves = [(n if n == VALUE else f"_sum_{n}_", leaf) for n, leaf, _ in total.leaves()]
+    struct = total.value if isinstance(total.value, Struct) else None
+    fields = [pa.field(n, ft.arrow) for n, ft in struct.fields] if struct else []
+
+    def shown(table: pa.Table) -> Array:
+        parts = [_total(table, name, leaf) for name, leaf in leaves]
+        return pa.StructArray.from_arrays(parts, fields=fields) if struct else parts[0]
+
+    return shown
+
+
+def _total(table: pa.Table, diff: str, leaf: Atom) -> Array:
+    try:
+        if leaf.is_halved:
+            return joined_array(table.column(diff), table.column(high_diff(diff)), leaf)
+        return one_array(table.column(diff)).cast(leaf.arrow)
+    except pa.ArrowInvalid as e:
+        remedy = SMALLER if leaf.is_halved else "use a wider type, such as Decimal for int"
+        raise StepError(f"a sum is beyond {leaf}: {e}; {remedy}") from None

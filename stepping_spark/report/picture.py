@@ -1,0 +1,498 @@
+"""The picture of a circuit: boxes, frames for functions, and arrows.
+
+A `Graph` and an inlined circuit are drawn by the same code, since both implement the protocols.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol
+
+from stepping_spark.base.callsite import Line
+from stepping_spark.base.errors import SteppingError
+from stepping_spark.circuit.graph import AnyVertex, States, V
+from stepping_spark.circuit.operators import (
+    Accumulate,
+    Arrange,
+    Delay,
+    Differentiate,
+    Feedback,
+    Haitch,
+    Input,
+    Integrate,
+    Linearity,
+    LookUp,
+    Map,
+    Operator,
+    Present,
+    join_of,
+)
+from stepping_spark.rows.schema import GroupedType, StreamType, ZSetType
+
+
+class DrawnPath(Protocol):
+    """The path of a vertex, as needed for drawing."""
+
+    @property
+    def parts(self) -> tuple[str, ...]: ...
+
+
+class DrawnCircuit(Protocol[V]):
+    """A circuit, as needed for drawing."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def outputs(self) -> tuple[V, ...]: ...
+    @property
+    def called(self) -> tuple[str, ...]: ...
+    @property
+    def no_output(self) -> tuple[V, ...]: ...
+    @property
+    def loops(self) -> Mapping[V, V]: ...
+    @property
+    def caches(self) -> Mapping[str, V]: ...
+    @property
+    def paths(self) -> Mapping[V, DrawnPath]: ...
+    @property
+    def bodies(self) -> Mapping[Operator, Any]: ...
+    def walk(self) -> Iterator[V]: ...
+    def line(self, v: V, /) -> Line: ...
+
+
+@dataclass(frozen=True, eq=False)
+class InlinedVertex:
+    """A vertex of an inlined circuit."""
+
+    operator: Operator
+    inputs: tuple[InlinedVertex, ...]
+    type: StreamType
+
+
+@dataclass(frozen=True)
+class PartName:
+    """The path of a part."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass
+class Flat:
+    """An inlined circuit: no vertex contains another circuit."""
+
+    name: str
+    no_output: tuple[InlinedVertex, ...] = ()
+    outputs: tuple[InlinedVertex, ...] = ()
+    called: tuple[str, ...] = ()
+    caches: dict[str, InlinedVertex] = field(default_factory=dict)
+    loops: dict[InlinedVertex, InlinedVertex] = field(default_factory=dict)
+    paths: dict[InlinedVertex, PartName] = field(default_factory=dict)
+    lines: dict[InlinedVertex, Line] = field(default_factory=dict)
+    bodies: Mapping[Operator, Any] = field(default_factory=dict)
+
+    def walk(self) -> Iterator[InlinedVertex]:
+        """Every part, each after its inputs except for loops."""
+        yield from self.paths
+
+    def line(self, v: InlinedVertex, /) -> Line:
+        """The user's line that made a part."""
+        return self.lines[v]
+
+
+def flattened(graph: DrawnCircuit[Any]) -> Flat | None:
+    """The circuit with the bodies of its vertices inlined, in frames; None if it has none."""
+    order = list(graph.walk())
+    if not any(v.operator in graph.bodies for v in order):
+        return None
+    flat = Flat(graph.name)
+    parts: dict[Any, InlinedVertex] = {}
+    insides: dict[tuple[Any, ...], dict[Any, InlinedVertex]] = {}
+    for v in order:
+        inner = graph.bodies.get(v.operator)
+        if inner is None:
+            parts[v] = _laid(flat, v, parts, graph.paths[v].parts, graph.line(v))
+            continue
+        inputs = tuple(parts[i] for i in v.inputs)
+        if (inner, inputs) not in insides:
+            insides[inner, inputs] = _inside(flat, inner, inputs, graph.paths[v].parts)
+        parts[v] = insides[inner, inputs][inner.outputs[v.operator.number]]
+    flat.loops.update((parts[leaf], parts[v]) for leaf, v in graph.loops.items())
+    flat.outputs, flat.called = tuple(parts[v] for v in graph.outputs), graph.called
+    flat.no_output = tuple(parts[v] for v in graph.no_output)
+    flat.caches = {name: parts[v] for name, v in graph.caches.items()}
+    return flat
+
+
+def _inside(
+    flat: Flat, inner: DrawnCircuit[Any], inputs: tuple[InlinedVertex, ...], within: tuple[str, ...]
+) -> dict[Any, InlinedVertex]:
+    """The parts of a circuit inside a vertex; its inputs are parts of the circuit around it."""
+    parts: dict[Any, InlinedVertex] = {}
+    for v in inner.walk():
+        if isinstance(v.operator, Input):
+            parts[v] = inputs[v.operator.number]
+        else:
+            path = (*within, *inner.paths[v].parts[1:])
+            parts[v] = _laid(flat, v, parts, path, inner.line(v))
+    flat.loops.update((parts[leaf], parts[v]) for leaf, v in inner.loops.items() if leaf in parts)
+    return parts
+
+
+def _laid(
+    flat: Flat, v: Any, parts: Mapping[Any, InlinedVertex], path: tuple[str, ...], line: Line
+) -> InlinedVertex:
+    inputs = () if isinstance(v.operator, Feedback) else tuple(parts[i] for i in v.inputs)
+    made = InlinedVertex(v.operator, inputs, v.type)
+    flat.paths[made], flat.lines[made] = PartName(path), line
+    return made
+
+
+LEVELS = {
+    0: "the functions that the query calls, each as one box",
+    1: "the query's own vertices, and each function that it calls as one box",
+    2: "every vertex, each in a frame for the function that made it",
+}
+WIDTH = 32  # characters per line of a label
+TYPE_WIDTH = 36
+MOST_NOTED = 8
+
+
+@dataclass(frozen=True)
+class PictureBox:
+    """The box of a vertex or of a function; `scope` is the functions around it.
+
+    `stands_for` has the paths of the vertices that it represents.
+    """
+
+    id: str
+    kind: str
+    lines: tuple[str, ...]
+    scope: tuple[str, ...] = ()
+    hint: str = ""
+    stands_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A stream from one box to another."""
+
+    tail: str
+    head: str
+    label: str = ""
+    state: bool = False  # the stream is a state, not changes
+    back: bool = False  # it closes a loop
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All boxes and arrows."""
+
+    title: str
+    boxes: tuple[PictureBox, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def picture_of(graph: DrawnCircuit[V], level: int) -> Picture:
+    """The picture of a circuit, at this level of detail."""
+    if level not in tuple(LEVELS):
+        known = "; ".join(f"{n}: {what}" for n, what in LEVELS.items())
+        raise SteppingError(f"drawing {graph.name}: there is no level {level!r}; {known}")
+    flat = flattened(graph)
+    return _Drawing(graph, level).picture() if flat is None else _Drawing(flat, level).picture()
+
+
+class _Drawing(Generic[V]):
+    """Computes the picture of one circuit."""
+
+    def __init__(self, graph: DrawnCircuit[V], level: int) -> None:
+        self.graph = graph
+        self.order = list(graph.walk())
+        self.number = {v: i for i, v in enumerate(self.order)}
+        self.named = {graph.paths[v].parts for v in self.order}
+        self.sources = {v: (graph.loops[v],) if v in graph.loops else v.inputs for v in self.order}
+        self.readers: dict[V, list[tuple[V, int]]] = {v: [] for v in self.order}
+        for v in self.order:
+            for i, source in enumerate(self.sources[v]):
+                self.readers[source].append((v, i))
+        self.states = States(graph.loops)
+        self.home = {v: self._home(v) for v in self.order}
+        self.members: dict[V, list[V]] = {}
+        for v in self.order:
+            self.members.setdefault(self.home[v], []).append(v)
+        self.shown = level
+        if level == 0 and not any(self._inside(v) for v in self.order):
+            self.shown = -1  # draw it as one function
+
+    def picture(self) -> Picture:
+        boxes: dict[str, PictureBox] = {}
+        for v in self.order:
+            name = self._box(self.home[v])
+            if name is not None and name not in boxes:
+                boxes[name] = self._drawn(name, self.home[v])
+        arrows = [a for v in self.order for a in self._arrows(v)]
+        for i, v in enumerate(self.graph.outputs):
+            number = "" if len(self.graph.outputs) == 1 else f" {i}"
+            called = self.graph.called[i] if self.graph.called else ""
+            lines = (called or f"output{number}", shorten(str(v.type)))
+            boxes[f"output{i}"] = PictureBox(
+                f"output{i}", "output", lines, hint=str(v.type), stands_for=self._paths([v])
+            )
+            arrows += [Arrow(t, f"output{i}", "", s, hint=str(v.type)) for t, s in self._tails(v)]
+        for cache, v in self.graph.caches.items():
+            if not self._is_drawn_as_state(v):
+                box = self._cache(cache, v)
+                boxes[box.id] = box
+                arrows += [Arrow(t, box.id, "", s, hint=str(v.type)) for t, s in self._tails(v)]
+        if self.shown < 2:
+            arrows = list(dict.fromkeys(arrows))
+        return Picture(self.graph.name, tuple(boxes.values()), tuple(arrows))
+
+    # -- the box of a vertex
+
+    def _inside(self, v: V) -> tuple[str, ...]:
+        """The functions around a vertex, without the query."""
+        return self.graph.paths[v].parts[1:-1]
+
+    def _home(self, v: V) -> V:
+        """The vertex whose box shows this one too: a register and its index share a box."""
+        while isinstance(v.operator, Arrange):
+            v = v.inputs[0]
+        if isinstance(v.operator, Integrate):
+            beyond, kept = [v], False
+            readers: list[V] = []
+            for a in beyond:
+                kept = kept or a in self.graph.outputs or a in self.graph.no_output
+                for r, _ in self.readers[a]:
+                    (beyond if isinstance(r.operator, Arrange) else readers).append(r)
+            only = readers[0] if len(readers) == 1 and not kept else v
+            if isinstance(only.operator, Delay) and self._inside(only) == self._inside(v):
+                return only
+        return v
+
+    def _box(self, v: V) -> str | None:
+        """The box of a vertex; None if it is omitted."""
+        if isinstance(v.operator, Input) or self.shown == 2:
+            return f"v{self.number[v]}"
+        if self.shown == -1:
+            return "query"
+        inside = self._inside(v)
+        if inside:
+            return f"function {inside[0]}"
+        return f"v{self.number[v]}" if self.shown == 1 else None
+
+    def _tails(self, v: V) -> list[tuple[str, bool]]:
+        """The boxes that a stream comes from, through omitted vertices; and if it is a state."""
+        found: dict[tuple[str, bool], None] = {}
+        pending, seen = [v], {v}
+        while pending:
+            source = pending.pop(0)
+            box = self._box(self.home[source])
+            if box is not None:
+                found[box, _is_state(self.home[source].operator)] = None
+                continue
+            for s in self.sources[source]:
+                if s not in seen:
+                    seen.add(s)
+                    pending.append(s)
+        return list(found)
+
+    def _arrows(self, v: V) -> Iterator[Arrow]:
+        head = self._box(self.home[v])
+        if head is None:
+            return
+        for source in self.sources[v]:
+            if self.home[source] is self.home[v]:
+                continue
+            for tail, state in self._tails(source):
+                if tail == head and self.shown < 2:
+                    continue
+                t = str(source.type)
+                label = "" if isinstance(source.operator, Input) else shorten(t)
+                yield Arrow(tail, head, label, state, back=v in self.graph.loops, hint=t)
+
+    # -- the text of a box
+
+    def _drawn(self, name: str, v: V) -> PictureBox:
+        if name == "query":
+            lines = (self.graph.name, *_noted(self.order), *self._kept(self.order))
+            inner = [v for v in self.order if not isinstance(v.operator, Input)]
+            return PictureBox(name, "function", lines, stands_for=self._paths(inner))
+        if name.startswith("function "):
+            inside = [m for m in self.order if self._inside(m)[:1] == self._inside(v)[:1]]
+            lines = (self._inside(v)[0], *_noted(inside), *self._kept(inside))
+            return PictureBox(name, "function", lines, stands_for=self._paths(inside))
+        path = ".".join(self.graph.paths[v].parts)
+        detail = v.operator.describe()
+        hint = f"{path}: {v.type} = {v.operator.name} {detail}".rstrip()
+        lines = self._lines(v)
+        scope = () if isinstance(v.operator, Input) or self.shown < 2 else self._inside(v)
+        hint = f"{hint} ({self.graph.line(v)})"
+        return PictureBox(
+            name, _kind(v.operator), lines, scope, hint, self._paths(self.members.get(v, [v]))
+        )
+
+    def _paths(self, vertices: Sequence[V]) -> tuple[str, ...]:
+        return tuple(".".join(self.graph.paths[v].parts) for v in vertices)
+
+    def _is_drawn_as_state(self, v: V) -> bool:
+        home = self.home[v]
+        return _is_state(home.operator) and self._box(home) == f"v{self.number[home]}"
+
+    def _cache(self, name: str, v: V) -> PictureBox:
+        """The box of a cache whose state is not shown by a vertex."""
+        keys: list[str] = []
+        kept = v
+        while isinstance(kept.operator, Arrange):
+            keys.append(f"kept by {kept.operator.key}")
+            kept = kept.inputs[0]
+        lines = tuple(line for text in (f"cache {name}", *reversed(keys)) for line in wrap(text))
+        hint = f"cache {name}: {v.type}"
+        return PictureBox(f"cache {name}", "state", lines, hint=hint, stands_for=self._paths([v]))
+
+    def _lines(self, v: V) -> tuple[str, ...]:
+        if isinstance(v.operator, Input):
+            return (self.graph.paths[v].parts[-1], shorten(str(v.type)))
+        if _is_state(v.operator):
+            both = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
+            what = "integrate, delayed" if len(both) == 2 else v.operator.name
+            said = [what, *(f"kept by {key}" for key in self._keys(v))]
+            for cache, kept in self.graph.caches.items():
+                if self.home[kept] is v:
+                    said.append(f"cache {cache}")
+        else:
+            said = _noted([v]) or [_short(v.operator)]
+        names = (self._own_name(m) for m in self.members[v])
+        doing = {f"{m.operator.name}{end}" for m in self.members[v] for end in ("d", "ed")}
+        name = next((n for n in names if n and n.removesuffix("_delayed") not in doing), "")
+        return tuple(line for text in (name, *said) if text for line in wrap(text))
+
+    def _own_name(self, v: V) -> str:
+        """The user's name for a vertex; "" if it only repeats the operator."""
+        path = self.graph.paths[v].parts
+        bare = re.sub(r"_\d+$", "", path[-1])
+        operator = v.operator.name
+        if bare in (operator, "_"):
+            return ""
+        if bare.endswith(f"_{operator}"):  # perhaps only named after its maker
+            maker = (*path[:-1], bare.removesuffix(f"_{operator}"))
+            if maker in self.named:
+                return ""
+        return path[-1]
+
+    def _kept(self, inside: list[V]) -> tuple[str, ...]:
+        """The states of a function, one line for each."""
+        found: dict[str, None] = {}
+        for v in inside:
+            if self.home[v] is v and _is_state(v.operator):
+                t = v.type
+                of = str(t.row) if isinstance(t, ZSetType) else str(t)
+                of = f"sums of {t.sum}" if isinstance(t, GroupedType) else of
+                keys = ", ".join(self._keys(v))
+                found[f"keeps {shorten(of)}" + (f" by {keys}" if keys else "")] = None
+        return tuple(line for text in found for line in wrap(text))
+
+    # -- the keys of a state
+
+    def _keys(self, v: V) -> list[str]:
+        """The keys by which readers look up a state."""
+        found: dict[str, None] = {}
+        pending = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
+        seen = set(pending)
+        while pending:
+            state = pending.pop(0)
+            for reader, i in self.readers[state]:
+                key = self._key(reader, i)
+                if key is not None:
+                    found[key] = None
+                same = reader.operator.keeps_rows or (
+                    isinstance(state.operator, Integrate) and isinstance(reader.operator, Delay)
+                )
+                if same and reader not in seen:
+                    seen.add(reader)
+                    pending.append(reader)
+        return list(found)
+
+    def _key(self, reader: V, argument: int) -> str | None:
+        op = reader.operator
+        if isinstance(op, Arrange):
+            return str(op.key)
+        join = join_of(op)
+        if join is not None and not all(i in self.states for i in reader.inputs):
+            return str((join.left, join.right)[argument])
+        if isinstance(op, LookUp) and argument == 1 and reader.inputs[0] not in self.states:
+            return ", ".join(map(str, op.key))
+        if isinstance(op, Haitch) and argument % 2 == 0:
+            if isinstance(op.of, Present):
+                return op.of.describe()
+            change = reader.inputs[argument + 1]
+            if isinstance(change.type, GroupedType):
+                return self._grouped_by(change)
+            keys = op.of.all_keys([c.type for c in reader.inputs[1::2]])
+            return ", ".join(map(str, keys[argument // 2])) or "row"
+        return None
+
+    def _grouped_by(self, v: V) -> str:
+        seen: set[V] = set()
+        while v not in seen and self.sources[v]:
+            if isinstance(v.operator, Accumulate):
+                return str(v.operator.key)
+            seen.add(v)
+            v = self.sources[v][0]
+        return "key"
+
+
+def _is_state(op: Operator) -> bool:
+    """Whether the value of a vertex is stored between steps."""
+    return op.gives_state
+
+
+def _kind(op: Operator) -> str:
+    if isinstance(op, Input):
+        return "input"
+    if isinstance(op, Feedback):
+        return "feedback"
+    if op.gives_state or isinstance(op, Differentiate):
+        return "state"
+    if op.linearity is Linearity.BILINEAR:
+        return "bilinear"
+    return "linear" if op.linearity is Linearity.LINEAR else "nonlinear"
+
+
+def _noted(vertices: Sequence[AnyVertex]) -> list[str]:
+    """The notes for pictures on some vertices, as lines."""
+    found = [line for v in vertices if isinstance(v.operator, Map) for line in v.operator.note]
+    left_out = len(found) - MOST_NOTED
+    if left_out > 0:
+        found[MOST_NOTED:] = [f"… and {left_out} more"]
+    return [line for text in found for line in wrap(text)]
+
+
+def _short(op: Operator) -> str:
+    if isinstance(op, Haitch):
+        return f"haitch: change of {op.of.name}"
+    detail = op.describe()
+    return f"{op.name}: {detail}" if detail else op.name
+
+
+_BREAKS = re.compile(r"(\s+|(?<=[(=.]))")
+
+
+def wrap(text: str) -> list[str]:
+    """A text as at most three short lines, broken at spaces, and after `(`, `=` and `.`."""
+    wrapper = textwrap.TextWrapper(WIDTH, max_lines=3, placeholder=" …", break_on_hyphens=False)
+    wrapper.wordsep_simple_re = _BREAKS
+    return wrapper.wrap(text)
+
+
+def shorten(text: str) -> str:
+    """A type in one short line; the innermost brackets are shortened first."""
+    while len(text) > TYPE_WIDTH:
+        shorter = re.sub(r"\[(?!…\])(?:[^\[\]]|\[…\])*\]", "[…]", text, count=1)
+        if shorter == text:
+            return f"{text[: TYPE_WIDTH - 1]}…"
+        text = shorter
+    return text

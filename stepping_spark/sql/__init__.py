@@ -1,0 +1,57 @@
+"""SQL: the text of a query becomes a query function, `st.sql`.
+
+`parse` reads the text, which is a `text` of a file or a string, `views` its statements. `query`,
+`joins`, `pivots`, `select`, `grouping` and `names` bind names, and make a relational `plan`.
+`unnest` turns sub-queries into joins. `rules` moves conditions and columns to where they cost
+least. `emit` makes operators on streams of the plan, with `maps`, `emit_joins`, `aggregates` and
+`over`. `scalars` turns an expression into a column of a traced row function, and `relation` knows
+where the columns of a stream are.
+
+Comes in: text, and the columns of tables. Goes out: a query function, as one written by hand. The
+rest of the project does not import this package, and it is imported when `st.sql` is called first,
+since it needs sqlglot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepping_spark.base.packages import Late, sqlglot
+from stepping_spark.rows.data import Data
+
+__all__ = ["sql"]
+
+_api = Late("stepping_spark.sql.api")
+
+
+def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
+    """A query function from the text of a query in SQL, as Spark understands it.
+
+    `tables` has what the text calls tables, by name: a row class, a schema of Spark or Arrow, a DDL
+    string, a DataFrame or a source of a pipeline (for their columns), or the streams of a query
+    that is being compiled; then the result is a stream too. A table that is not given is found by
+    `st.Pipeline`, from its source. `text` is one query, or statements `CREATE VIEW name AS …`, of
+    which later ones may read earlier ones; then the query function has several results. It may also
+    be an object with a method `sql(dialect=…)`, such as a query of sqlframe, or an expression of
+    ibis.
+
+    The rows of the result have the columns of the text, with the names and the types that Spark
+    gives them; or `to` is their class, which has a field for each column, by name. A field is
+    called like its column where Python allows it.
+
+    The text becomes the operators of `st`: the view is kept up to date by the changes of its
+    tables, and nothing is recomputed in full. State and cost of a step are those of the operators;
+    `st.explain` shows them. What cannot be kept up to date is refused: `CompileError`, with the
+    place in the text and the reason. Needs the extra `[sql]`.
+
+    >>> class Order(st.Data):
+    ...     country: str
+    ...     cents: int
+    >>> revenue = st.sql("SELECT country, sum(cents) AS cents FROM orders GROUP BY 1", orders=Order)
+    >>> step = st.reference(st.compile(revenue)).step
+    >>> (out,) = step((st.ZSetPython({Order(country="AT", cents=5): 2}),))
+    >>> dict(out.iter())
+    {Row(country='AT', cents=10): 1}
+    """
+    sqlglot.parse  # noqa: B018 - the error where it is missing names the extra
+    return _api.sql(text, to=to, **tables)

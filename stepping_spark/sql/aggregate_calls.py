@@ -1,0 +1,90 @@
+"""Calls of aggregate and window functions, in the forms in which SQL writes them."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from stepping_spark.sql.plan import Scalar
+
+AGGREGATES = frozenset(
+    """
+    any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor
+    bool_and bool_or collect_list collect_set corr count count_if covar_pop covar_samp every first
+    first_value grouping grouping_id kurtosis last last_value listagg max max_by mean median min
+    min_by mode percentile percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy
+    regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy skewness some std stddev
+    stddev_pop stddev_samp string_agg sum var_pop var_samp variance
+    """.split()  # noqa: SIM905 - a list of 60 strings reads worse
+)
+WINDOW_ONLY = frozenset(
+    ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
+) | {"nth_value"}
+GENERATORS = frozenset(
+    [
+        "explode",
+        "explode_outer",
+        "posexplode",
+        "posexplode_outer",
+        "inline",
+        "inline_outer",
+        "stack",
+    ]
+)
+_SAME = {
+    "array_agg": "collect_list",
+    "any": "bool_or",
+    "some": "bool_or",
+    "every": "bool_and",
+    "mean": "avg",
+    "std": "stddev",
+    "stddev_samp": "stddev",
+    "var_samp": "variance",
+    "string_agg": "listagg",
+}
+_NODES: dict[type[Scalar], str] = {
+    exp.ArgMax: "max_by",
+    exp.ArgMin: "min_by",
+    exp.GroupConcat: "listagg",
+}
+
+
+def name_of(node: Scalar) -> str:
+    """The name of the function that is called, in lower case; empty if the node is no call."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this).lower() if isinstance(node.this, str) else node.name.lower()
+    if type(node) in _NODES:
+        return _NODES[type(node)]
+    return node.sql_name().lower() if isinstance(node, exp.Func) else ""
+
+
+def canonical(name: str) -> str:
+    """One name for functions that are the same."""
+    return _SAME.get(name, name)
+
+
+def inner_call(node: Scalar) -> Scalar:
+    """The call within FILTER, WITHIN GROUP and IGNORE NULLS."""
+    while isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        node = node.this
+    return node
+
+
+def is_aggregate(node: Scalar) -> bool:
+    """Whether a node is a call of an aggregate function."""
+    is_quantifier = isinstance(node, exp.Any) and isinstance(node.this, exp.Query)
+    return not is_quantifier and name_of(inner_call(node)) in AGGREGATES
+
+
+def args_of(node: Scalar) -> tuple[list[Scalar], bool]:
+    """The arguments of a call, and whether it has DISTINCT."""
+    if isinstance(node, exp.Anonymous):
+        args = list(node.expressions)
+    else:
+        args = [a for a in (node.args.get("this"), node.args.get("expression")) if a is not None]
+        args += [a for a in (node.args.get("separator"),) if a is not None]
+        args += node.expressions
+    if len(args) == 1 and isinstance(args[0], exp.Distinct):
+        return list(args[0].expressions), True
+    if args and isinstance(args[0], exp.Distinct):
+        return [*args[0].expressions, *args[1:]], True
+    return args, False

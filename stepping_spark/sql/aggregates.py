@@ -1,0 +1,313 @@
+"""GROUP BY as an operator: the rows become keys and arguments, then `st.aggregate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlglot import exp
+
+import circuits
+from stepping_spark.language import agg, win
+from stepping_spark.language.grouping import grouping_sets
+from stepping_spark.language.primitives import map as map_
+from stepping_spark.rows.row_class import field_name
+from stepping_spark.sql.kinds import kind_of
+from stepping_spark.sql.parse import failure
+from stepping_spark.sql.plan import FunctionCall, GroupBy, PlanColumn, Scalar, column_of, ref
+from stepping_spark.sql.relation import PlacedStream, built, fields_of, projected
+
+GROUPINGS = ("grouping", "grouping_id")
+SAME_IF_DISTINCT = frozenset(
+    ("any_value", "bit_and", "bit_or", "bool_and", "bool_or", "collect_set", "max", "min")
+)
+KEPT = ("min", "max", "any_value", "mode", "max_by", "min_by", "bit_and", "bit_or", "bit_xor")
+"""Aggregates whose Spark type is that of their argument."""
+_NUMERIC = (
+    "sum",
+    "avg",
+    "stddev",
+    "variance",
+    "stddev_pop",
+    "var_pop",
+    "corr",
+    "kurtosis",
+    "median",
+    "percentile",
+    "skewness",
+    *(name for name in agg.__all__ if name.startswith(("covar_", "regr_"))),
+)
+
+
+def aggregated(source: PlacedStream, plan: GroupBy) -> PlacedStream:
+    """The groups of a relation."""
+    return _Groups(source, plan).relation()
+
+
+@dataclass
+class _Groups:
+    """The groups of a relation, whose rows become the keys and the arguments first."""
+
+    source: PlacedStream
+    plan: GroupBy
+    names: list[str] = field(default_factory=list)  # of the fields of these rows
+    args: dict[Scalar, str] = field(default_factory=dict)  # the field of each argument
+
+    def relation(self) -> PlacedStream:
+        """The relation of the groups."""
+        keys = [c for c, _ in self.plan.keys]
+        calls = [(c, call) for c, call in self.plan.calls if call.name not in GROUPINGS]
+        asked = [(c, call) for c, call in self.plan.calls if call.name in GROUPINGS]
+        made = [*keys, *(c for c, _ in calls)]
+        fields = fields_of([*made, PlanColumn("grouping_id")])
+        self.names = fields[: len(keys)]
+        aggregates = zip(fields[len(keys) :], calls, strict=False)
+        wanted = {f: self._made(call) for f, (_, call) in aggregates}
+        if asked:
+            wanted[fields[-1]] = agg.grouping_id()
+        rows = self._rows()
+        stream: Any = circuits.aggregate(rows, self._by(), fields=wanted)
+        places = {c: (f,) for c, f in zip(made, fields, strict=False)}
+        groups = PlacedStream(stream, places, {}, self.source.text)
+        groups.kinds.update(self._kinds(groups, calls))
+        return self._with_groupings(groups, asked, fields[-1]) if asked else groups
+
+    def _kinds(
+        self, groups: PlacedStream, calls: Sequence[tuple[PlanColumn, FunctionCall]]
+    ) -> dict[PlanColumn, str]:
+        """The Spark types of the keys and the aggregates."""
+        types = dict(groups.row.fields)  # type: ignore[attr-defined]
+        kinds = {c: kind_of(types[f]) for c, (f,) in groups.places.items()}
+        kinds |= {c: self.source.kind(e) for c, e in self.plan.keys}
+        kept = [(c, call) for c, call in calls if call.name in KEPT]
+        return kinds | {c: self.source.kind(self.value_of(call)) for c, call in kept}
+
+    # -- the rows that are aggregated
+
+    def argument(self, e: Scalar) -> str:
+        """The field of the rows that has an argument."""
+        if e not in self.args:
+            named = column_of(e).name if isinstance(e, exp.Column) else "argument"
+            self.args[e] = field_name(named, [*self.names, *self.args.values()])
+        return self.args[e]
+
+    def _rows(self) -> Any:
+        """The rows with the keys and arguments as fields."""
+        exprs = [*(e for _, e in self.plan.keys), *self.args]
+        fields = [*self.names, *self.args.values()]
+        if not exprs:
+            return self.source.stream
+
+        def row_of(row: Any) -> Any:
+            return built(fields, [self.source.value(e, row).column for e in exprs])
+
+        return map_(self.source.stream, f=row_of)
+
+    def _by(self) -> Any:
+        if self.plan.sets is None:
+            return _fields(self.names)
+        return grouping_sets(*(_fields([self.names[i] for i in s]) for s in self.plan.sets))
+
+    # -- grouping(x)
+
+    def _with_groupings(
+        self, groups: PlacedStream, asked: Sequence[tuple[PlanColumn, FunctionCall]], name: str
+    ) -> PlacedStream:
+        """The groups with the values of grouping and grouping_id, from the number of the set."""
+        order = list(dict.fromkeys(i for s in self.plan.sets or () for i in s))
+        columns = [c for c, _ in self.plan.keys]
+        number = PlanColumn("grouping_id")
+        places = {**groups.places, number: (name,)}
+        kinds = {**groups.kinds, number: "bigint"}
+        items: list[tuple[PlanColumn, Scalar]] = [(c, ref(c)) for c in groups.places]
+        for c, call in asked:
+            wanted = [columns.index(column_of(a)) for a in call.args] or range(len(columns))
+            value: Scalar = exp.Literal.number(0)
+            for key in wanted:
+                doubled = exp.Mul(this=value, expression=exp.Literal.number(2))
+                value = exp.Add(this=doubled, expression=_bit(number, order, key))
+            kind = "tinyint" if call.name == "grouping" else "bigint"
+            items.append((c, exp.Cast(this=value, to=exp.DataType.build(kind, dialect="spark"))))
+        return projected(PlacedStream(groups.stream, places, kinds, groups.text), items)
+
+    # -- the aggregates
+
+    def _made(self, call: FunctionCall) -> Any:
+        """The aggregate of the library for a call."""
+        name = call.name
+        if name in _PLAIN and call.distinct and name in SAME_IF_DISTINCT:
+            call = FunctionCall(name, call.args, call.at, False, call.condition)
+        if name == "count":
+            return self._count(call)
+        if name == "mode" and call.order:  # mode() WITHIN GROUP (ORDER BY x)
+            call = replace(call, args=(call.order[0].this,), order=())
+        maker = _MAKERS.get((name, call.distinct))
+        if maker is None or not call.args:
+            said = f"{name}(DISTINCT …)" if call.distinct else name
+            raise failure(self.source.text, call.at, f"the aggregate {said} is not supported")
+        return maker(self, call)
+
+    def value_of(self, call: FunctionCall, at: int = 0) -> Scalar:
+        """An argument; NULL for rows that FILTER leaves out."""
+        e = call.args[at]
+        if call.condition is None:
+            return e
+        return exp.Case(ifs=[exp.If(this=call.condition.copy(), true=e.copy())])
+
+    def picked(
+        self, call: FunctionCall, at: int = 0, kind: str | None = None
+    ) -> Callable[[Any], Any]:
+        """The function of the row for an argument."""
+        e = self.value_of(call, at)
+        if kind is None and call.name in _NUMERIC and self.source.kind(e) == "string":
+            kind = "double"
+        if kind is not None:
+            e = exp.Cast(this=e.copy(), to=exp.DataType.build(kind, dialect="spark"))
+        return _field(self.argument(e))
+
+    def _count(self, call: FunctionCall) -> Any:
+        starred = bool(call.args) and isinstance(call.args[0], exp.Star)
+        if starred and call.condition is None:
+            return agg.count()
+        one = exp.Literal.number(1)
+        if starred:
+            call = FunctionCall("count", (one,), call.at, False, call.condition)
+        if len(call.args) > 1 and not call.distinct:
+            known = [exp.Not(this=exp.Is(this=a.copy(), expression=exp.Null())) for a in call.args]
+            there = exp.Case(ifs=[exp.If(this=exp.and_(*known, copy=False), true=one)])
+            call = FunctionCall("count", (there,), call.at, False, call.condition)
+        if len(call.args) == 1:
+            f = self.picked(call)
+            return agg.count_distinct(f) if call.distinct else agg.count(f)
+        return agg.count_distinct(self.picked(replace(call, args=(self._together(call.args),))))
+
+    def _together(self, args: Sequence[Scalar]) -> Scalar:
+        """Several values as one text, which is NULL if one of them is: texts after their length."""
+        parts: list[Scalar] = []
+        for e in args:
+            kind = self.source.kind(e)
+            if kind == "binary" or "<" in kind:
+                reason = f"count(DISTINCT …) of several values cannot compare {kind}"
+                raise failure(self.source.text, e, reason, "count a single value")
+            text = exp.Cast(this=e.copy(), to=exp.DataType.build("string", dialect="spark"))
+            length = exp.Anonymous(this="length", expressions=[text])
+            shown = exp.Cast(this=length, to=exp.DataType.build("string", dialect="spark"))
+            parts += [shown, exp.Literal.string(":"), text.copy()]
+        return exp.Anonymous(this="concat", expressions=parts)
+
+    def constant(self, e: Scalar) -> Any:
+        """The value of a constant argument."""
+        if isinstance(e, exp.Literal):
+            return e.name if e.is_string else float(e.name)
+        raise failure(self.source.text, e, "this argument has to be a constant")
+
+
+def _field(name: str) -> Callable[[Any], Any]:
+    return lambda row: getattr(row, name)
+
+
+def _fields(names: Sequence[str]) -> Any:
+    """A key of fields; None for no field."""
+    if not names:
+        return None
+    if len(names) == 1:
+        return _field(names[0])
+    return lambda row: tuple(getattr(row, n) for n in names)
+
+
+def _bit(number: PlanColumn, order: Sequence[int], key: int) -> Scalar:
+    """Whether a key is left out of the set with a number, as 0 or 1."""
+    if key not in order:
+        return exp.Literal.number(1)
+    at = len(order) - 1 - order.index(key)
+    rest = exp.Mod(this=ref(number), expression=exp.Literal.number(2 ** (at + 1)))
+    high = exp.GTE(this=rest, expression=exp.Literal.number(2**at))
+    return exp.Case(
+        ifs=[exp.If(this=high, true=exp.Literal.number(1))], default=exp.Literal.number(0)
+    )
+
+
+Maker = Callable[[_Groups, FunctionCall], Any]
+_PLAIN: dict[str, Any] = {
+    "sum": agg.sum,
+    "avg": agg.avg,
+    "min": agg.min,
+    "max": agg.max,
+    "any_value": agg.any_value,
+    "first": agg.any_value,
+    "first_value": agg.any_value,
+    "last": agg.any_value,
+    "last_value": agg.any_value,
+    "mode": agg.mode,
+    "median": agg.median,
+    "stddev": agg.stddev,
+    "variance": agg.variance,
+    "bool_and": agg.bool_and,
+    "bool_or": agg.bool_or,
+    "bit_and": agg.bit_and,
+    "bit_or": agg.bit_or,
+    "bit_xor": agg.bit_xor,
+    "collect_list": agg.collect_list,
+    "collect_set": agg.collect_set,
+    "kurtosis": agg.kurtosis,
+    "skewness": agg.skewness,
+}
+_OF_PAIRS = ("corr", *(name for name in agg.__all__ if name.startswith(("covar_", "regr_"))))
+
+
+def _plain(make: Any) -> Maker:
+    return lambda groups, call: make(groups.picked(call))
+
+
+def _of_pairs(make: Any) -> Maker:
+    return lambda groups, call: make(groups.picked(call), groups.picked(call, 1))
+
+
+def _count_if(groups: _Groups, call: FunctionCall) -> Any:
+    one = exp.Case(ifs=[exp.If(this=groups.value_of(call).copy(), true=exp.Literal.number(1))])
+    name = groups.argument(one)
+    return agg.count(lambda row: getattr(row, name))
+
+
+def _percentile(groups: _Groups, call: FunctionCall) -> Any:
+    """percentile(x, p), or percentile_cont(p) WITHIN GROUP (ORDER BY x)."""
+    if call.order:
+        share = groups.constant(call.args[0])
+        ordered = call.order[0]
+        inner = FunctionCall(call.name, (ordered.this,), call.at, False, call.condition)
+        return agg.percentile(
+            groups.picked(inner), 1 - share if ordered.args.get("desc") else share
+        )
+    return agg.percentile(groups.picked(call), groups.constant(call.args[1]))
+
+
+def _string_agg(groups: _Groups, call: FunctionCall) -> Any:
+    separator = str(groups.constant(call.args[1])) if len(call.args) > 1 else ""
+    f = groups.picked(call, kind="string")
+    order = []
+    for o in call.order:
+        direction = win.desc if o.args.get("desc") else win.asc
+        if call.distinct and o.this != call.args[0]:
+            reason = "distinct values have no other order than their own"
+            raise failure(groups.source.text, o, reason, "order by the value that is aggregated")
+        order.append(direction(f if call.distinct else _field(groups.argument(o.this))))
+    return agg.string_agg(f, separator, order=tuple(order) or None, distinct=call.distinct)
+
+
+_MAKERS: dict[tuple[str, bool], Maker] = {
+    **{(name, False): _plain(make) for name, make in _PLAIN.items()},
+    ("sum", True): _plain(agg.sum_distinct),
+    ("stddev_pop", False): _plain(lambda f: agg.stddev(f, population=True)),
+    ("var_pop", False): _plain(lambda f: agg.variance(f, population=True)),
+    ("count_if", False): _count_if,
+    ("avg", True): _plain(agg.avg_distinct),
+    ("collect_list", True): _plain(agg.collect_set),
+    ("listagg", True): _string_agg,
+    **{(name, False): _of_pairs(getattr(agg, name)) for name in _OF_PAIRS},
+    ("max_by", False): lambda g, c: agg.arg_max(g.picked(c, 1), g.picked(c)),
+    ("min_by", False): lambda g, c: agg.arg_min(g.picked(c, 1), g.picked(c)),
+    ("percentile", False): _percentile,
+    ("percentile_cont", False): _percentile,
+    ("listagg", False): _string_agg,
+}

@@ -1,0 +1,222 @@
+"""From a text to a query function, or to the streams of a query that is being compiled."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, TypeVar
+
+from stepping_spark.base.callsite import standing_at, user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.language.primitives import map as map_
+from stepping_spark.language.trace import Stream
+from stepping_spark.language.trace import row_of as stream_row
+from stepping_spark.rows.atoms import Column as Named
+from stepping_spark.rows.atoms import short
+from stepping_spark.rows.data import Data
+from stepping_spark.sql.emit import Emitter
+from stepping_spark.sql.parse import failure, line_of
+from stepping_spark.sql.plan import OneSource, PlanColumn, Scalar, SelectList, ref
+from stepping_spark.sql.relation import fields_of
+from stepping_spark.sql.rules import optimized
+from stepping_spark.sql.views import SqlTable, View, statements_of, table_of, tables_in, views_of
+from stepping_spark.zsets.spark import ZSet
+
+__all__ = ["sql"]
+
+
+def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
+    """See `stepping_spark.sql.sql`."""
+    text = text if isinstance(text, str) else _text_of(text)
+    known = {name: table_of(name, given) for name, given in tables.items()}
+    streams = {name: t.stream for name, t in known.items() if t.stream is not None}
+    if streams and len(streams) < len(known):
+        rest = ", ".join(name for name in known if name not in streams)
+        raise CompileError(
+            f"{user_line()}: sql: {', '.join(streams)} is a stream, and {rest} is not; inside of a "
+            "query, give streams for all tables"
+        )
+    statements = statements_of(text)
+    if not statements:
+        raise CompileError(f"{user_line()}: sql: the text has no query; write SELECT …")
+
+    def views(tables: Mapping[str, SqlTable]) -> list[View]:
+        return views_of(statements, {name: list(t.columns) for name, t in tables.items()})
+
+    if streams:
+        return _emitted(views(known), known, streams, to)
+
+    def query(tables: Mapping[str, SqlTable]) -> Callable[..., Any]:
+        made = views(tables)
+        used = {name for view in made for name in view.tables}
+
+        def streams_of(streams: Mapping[str, Stream]) -> Any:
+            return _emitted(made, tables, streams, to)
+
+        name = made[-1].name or "query"
+        return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
+
+    given = {name.lower() for name in known}
+    missing = [name for name in tables_in(statements) if name.lower() not in given]
+    return unbound(known, missing, text, query) if missing else query(known)
+
+
+def _text_of(given: Any) -> str:
+    """The text of an object that has one: a query of sqlframe, or an expression of ibis."""
+    if type(given).__module__.startswith("ibis."):  # its tables have another method of this name
+        ibis = importlib.import_module("ibis")
+        return str(ibis.to_sql(given, dialect="pyspark"))
+    if hasattr(given, "sql"):
+        found = given.sql(dialect="spark")
+        return "; ".join(found) if isinstance(found, list) else str(found)
+    raise CompileError(
+        f"{user_line()}: sql takes the text of a query, or an object with a method sql(dialect=…), "
+        f"found {short(given)}"
+    )
+
+
+def _emitted(
+    views: list[View],
+    tables: Mapping[str, SqlTable],
+    streams: Mapping[str, Stream],
+    to: type[Data] | None,
+) -> Any:
+    """The streams of the views' rows."""
+    given = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
+    made = [made_of(view, given, to).stream for view in views]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def made_of(view: View, tables: Mapping[str, SqlTable], to: type[Data] | None = None) -> SqlTable:
+    """A view as a table: the stream of its rows, whose columns have the view's names."""
+    with standing_at(line_of([view.at], view.name or "query")):
+        return _made_of(view, tables, to)
+
+
+def _made_of(view: View, tables: Mapping[str, SqlTable], to: type[Data] | None) -> SqlTable:
+    known = {n: (t.stream, t.columns) for n, t in tables.items()}
+    emitter = Emitter(view.text, known, view.name or "query")
+    columns = view.plan.columns
+    _check_names(view)
+    if to is None:
+        names = fields_of(columns)
+        cls: Any = _row_class(view.name, columns, names)
+    else:
+        cls, names = to, _fields_for(to, view)
+    plan = optimized(view.plan)
+    values: tuple[Scalar, ...] = tuple(ref(c) for c in columns)
+    if isinstance(plan, SelectList):
+        values, plan = tuple(dict(plan.items)[c] for c in columns), plan.source
+    relation = emitter.relation(plan)
+
+    def row_of(row: Any) -> Any:
+        pairs = zip(names, values, strict=True)
+        return cls(**{n: relation.value(e, row).column for n, e in pairs})
+
+    stream: Any = map_(relation.stream, f=row_of, name=view.name or None)
+    kinds = [relation.kind(e) for e in values]
+    made = {c.name: ((n,), k) for c, n, k in zip(columns, names, kinds, strict=True)}
+    return SqlTable(stream_row(stream, "sql"), None, made, stream)
+
+
+def _check_names(view: View) -> None:
+    """Raise an error for two columns of one name, unless they are the same."""
+    plan = view.plan
+    while isinstance(plan, OneSource) and plan.keeps_columns:
+        plan = plan.source
+    items = dict(plan.items) if isinstance(plan, SelectList) else {}
+    seen: dict[str, PlanColumn] = {}
+    for c in view.plan.columns:
+        other = seen.setdefault(c.name.lower(), c)
+        if other is not c and (c not in items or items[c] != items[other]):
+            raise failure(
+                view.text,
+                view.at,
+                f"two columns of the result are called {c.name}",
+                f"give one another name: … AS {c.name}_2",
+            )
+
+
+def _row_class(name: str, columns: tuple[PlanColumn, ...], names: list[str]) -> type[Data]:
+    """A class with a field of any type for each column."""
+    annotations: dict[str, Any] = {}
+    taken: set[str] = set()
+    for n, c in zip(names, columns, strict=True):
+        variable = TypeVar(n)  # type: ignore[misc]
+        named = n == c.name or c.name in taken
+        annotations[n] = variable if named else Annotated[variable, Named(c.name)]
+        taken.add(c.name)
+    made: type[Data] = type(name or "Row", (Data,), {"__annotations__": annotations})
+    return made
+
+
+def _fields_for(to: type[Data], view: View) -> list[str]:
+    """The field of a class for each column, by name."""
+    fields = {to.__row_columns__.get(f, f).lower(): f for f in to.__row_fields__()}
+    columns = [c.name.lower() for c in view.plan.columns]
+    if sorted(fields) != sorted(columns):
+        there = ", ".join(c.name for c in view.plan.columns)
+        raise failure(
+            view.text,
+            view.at,
+            f"the columns are {there}, and the fields of {to.__name__} are {', '.join(fields)}",
+            "name the columns like the fields, with AS",
+        )
+    return [fields[c] for c in columns]
+
+
+QueryOfTables = Callable[[Mapping[str, SqlTable]], Callable[..., Any]]
+
+
+def unbound(
+    tables: Mapping[str, SqlTable], missing: list[str], doc: str, query: QueryOfTables
+) -> Callable[..., Any]:
+    """A query whose tables are not all known yet: a pipeline has their sources."""
+    line, first = user_line(), missing[0]
+
+    def unknown() -> Any:
+        raise CompileError(
+            f"{line}: sql: the columns of table {first} are not known; say them, {first}=Row or "
+            f"{first}='id BIGINT, …', or give the query to st.Pipeline with a source for {first}"
+        )
+
+    def with_tables(given: Mapping[str, Any]) -> Callable[..., Any]:
+        known = {**tables, **{n: table_of(n, given[n]) for n in missing if n in given}}
+        rest = [n for n in missing if n not in given]
+        return unbound(known, rest, doc, query) if rest else query(known)
+
+    made: Any = unknown
+    made.__name__ = made.__qualname__ = "query"
+    made.with_tables = with_tables
+    made.missing = missing
+    made.__doc__ = doc.strip()
+    return unknown
+
+
+def function_of(
+    tables: Mapping[str, SqlTable],
+    name: str,
+    doc: str,
+    streams_of: Callable[[Mapping[str, Stream]], Any],
+) -> Callable[..., Any]:
+    """A query function whose parameters are tables, from what makes its streams."""
+
+    def query(*streams: Any) -> Any:
+        return streams_of(dict(zip(tables, streams, strict=True)))
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    annotations: dict[str, Any] = {}
+    for table, known in tables.items():
+        row: Any = known.python
+        annotations[table] = ZSet[row]
+    made: Any = query
+    made.__signature__ = inspect.Signature(
+        [inspect.Parameter(n, kind, annotation=a) for n, a in annotations.items()]
+    )
+    made.__annotations__ = annotations
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = doc.strip()
+    made.rows = {table: known.python for table, known in tables.items()}
+    return query

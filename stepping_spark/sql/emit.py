@@ -1,0 +1,437 @@
+"""From a relational plan to operators on streams of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from sqlglot import exp
+
+import circuits
+from circuits.lifting import incremental
+from stepping_spark.algebra import groups, joins, sets
+from stepping_spark.base.callsite import standing_at
+from stepping_spark.circuit.operators import MapMany
+from stepping_spark.circuit.physical import Sorting
+from stepping_spark.expressions.expr import Items, Literal, PythonCall
+from stepping_spark.expressions.functions import row_expr
+from stepping_spark.expressions.symbolic import symbolic, to_expr
+from stepping_spark.language import agg, win
+from stepping_spark.language.primitives import add, map_many
+from stepping_spark.language.primitives import filter as filter_
+from stepping_spark.language.primitives import map as map_
+from stepping_spark.language.trace import make, on_streams
+from stepping_spark.rows.atoms import INT, RowType
+from stepping_spark.rows.data import Pair, pair_of
+from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
+from stepping_spark.sql.aggregates import aggregated
+from stepping_spark.sql.kinds import common_kind, item_kind, struct_fields
+from stepping_spark.sql.operators import converted
+from stepping_spark.sql.over import over_windows
+from stepping_spark.sql.parse import failure, line_of
+from stepping_spark.sql.plan import (
+    GroupBy,
+    InlineValues,
+    LateralView,
+    Limit,
+    PlanColumn,
+    RelationalPlan,
+    Scalar,
+    SelectDistinct,
+    SelectList,
+    SetOf,
+    SqlJoin,
+    TableScan,
+    WhereClause,
+    Windows,
+    coalesced,
+    ref,
+    refs,
+)
+from stepping_spark.sql.relation import (
+    PlacedStream,
+    all_of,
+    built,
+    fields_of,
+    filtered,
+    key_of,
+    order_of,
+    projected,
+)
+from stepping_spark.sql.rules import equality
+
+LEFT, RIGHT = "left", "right"
+_join, _outer_join, _cross_join, _semijoin, _antijoin = (
+    incremental(on_streams(q))
+    for q in (joins.join, joins.outer_join, joins.cross_join, joins.semijoin, joins.antijoin)
+)
+
+
+def joined(plan: SqlJoin, left: PlacedStream, right: PlacedStream) -> PlacedStream:
+    """The join of two relations."""
+    return _Joined.of(plan, left, right).relation()
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """A join with its conditions sorted.
+
+    `keys` are equalities, each with whether NULL equals NULL; `left_only` are conditions of a
+    semijoin or an antijoin that read the left side only; `rest` are those that are left.
+    """
+
+    plan: SqlJoin
+    left: PlacedStream
+    right: PlacedStream
+    keys: tuple[tuple[Scalar, Scalar, bool], ...]
+    rest: tuple[Scalar, ...]
+    left_only: tuple[Scalar, ...]
+
+    @classmethod
+    def of(cls, plan: SqlJoin, left: PlacedStream, right: PlacedStream) -> _Joined:
+        """The join, with its conditions sorted."""
+        there = set(plan.left.columns), set(plan.right.columns)
+        keys: list[tuple[Scalar, Scalar, bool]] = []
+        rest: list[Scalar] = []
+        left_only: list[Scalar] = []
+        for e in plan.on:
+            pair = equality(e, *there)
+            if pair is not None:
+                keys.append((*pair, isinstance(e, exp.NullSafeEQ)))
+            elif plan.how in ("anti", "mark") and refs(e) and refs(e) <= there[0]:
+                left_only.append(e)
+            else:
+                rest.append(e)
+        if any(safe for *_, safe in keys):
+            plain = [a for a, _, safe in keys if not safe and isinstance(left.type(a), Optional)]
+            rest += [exp.Not(this=exp.Is(this=a.copy(), expression=exp.Null())) for a in plain]
+        return cls(plan, left, right, tuple(keys), tuple(rest), tuple(left_only))
+
+    def relation(self) -> PlacedStream:
+        """The relation that the join makes."""
+        match self.plan.how:
+            case "mark":
+                return self._marked()
+            case "semi":
+                return self.left.with_stream(self._semi(self.left.stream))
+            case "anti":
+                return self.left.with_stream(self._anti())
+        return replace(self._pair, stream=self._pairs())
+
+    @property
+    def _pair(self) -> PlacedStream:
+        """The pairs of rows, without their stream."""
+        places = self.left.under(LEFT) | self.right.under(RIGHT)
+        return PlacedStream(None, places, self.left.kinds | self.right.kinds, self.left.text)
+
+    # -- what the operators take
+
+    def _arguments(self) -> dict[str, Any]:
+        """The keys of both sides, and the condition of the pairs."""
+        where = None
+        if self.rest:
+            condition = self._pair.function(all_of(self.rest), "boolean")
+            where = row_expr(condition, pair_of(self.left.row, self.right.row))
+        if not self.keys:
+            return {"on": (joins.ONE_KEY, joins.ONE_KEY), "where": where}
+        kinds = [self._kind(a, b) for a, b, _ in self.keys]
+        left = key_of(self.left, [a for a, *_ in self.keys], kinds)
+        right = key_of(self.right, [b for _, b, _ in self.keys], kinds)
+        return {
+            "on": (left, right),
+            "null_safe": any(safe for *_, safe in self.keys),
+            "where": where,
+        }
+
+    def _kind(self, a: Scalar, b: Scalar) -> str:
+        """The type in which two sides of an equality are compared."""
+        kinds = self.left.kind(a), self.right.kind(b)
+        kind = common_kind(*kinds)
+        if kind is None:
+            reason = f"a join compares {kinds[0]} with {kinds[1]}"
+            raise failure(self.left.text, a, reason, "cast one of them")
+        return kind
+
+    # -- the joins
+
+    def _pairs(self) -> Any:
+        how: Any = self.plan.how
+        streams = self.left.stream, self.right.stream
+        given = self._arguments()
+        if not self.keys and how in ("inner", "left"):
+            return _cross_join(*streams, how=how, where=given["where"])
+        if how == "inner":
+            return _join(*streams, **given)
+        return _outer_join(*streams, how=how, **given)
+
+    def _semi(self, stream: Any) -> Any:
+        return _semijoin(stream, self.right.stream, **self._arguments())
+
+    def _anti(self) -> Any:
+        """The rows without a match. Those that a condition on them alone leaves out have none."""
+        if not self.left_only:
+            return _antijoin(self.left.stream, self.right.stream, **self._arguments())
+        chosen = filtered(self.left, self.left_only)
+        none = _antijoin(chosen.stream, self.right.stream, **self._arguments())
+        untrue = coalesced(exp.Not(this=all_of(self.left_only)), exp.true())
+        return add(filtered(self.left, (untrue,)).stream, none)
+
+    def _marked(self) -> PlacedStream:
+        """All rows of the left side, each with whether it has a match."""
+        mark = self.plan.mark
+        assert mark is not None
+        chosen = filtered(self.left, self.left_only) if self.left_only else self.left
+        there = self._with_mark(self._semi(chosen.stream), mark, value=True)
+        rest = self._with_mark(self._anti(), mark, value=False)
+        return replace(there, stream=add(there.stream, rest.stream))
+
+    def _with_mark(self, stream: Any, mark: PlanColumn, *, value: bool) -> PlacedStream:
+        columns = self.plan.left.columns
+        items = [*((c, ref(c)) for c in columns), (mark, exp.Boolean(this=value))]
+        return projected(self.left.with_stream(stream), items)
+
+
+_first_n = incremental(on_streams(groups.first_n))
+_distinct = incremental(on_streams(sets.distinct))
+_SETS = {
+    "union": incremental(on_streams(sets.union)),
+    "intersect": incremental(on_streams(sets.intersect)),
+    "except": incremental(on_streams(sets.except_)),
+}
+
+
+@dataclass
+class Emitter:
+    """Makes the streams of plans; equal parts of plans become one vertex."""
+
+    text: str
+    tables: Mapping[str, tuple[Any, Mapping[str, tuple[tuple[str, ...], str]]]]
+    """By table: its stream, and for each column its place in a row and its Spark type."""
+    view: str = ""
+
+    def fail(self, node: Scalar | None, reason: str, remedy: str = "") -> NoReturn:
+        """Raise the error of a place in the text."""
+        raise failure(self.text, node, reason, remedy)
+
+    def relation(self, plan: RelationalPlan) -> PlacedStream:
+        """The stream of a plan, whose vertices stand at its line of the text."""
+        with standing_at(line_of(plan.exprs(), self.view)):
+            return self._relation(plan)
+
+    def _relation(self, plan: RelationalPlan) -> PlacedStream:
+        match plan:
+            case TableScan():
+                return self._scan(plan)
+            case SelectList():
+                return projected(self.relation(plan.source), plan.items)
+            case WhereClause():
+                return filtered(self.relation(plan.source), plan.conditions)
+            case SqlJoin():
+                return joined(plan, self.relation(plan.left), self.relation(plan.right))
+            case GroupBy():
+                return aggregated(self.relation(plan.source), plan)
+            case Windows():
+                return over_windows(self.relation(plan.source), plan)
+            case SelectDistinct():
+                source = self.relation(plan.source)
+                return source.with_stream(_distinct(source.stream))
+            case SetOf():
+                return self._set(plan)
+            case Limit():
+                return self._first(plan)
+            case InlineValues():
+                return self._values(plan)
+            case LateralView():
+                return self._unnested(plan)
+        raise NotImplementedError(type(plan).__name__)
+
+    def _scan(self, plan: TableScan) -> PlacedStream:
+        stream, known = self.tables[plan.table]
+        places = {c: known[c.name][0] for c in plan.made}
+        return PlacedStream(stream, places, {c: known[c.name][1] for c in plan.made}, self.text)
+
+    # -- constants and lists
+
+    def _values(self, plan: InlineValues) -> PlacedStream:
+        """Rows of constants: they are there from the first step on.
+
+        The number of no rows of a table is one row from the first step on, which never changes. It
+        is mapped to the rows of constants.
+        """
+        if not self.tables:
+            self.fail(None, "a query that reads no table never changes", "read a table in it")
+        stream, _ = next(iter(self.tables.values()))
+        none = filtered(PlacedStream(stream, {}, {}, self.text), (exp.false(),)).stream
+        one: Any = circuits.aggregate(none, by=None, fields={"rows": agg.count()})
+        source = PlacedStream(one, {}, {}, self.text)
+        if not plan.made:
+            return source
+        kinds = [self._kind(source, [row[i] for row in plan.rows]) for i in range(len(plan.made))]
+        names = fields_of(plan.made)
+
+        def items(row: Any) -> Any:
+            rows = [
+                to_expr(
+                    built(
+                        names, [source.function(e, k)(row) for e, k in zip(r, kinds, strict=True)]
+                    )
+                )
+                for r in plan.rows
+            ]
+            types = [_common_types(rows[0].type, r.type) for r in rows]
+            common = [
+                next((t for t in column if isinstance(t, Optional)), column[0])
+                for column in zip(*types, strict=True)
+            ]
+            cells = [to_expr(built(names, [symbolic(e) for e in r.parts()], common)) for r in rows]
+            return symbolic(Items(ListOf(cells[0].type), tuple(cells)))
+
+        stream = map_many(one, f=items)
+        places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
+        return PlacedStream(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
+
+    def _kind(self, source: PlacedStream, cells: Sequence[Scalar]) -> str:
+        """The type of a column of constants."""
+        kind = source.kind(cells[0])
+        for e in cells[1:]:
+            common = common_kind(kind, source.kind(e))
+            if common is None:
+                self.fail(e, f"a column of VALUES has {kind} and {source.kind(e)}", "cast one")
+            kind = common
+        return "string" if kind == "void" else kind
+
+    def _unnested(self, plan: LateralView) -> PlacedStream:
+        """Each row with each item of a list, as pairs that Python makes."""
+        kept = [(c, ref(c)) for c in plan.source.columns]
+        listed = PlanColumn("items")
+        source = projected(self.relation(plan.source), [*kept, (listed, plan.value)])
+        row, ((path,), kind) = source.row, (source.places[listed], source.kinds[listed])
+        lists = unwrap(dict(row.fields)[path])  # type: ignore[attr-defined]
+        called = "inline" if plan.fields else "explode"
+        if not isinstance(lists, ListOf):
+            self.fail(plan.value, f"{called} takes a list, found {kind}")
+        kind = item_kind(kind)
+        fields, kinds_of = None, [kind]
+        items: list[RowType] = [Optional(unwrap(lists.inner)) if plan.outer else lists.inner]
+        if plan.fields:
+            struct = unwrap(lists.inner)
+            if not isinstance(struct, Struct) or len(struct.fields) != len(plan.made):
+                reason = f"inline takes a list of structs of {len(plan.made)} fields, found {kind}"
+                self.fail(plan.value, reason, "name each field: LATERAL VIEW inline(…) t AS a, b")
+            fields = tuple(n for n, _ in struct.fields)
+            items = [Optional(unwrap(t)) for _, t in struct.fields]
+            kinds_of = [k for _, k in struct_fields(kind)]
+        position = Optional(INT) if plan.outer else INT
+        t = pair_of(row, tuple_of((position, *items)))
+        pairs = PythonCall(ListOf(t), Exploded(path, plan.outer, fields), called)
+        stream = make(MapMany(pairs), source.stream)
+        places = {c: ("left", *p) for c, p in source.places.items() if c != listed}
+        kinds = {c: source.kinds[c] for c in places}
+        if plan.position is not None:
+            places[plan.position], kinds[plan.position] = ("right", "_1"), "int"
+        for i, (made, of) in enumerate(zip(plan.made, kinds_of, strict=True), 2):
+            places[made], kinds[made] = ("right", f"_{i}"), of
+        return PlacedStream(stream, places, kinds, self.text)
+
+    # -- sets
+
+    def _set(self, plan: SetOf) -> PlacedStream:
+        sides = [self.relation(plan.left), self.relation(plan.right)]
+        columns = [plan.left.columns, plan.right.columns]
+        kinds = []
+        for a, b, made in zip(*columns, plan.made, strict=True):
+            kind = common_kind(sides[0].kinds[a], sides[1].kinds[b])
+            if kind is None:
+                self.fail(
+                    None,
+                    f"{plan.kind.upper()}: column {made.name} is "
+                    f"{sides[0].kinds[a]} and {sides[1].kinds[b]}",
+                    "cast one of them",
+                )
+            kinds.append(kind)
+        names = fields_of(plan.made)
+        made_of = [
+            _converted(side, own, names, kinds) for side, own in zip(sides, columns, strict=True)
+        ]
+        types = _common_types(*[made.row for made in made_of])
+        left, right = (
+            _converted(side, own, names, kinds, types).stream
+            for side, own in zip(sides, columns, strict=True)
+        )
+        stream = _SETS[plan.kind](left, right, all=plan.all)
+        places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
+        return PlacedStream(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
+
+    # -- the first rows
+
+    def _first(self, plan: Limit) -> PlacedStream:
+        source = self.relation(plan.source)
+        order: Any = order_of(source, plan.order) or [Sorting(Literal(INT, 0), True, True)]
+        by: Any = key_of(source, plan.by) if plan.by else None
+        if plan.count is not None:
+            if plan.count == 0:
+                return filtered(source, (exp.false(),))
+            n = plan.count + plan.offset
+            keys = () if by is None else by.parts
+            source = source.with_stream(_first_n(source.stream, order=order, n=n, by=keys))
+        if not plan.offset:
+            return source
+        field = "number_"
+        numbered: Any = circuits.window(
+            source.stream, by=by, order=order, fields={field: win.row_number()}
+        )
+        rest = filter_(numbered, f=lambda row: getattr(row, field) > plan.offset)
+        return source.with_stream(rest)
+
+
+@dataclass(frozen=True)
+class Exploded:
+    """The pairs of a row with each item of a list in it, and the item's position.
+
+    With `fields` there are those of the item in its place.
+    """
+
+    path: str
+    outer: bool
+    fields: tuple[str, ...] | None = None
+
+    def __call__(self, row: Any) -> list[Pair[Any, Any]]:
+        """The pairs of a row."""
+        items = getattr(row, self.path)
+        if not items:
+            return [Pair(left=row, right=(None, *self._parts(None)))] if self.outer else []
+        return [Pair(left=row, right=(i, *self._parts(item))) for i, item in enumerate(items)]
+
+    def _parts(self, item: Any) -> tuple[Any, ...]:
+        if self.fields is None:
+            return (item,)
+        return tuple(None if item is None else getattr(item, n) for n in self.fields)
+
+
+def _common_types(left: RowType, right: RowType) -> list[RowType]:
+    """The types of the columns of a union: NULL is possible if it is on one side."""
+    assert isinstance(left, Struct) and isinstance(right, Struct)
+    return [
+        Optional(unwrap(a)) if isinstance(a, Optional) or isinstance(b, Optional) else a
+        for (_, a), (_, b) in zip(left.fields, right.fields, strict=True)
+    ]
+
+
+def _converted(
+    source: PlacedStream,
+    columns: Sequence[PlanColumn],
+    names: Sequence[str],
+    kinds: Sequence[str],
+    types: Sequence[RowType] | None = None,
+) -> PlacedStream:
+    """The columns as fields of these names and Spark types."""
+
+    def row_of(row: Any) -> Any:
+        pairs = zip(columns, kinds, strict=True)
+        values = [converted(source.value(ref(c), row), kind).column for c, kind in pairs]
+        return built(names, values, types)
+
+    stream = map_(source.stream, f=row_of)
+    places = {c: (n,) for c, n in zip(columns, names, strict=True)}
+    return PlacedStream(stream, places, dict(zip(columns, kinds, strict=True)), source.text)

@@ -1,0 +1,244 @@
+"""Functions of SQL by their names: ours where the driver has them, else Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlglot import exp
+
+from stepping_spark.base.packages import functions as F
+from stepping_spark.expressions.portable import narrowed
+from stepping_spark.expressions.spark_to_arrow import function_of
+from stepping_spark.rows.atoms import INT
+from stepping_spark.rows.types import unwrap
+from stepping_spark.sql.kinds import BITS, FLOATS, INTEGERS, is_decimal, kind_of
+from stepping_spark.sql.operators import (
+    arithmetic,
+    chosen,
+    common_of,
+    compared,
+    converted,
+    explicit,
+    first_of,
+    negated,
+    null_test,
+)
+from stepping_spark.sql.values import (
+    Env,
+    SqlValue,
+    column_of,
+    exprs_of,
+    in_spark,
+    is_null,
+    null,
+    ours,
+)
+
+_CLOCK = {
+    *("curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "now"),
+    "unix_timestamp",
+}
+_RANDOM = {"rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"}
+_SESSION = {
+    *("current_catalog", "current_database", "current_schema", "current_timezone", "current_user"),
+    *("input_file_block_length", "input_file_block_start", "input_file_name", "session_user"),
+    *("monotonically_increasing_id", "spark_partition_id", "user", "version"),
+}
+
+# Functions whose result has 32 bits in Spark
+_INTS = {
+    *("length", "len", "char_length", "character_length", "year", "quarter", "month", "day"),
+    *("dayofmonth", "weekofyear", "dayofweek", "weekday", "dayofyear", "hour", "minute", "second"),
+    *("datediff", "date_diff", "unix_date", "ascii", "instr", "locate", "position", "sign_of_int"),
+}
+# Functions that convert their arguments to one type, which their result has
+_ALIKE = {"greatest", "least", "pmod", "&", "|", "^"}
+_CASTS = {
+    **{n: n for n in ("bigint", "binary", "boolean", "date", "double", "float", "int")},
+    **{n: n for n in ("smallint", "string", "timestamp", "tinyint")},
+    "decimal": "decimal(10,0)",
+}
+
+CallHandler = Callable[[list[SqlValue], exp.Expr, Env], SqlValue]
+
+
+def function(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    """A call of a function by the name in the text."""
+    lower = name.lower()
+    _refuse_what_varies(lower, args, node, env)
+    handler = _HANDLERS.get(lower)
+    if handler is not None and _ARITY[lower](len(args)):
+        return handler(args, node, env)
+    if lower in _CASTS and len(args) == 1:
+        return explicit(args[0], _CASTS[lower], node, env)
+    found = _ours(lower, args)
+    if found is not None:
+        return found
+    return in_spark(F.call_function(name, *map(column_of, args)), args, node, env)
+
+
+def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> None:
+    if name in _CLOCK and not args:
+        env.fail(
+            node,
+            f"{name} differs from step to step, so that removing a row would not undo what adding "
+            "it did",
+            "put the time into the rows, or compare times with st.temporal_filter",
+        )
+    if name in _RANDOM:
+        env.fail(
+            node,
+            f"{name} gives another value each time, so that removing a row would not undo what "
+            "adding it did",
+            "compute a number from the row: pmod(xxhash64(id), 100)",
+        )
+    if name in _SESSION:
+        env.fail(
+            node,
+            f"{name} tells of the session or of the place of a row, not of its values",
+            "put the value into the rows, or into the text as a constant",
+        )
+
+
+def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
+    """A function that the driver computes; None for others."""
+    if any(a.kind == "float" or is_null(a) for a in args):
+        return None
+    if name in _ALIKE:
+        kind = common_of(args)
+        if kind is None:
+            return None
+        args = [converted(a, kind) for a in args]
+    exprs = exprs_of(*args)
+    found = None if exprs is None else function_of(name, exprs)
+    if found is None:
+        return None
+    if unwrap(found.type) != INT:
+        kind = kind_of(found.type)
+        return ours(found, args[0].kind if args[0].kind.startswith("interval") else kind)
+    if name in _INTS:
+        return ours(found, "int")
+    # The widest of the ints; a function that makes ints of others makes BIGINTs
+    widths = [a.kind for a in args if a.kind in INTEGERS]
+    if name not in (*_ALIKE, "abs") or not widths:
+        return ours(found, "bigint")
+    return ours(narrowed(found, BITS[args[0].kind]), args[0].kind)
+
+
+# Functions that are operators or choices
+
+
+def _if(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    condition, one, other = args
+    return chosen([(condition, one)], other, node, env)
+
+
+def _nullif(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    a, b = args
+    return chosen([(compared("==", a, b, node, env), null())], a, node, env)
+
+
+def _nvl2(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    known = null_test(args[0], node, env, negated=True)
+    return chosen([(known, args[1])], args[2], node, env)
+
+
+def _zeroifnull(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    return in_spark(F.call_function("zeroifnull", column_of(args[0])), args, node, env)
+
+
+def concatenated(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    """`||` and `concat`: the texts of all values; NULL if one is."""
+    texts = [a if a.kind in ("string", "") else _as_text(a) for a in args]
+    if all(t is not None for t in texts):
+        found = _ours("concat", [t for t in texts if t is not None])
+        if found is not None:
+            return found
+    return in_spark(F.call_function("concat", *map(column_of, args)), args, node, env)
+
+
+def _as_text(a: SqlValue) -> SqlValue | None:
+    known = a.kind in (*INTEGERS, "boolean", "date", "timestamp_ntz") or is_decimal(a.kind)
+    return converted(a, "string") if known else None
+
+
+def _date_moved(sign: str) -> CallHandler:
+    def moved(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+        day, by = args
+        if day.kind == "date" and by.kind in ("int", "smallint", "tinyint"):
+            return arithmetic(sign, day, by, node, env)
+        name = "date_add" if sign == "+" else "date_sub"
+        return in_spark(F.call_function(name, *map(column_of, args)), args, node, env)
+
+    return moved
+
+
+def _negative(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    return negated(args[0], node, env)
+
+
+def _isnan(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    as_double = [converted(a, "double") if a.kind in FLOATS else a for a in args]
+    found = _ours("isnan", as_double)
+    return found or in_spark(F.call_function("isnan", *map(column_of, args)), args, node, env)
+
+
+def _ceiling(name: str) -> CallHandler:
+    """`ceil` and `floor` of an int are the int as a BIGINT."""
+
+    def rounded(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+        if len(args) == 1 and args[0].kind in INTEGERS:
+            return converted(args[0], "bigint")
+        found = _ours(name, args)
+        return found or in_spark(F.call_function(name, *map(column_of, args)), args, node, env)
+
+    return rounded
+
+
+def _exactly(n: int) -> Callable[[int], bool]:
+    return lambda count: count == n
+
+
+def _some(count: int) -> bool:
+    return count > 0
+
+
+_HANDLERS: dict[str, CallHandler] = {
+    "if": _if,
+    "iff": _if,
+    "nullif": _nullif,
+    "nvl2": _nvl2,
+    "coalesce": lambda args, node, env: first_of(args, node, env),
+    "nvl": lambda args, node, env: first_of(args, node, env),
+    "ifnull": lambda args, node, env: first_of(args, node, env),
+    "isnull": lambda args, node, env: null_test(args[0], node, env),
+    "isnotnull": lambda args, node, env: null_test(args[0], node, env, negated=True),
+    "mod": lambda args, node, env: arithmetic("%", args[0], args[1], node, env),
+    "negative": _negative,
+    "concat": concatenated,
+    "date_add": _date_moved("+"),
+    "dateadd": _date_moved("+"),
+    "date_sub": _date_moved("-"),
+    "isnan": _isnan,
+    "ceil": _ceiling("ceil"),
+    "ceiling": _ceiling("ceil"),
+    "floor": _ceiling("floor"),
+    "equal_null": lambda args, node, env: compared("eqNullSafe", args[0], args[1], node, env),
+}
+_ARITY: dict[str, Callable[[int], bool]] = {
+    **dict.fromkeys(("if", "iff", "nvl2"), _exactly(3)),
+    **dict.fromkeys(("nullif", "nvl", "ifnull", "mod", "equal_null"), _exactly(2)),
+    **dict.fromkeys(("date_add", "dateadd", "date_sub"), _exactly(2)),
+    **dict.fromkeys(("isnull", "isnotnull", "negative", "isnan"), _exactly(1)),
+    **dict.fromkeys(("coalesce", "concat", "ceil", "ceiling", "floor"), _some),
+}
+
+
+def units_of_time(
+    name: str, unit: str, args: Sequence[SqlValue], node: exp.Expr, env: Env
+) -> SqlValue:
+    """`datediff(MONTH, a, b)`, `timestampadd(HOUR, 1, t)`: functions with a unit in the text."""
+    columns = [column_of(a) for a in args]
+    differs = name.lower() in ("datediff", "date_diff", "timestampdiff")
+    made = (F.timestamp_diff if differs else F.timestamp_add)(unit.upper(), *columns)
+    return in_spark(made, list(args), node, env)

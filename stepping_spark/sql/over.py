@@ -1,0 +1,168 @@
+"""Window functions as an operator: `st.window`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+import circuits
+from stepping_spark.expressions.expr import Literal
+from stepping_spark.language import win
+from stepping_spark.sql.aggregates import KEPT
+from stepping_spark.sql.kinds import kind_of
+from stepping_spark.sql.parse import failure
+from stepping_spark.sql.plan import Over, PlanColumn, Scalar, Windows
+from stepping_spark.sql.relation import PlacedStream, key_of, order_of
+
+_RANKS: dict[str, Callable[[], Any]] = {
+    "row_number": win.row_number,
+    "rank": win.rank,
+    "dense_rank": win.dense_rank,
+    "percent_rank": win.percent_rank,
+    "cume_dist": win.cume_dist,
+}
+_OF_FRAMES: dict[str, Any] = {
+    "sum": win.sum,
+    "avg": win.avg,
+    "min": win.min,
+    "max": win.max,
+    "any_value": win.any_value,
+    "bool_and": win.bool_and,
+    "bool_or": win.bool_or,
+    "stddev": win.stddev,
+    "variance": win.variance,
+    "median": win.median,
+    "stddev_pop": lambda f, **k: win.stddev(f, population=True, **k),
+    "var_pop": lambda f, **k: win.variance(f, population=True, **k),
+}
+_PLACED = {"first_value": win.first_value, "first": win.first_value, "last_value": win.last_value,
+           "last": win.last_value}  # fmt: skip
+_INTS = ("row_number", "rank", "dense_rank", "ntile")
+
+
+def over_windows(source: PlacedStream, plan: Windows) -> PlacedStream:
+    """The rows of a relation with the values of window functions."""
+    taken = {path[0] for path in source.places.values()}
+    fields: dict[str, Any] = {}
+    named: dict[PlanColumn, str] = {}
+    for c, over in plan.calls:
+        name = next(n for i in range(1, 10_000) if (n := f"w{i}") not in taken and n not in fields)
+        named[c] = name
+        fields[name] = _Function(source, over).made()
+    stream: Any = circuits.window(source.stream, by=None, order=None, fields=fields)
+    places = {**source.places, **{c: (n,) for c, n in named.items()}}
+    made = PlacedStream(stream, places, dict(source.kinds), source.text)
+    types = dict(made.row.fields)  # type: ignore[attr-defined]
+    for c, over in plan.calls:
+        name = over.call.name
+        kind = kind_of(types[named[c]])
+        if name in KEPT or name in _PLACED or name in ("lag", "lead", "nth_value"):
+            kind = source.kind(over.call.args[0])
+        made.kinds[c] = "int" if name in _INTS else kind
+    return made
+
+
+@dataclass(frozen=True)
+class _Function:
+    source: PlacedStream
+    over: Over
+
+    def fail(self, reason: str, remedy: str = "") -> Exception:
+        return failure(self.source.text, self.over.call.at, reason, remedy)
+
+    def made(self) -> Any:
+        """The window function of the library."""
+        order = order_of(self.source, self.over.order) or None
+        by = key_of(self.source, self.over.by) if self.over.by else None
+        return self._function().over(by=by, order=order)
+
+    def _function(self) -> Any:
+        call = self.over.call
+        if call.distinct:
+            raise self.fail(f"{call.name}(DISTINCT …) OVER is not supported by Spark")
+        if call.name in _RANKS:
+            return _RANKS[call.name]()
+        if call.name == "ntile":
+            return win.ntile(self._number(call.args[0]) if call.args else 1)
+        if call.name in ("lag", "lead"):
+            return self._shifted()
+        frame = self._frame()
+        ignore = call.ignore_nulls or (len(call.args) > 1 and call.args[1] == exp.true())
+        if call.name in _PLACED:
+            return _PLACED[call.name](self._value(), ignore_nulls=ignore, **frame)
+        if call.name == "nth_value":
+            n = self._number(call.args[1])
+            return win.nth_value(self._value(), n, ignore_nulls=call.ignore_nulls, **frame)
+        if call.name == "count":
+            star = isinstance(call.args[0], exp.Star)
+            if star and call.condition is None:
+                return win.count(**frame)
+            return win.count(self._value(exp.Literal.number(1) if star else None), **frame)
+        if call.name == "count_if":
+            true = exp.If(this=call.args[0].copy(), true=exp.Literal.number(1))
+            return win.count(self._value(exp.Case(ifs=[true])), **frame)
+        if call.name == "corr":
+            return win.corr(self._value(), self.source.function(call.args[1]), **frame)
+        if call.name in ("percentile", "percentile_cont"):
+            return win.percentile(self._value(), float(call.args[1].name), **frame)
+        if call.name not in _OF_FRAMES:
+            raise self.fail(f"{call.name} OVER is not supported")
+        return _OF_FRAMES[call.name](self._value(), **frame)
+
+    def _value(self, e: Scalar | None = None) -> Any:
+        e = self.over.call.args[0] if e is None else e
+        condition = self.over.call.condition
+        if condition is not None:
+            e = exp.Case(ifs=[exp.If(this=condition.copy(), true=e.copy())])
+        return self.source.function(e)
+
+    def _number(self, e: Scalar) -> int:
+        if isinstance(e, exp.Neg):
+            return -self._number(e.this)
+        if not isinstance(e, exp.Literal) or not e.name.isdigit():
+            raise self.fail("this argument has to be a number")
+        return int(e.name)
+
+    def _shifted(self) -> Any:
+        call = self.over.call
+        n = self._number(call.args[1]) if len(call.args) > 1 else 1
+        name = call.name
+        if n < 0:
+            name, n = ("lead" if name == "lag" else "lag"), -n
+        function = win.lag if name == "lag" else win.lead
+        default = None
+        if len(call.args) > 2 and not isinstance(call.args[2], exp.Null):
+            default = self._constant(call.args[2], self.source.kind(call.args[0]))
+        return function(self._value(), n, default=default, ignore_nulls=call.ignore_nulls)
+
+    def _constant(self, e: Scalar, kind: str | None = None) -> Any:
+        """A constant as a value of Python."""
+        found = self.source.expr(e, kind)
+        if not isinstance(found, Literal):
+            raise self.fail("this argument has to be a constant")
+        return found.constant
+
+    # -- frames
+
+    def _frame(self) -> dict[str, Any]:
+        spec = self.over.frame
+        if spec is None:
+            return {}
+        kind = str(spec.args.get("kind") or "").lower()
+        if kind not in ("rows", "range") or spec.args.get("exclude"):
+            raise self.fail("a frame is of ROWS or RANGE", "leave out GROUPS and EXCLUDE")
+        start = self._bound(spec.args.get("start"), spec.args.get("start_side"), kind)
+        end_given = spec.args.get("end")
+        end = 0 if end_given is None else self._bound(end_given, spec.args.get("end_side"), kind)
+        return {"range" if kind == "range" else "rows": (start, end)}
+
+    def _bound(self, bound: Any, side: Any, kind: str) -> Any:
+        if isinstance(bound, str):
+            return 0 if bound.upper().startswith("CURRENT") else None
+        if bound is None:
+            return None
+        value = self._constant(bound) if kind == "range" else self._number(bound)
+        return -value if str(side).upper() == "PRECEDING" else value

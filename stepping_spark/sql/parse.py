@@ -1,0 +1,237 @@
+"""Parses Spark SQL with sqlglot, and names places of the text in errors.
+
+Only this module knows the traps of sqlglot's parser. Its Spark dialect replaces functions by its
+own nodes, and loses their names on the way. The dialect here keeps each function call as it is
+written (`Anonymous`), except those with a syntax of their own. `CAST` stays a `Cast`, and only
+`TRY_CAST` is a `TryCast`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from sqlglot import ErrorLevel, TokenType, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token
+
+from stepping_spark.base.callsite import Line
+from stepping_spark.base.errors import CompileError
+
+
+class Text(str):
+    """A text of SQL, what errors call it, and the file that it stands in, if it does.
+
+    With `quoted_names`, `"x"` is a name in it, as in standard SQL, and otherwise a string, as in
+    Spark.
+    """
+
+    called: str
+    file: str
+    quoted_names: bool
+
+    def __new__(
+        cls, text: str, called: str = "SQL", *, file: str = "", quoted_names: bool = False
+    ) -> Text:
+        made = super().__new__(cls, text)
+        made.called, made.file, made.quoted_names = called, file, quoted_names
+        return made
+
+    def __deepcopy__(self, memo: object) -> Text:
+        return self  # copies of nodes share their text
+
+
+SUFFIXES = ("L", "S", "Y")
+"""What makes an integer of the text a BIGINT, a SMALLINT or a TINYINT."""
+_OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
+
+
+class SteppingSparkSql(Spark):
+    """Spark SQL, with function calls as they are written."""
+
+    class Tokenizer(Spark.Tokenizer):
+        # Spark 4 reads 'it''s' as one string; sqlglot as two.
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+
+    class Parser(SparkParser):
+        STRICT_CAST: ClassVar[bool] = True
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: SparkParser.FUNCTION_PARSERS[name] for name in _OWN_SYNTAX
+        }
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            "CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+        }
+        FUNC_TOKENS: ClassVar[set[Any]] = {*SparkParser.FUNC_TOKENS, TokenType.INSERT}
+
+        def build_cast(self, strict: bool, **kwargs: Any) -> Any:
+            # 3L is a literal to Spark, and CAST(3 AS BIGINT) is not
+            is_literal = self._prev.text.upper() in SUFFIXES
+            made = super().build_cast(strict, **kwargs)
+            if is_literal:
+                made.meta["literal"] = True
+            return made
+
+        # sqlglot reads array(1, 2)[0] as the list [0].
+        ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
+
+
+class WithQuotedNames(SteppingSparkSql):
+    """Spark SQL in which `"x"` is a name, as other databases have it."""
+
+    class Tokenizer(SteppingSparkSql.Tokenizer):
+        QUOTES: ClassVar[list[tuple[str, str] | str]] = ["'"]
+        IDENTIFIERS: ClassVar[list[tuple[str, str] | str]] = ["`", '"']
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
+
+    class Parser(SteppingSparkSql.Parser):
+        pass
+
+
+class SqlError(CompileError):
+    """A text of SQL cannot become a query. The message shows the place in the text."""
+
+
+def query_of(query: str, text: str) -> exp.Expr:
+    """The tree of one query, which stands at its place in the whole text.
+
+    Each node with a place knows its text, for a plan may have nodes of several. Raises `SqlError`
+    for text that is no query.
+    """
+    try:
+        found = _dialect_of(text).parse(query, error_level=ErrorLevel.IMMEDIATE)
+    except ParseError as e:
+        known = e.errors[0] if e.errors else {}
+        raise _at(text, _offset(text, known), str(known.get("description") or e)) from None
+    except TokenError as e:
+        raise _unended(text, e) from None
+    (tree,) = [tree for tree in found if tree is not None]
+    for node in tree.walk():
+        if node._meta and "start" in node._meta:
+            node.meta["text"] = text
+    if not isinstance(tree, exp.Query | exp.Values):
+        raise failure(text, tree, "this is no query", "write SELECT …")
+    _set_units(tree)
+    _set_memberships(tree)
+    return tree
+
+
+_COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+
+
+def quantified(node: exp.Expr) -> exp.Expr | None:
+    """The ANY or ALL of `… > ALL (sub-query)`; None if a node is no such comparison."""
+    if not isinstance(node, _COMPARED):
+        return None
+    side = node.expression
+    while isinstance(side, exp.Paren):
+        side = side.this
+    is_one = isinstance(side, exp.Any | exp.All) and isinstance(side.this, exp.Query)
+    return side if is_one else None
+
+
+def _set_memberships(tree: exp.Expr) -> None:
+    """Make IN of `= ANY (sub-query)`, and NOT IN of `<> ALL (sub-query)`."""
+    for node in list(tree.find_all(exp.EQ, exp.NEQ)):
+        side = quantified(node)
+        if side is None or isinstance(side, exp.Any) != isinstance(node, exp.EQ):
+            continue
+        query = side.this if isinstance(side.this, exp.Subquery) else exp.Subquery(this=side.this)
+        found = exp.In(this=node.this, query=query)
+        node.replace(found if isinstance(node, exp.EQ) else exp.Not(this=found))
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a text, each with its place."""
+    try:
+        return _dialect_of(text).tokenize(text)
+    except TokenError as e:
+        raise _unended(text, e) from None
+
+
+def _unended(text: str, e: TokenError) -> SqlError:
+    reason = "a string, a name in backticks or a comment has no end"
+    return _at(text, None, reason, f"look for the missing quote ({e})")
+
+
+_WITH_UNITS = {"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "timestampdiff"}
+
+
+def _set_units(tree: exp.Expr) -> None:
+    """Make the unit of `datediff(day, a, b)` a word, where the parser sees a column."""
+    for call in tree.find_all(exp.Anonymous):
+        args = call.expressions
+        if len(args) != 3 or call.name.lower() not in _WITH_UNITS:
+            continue
+        unit = args[0]
+        if isinstance(unit, exp.Column) and not unit.table:
+            unit.replace(exp.Var(this=unit.name))
+
+
+def _dialect_of(text: str) -> SteppingSparkSql:
+    return _dialect(quoted_names=isinstance(text, Text) and text.quoted_names)
+
+
+@functools.cache
+def _dialect(*, quoted_names: bool) -> SteppingSparkSql:
+    return WithQuotedNames() if quoted_names else SteppingSparkSql()
+
+
+def _offset(text: str, found: dict[str, Any]) -> int | None:
+    """The place of an error of the parser, which says where the token ends."""
+    line, column = found.get("line"), found.get("col")
+    if not isinstance(line, int) or not isinstance(column, int):
+        return None
+    before = text.splitlines(keepends=True)[: line - 1]
+    width = len(str(found.get("highlight") or " "))
+    return sum(map(len, before)) + max(0, column - width)
+
+
+def failure(text: str, node: exp.Expr | None, reason: str, remedy: str = "") -> CompileError:
+    """The error for a node of the tree: place, line with a caret, reason and remedy.
+
+    A node without a place of its own has the first place within it, else that of its parent. `text`
+    is the one whose query is made; a node of a view that it reads has a text of its own.
+    """
+    at = node
+    while at is not None:
+        if places := list(_places(at)):
+            start, of = min(places, key=lambda place: place[0])
+            return _at(of, start, reason, remedy)
+        at = at.parent
+    return _at(text, None, reason, remedy)
+
+
+def line_of(nodes: Iterable[exp.Expr], view: str) -> Line | None:
+    """The first line of nodes of a view; None: they stand in no file."""
+    for node in nodes:
+        for start, text in sorted(_places(node), key=lambda place: place[0])[:1]:
+            if isinstance(text, Text) and text.file:
+                return Line(text.file, text.count("\n", 0, start) + 1, view)
+    return None
+
+
+def _places(node: exp.Expr) -> Iterator[tuple[int, str]]:
+    """Where the parts of a node begin, and in which text."""
+    for part in node.walk():
+        start = part.meta.get("start") if part._meta else None
+        if isinstance(start, int):
+            yield start, part.meta["text"]
+
+
+def _at(text: str, start: int | None, reason: str, remedy: str = "") -> SqlError:
+    said = f"{reason}; {remedy}" if remedy else reason
+    title = text.called if isinstance(text, Text) else "SQL"
+    if start is None or not 0 <= start < len(text):
+        return SqlError(f"{title}: {said}")
+    line = text.count("\n", 0, start) + 1
+    begin = text.rfind("\n", 0, start) + 1
+    end = text.find("\n", start)
+    shown = text[begin : end if end >= 0 else len(text)]
+    caret = "".join("\t" if c == "\t" else " " for c in text[begin:start]) + "^"
+    return SqlError(
+        f"{title}, line {line}, column {start - begin + 1}: {said}\n  {shown}\n  {caret}"
+    )

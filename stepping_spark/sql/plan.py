@@ -1,0 +1,467 @@
+"""The relational plan of a query in SQL: nodes over columns.
+
+Names are bound before. A column keeps its number wherever the node that makes it is moved. So two
+expressions are equal in Spark's sense if their trees are equal.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from sqlglot import exp
+
+Scalar = exp.Expr
+ScalarRewrite = Callable[[Scalar], Scalar]
+_numbers = itertools.count(1)
+_PLACE = ("line", "col", "start", "end", "text")
+
+
+@dataclass(frozen=True)
+class PlanColumn:
+    """A column of a relation. Two columns are equal if they have one number."""
+
+    name: str = field(compare=False)
+    table: str = field(default="", compare=False)
+    number: int = field(default_factory=lambda: next(_numbers))
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.name}" if self.table else self.name
+
+
+def ref(column: PlanColumn, at: Scalar | None = None) -> exp.Column:
+    """A reference to a column; `at` is the place in the text that it stands for."""
+    node = exp.Column(this=exp.Identifier(this=f"#{column.number}", quoted=True))
+    node.meta.update(place(at) if at is not None else {})
+    node.meta["column"] = column
+    return node
+
+
+def place(node: Scalar) -> dict[str, Any]:
+    """The position of a node, or of the first part of it that has one."""
+    for part in node.walk():
+        if "line" in part.meta:
+            return {k: part.meta[k] for k in _PLACE if k in part.meta}
+    return {}
+
+
+def column_of(node: Scalar) -> PlanColumn:
+    """The column that a reference is of."""
+    found: PlanColumn = node.meta["column"]
+    return found
+
+
+def refs(e: Scalar) -> set[PlanColumn]:
+    """The columns that an expression reads."""
+    return {column_of(node) for node in e.find_all(exp.Column) if "column" in node.meta}
+
+
+def substituted(e: Scalar, values: Mapping[PlanColumn, Scalar]) -> Scalar:
+    """The expression with these expressions in the place of references."""
+
+    def replaced(node: Scalar) -> Scalar:
+        value = values.get(column_of(node)) if _is_ref(node) else None
+        return node if value is None else value.copy()
+
+    return e.copy().transform(replaced) if refs(e) & set(values) else e
+
+
+def renamed(e: Scalar, columns: Mapping[PlanColumn, PlanColumn]) -> Scalar:
+    """The expression with references to other columns."""
+    return substituted(e, {a: ref(b) for a, b in columns.items()})
+
+
+def _is_ref(node: Scalar) -> bool:
+    return isinstance(node, exp.Column) and "column" in node.meta
+
+
+def conjuncts(e: Scalar | None) -> Iterator[Scalar]:
+    """The conditions that AND connects."""
+    if isinstance(e, exp.And):
+        yield from conjuncts(e.this)
+        yield from conjuncts(e.expression)
+    elif isinstance(e, exp.Paren):
+        yield from conjuncts(e.this)
+    elif e is not None:
+        yield e
+
+
+def coalesced(a: Scalar, b: Scalar) -> Scalar:
+    """coalesce(a, b)."""
+    return exp.Anonymous(this="coalesce", expressions=[a, b])
+
+
+TRUE = exp.true()
+
+
+# -- nodes
+
+
+@dataclass(frozen=True, eq=False)
+class RelationalPlan:
+    """A relation."""
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        """The columns of its rows, in order."""
+        raise NotImplementedError
+
+    def sources(self) -> tuple[RelationalPlan, ...]:
+        """The relations that it reads."""
+        return ()
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        """The expressions that it evaluates on their rows."""
+        return ()
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        """The node with each of its expressions replaced by `f` of it."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class TableScan(RelationalPlan):
+    """The rows of a table."""
+
+    table: str
+    made: tuple[PlanColumn, ...]
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return self.made
+
+
+@dataclass(frozen=True, eq=False)
+class InlineValues(RelationalPlan):
+    """Rows of constants."""
+
+    rows: tuple[tuple[Scalar, ...], ...]
+    made: tuple[PlanColumn, ...]
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return self.made
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return tuple(e for row in self.rows for e in row)
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        return replace(self, rows=tuple(tuple(map(f, row)) for row in self.rows))
+
+
+@dataclass(frozen=True, eq=False)
+class OneSource(RelationalPlan):
+    """A relation made of one other; it has the columns of the other, unless it says so."""
+
+    source: RelationalPlan
+    keeps_columns: ClassVar[bool] = False
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return self.source.columns
+
+    def sources(self) -> tuple[RelationalPlan, ...]:
+        return (self.source,)
+
+
+Item = tuple[PlanColumn, Scalar]
+
+
+def _of_items(items: Iterable[Item], f: ScalarRewrite) -> tuple[Item, ...]:
+    return tuple((c, f(e)) for c, e in items)
+
+
+@dataclass(frozen=True, eq=False)
+class SelectList(OneSource):
+    """SELECT: a column for each expression."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return tuple(c for c, _ in self.items)
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return tuple(e for _, e in self.items)
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        return replace(self, items=_of_items(self.items, f))
+
+
+@dataclass(frozen=True, eq=False)
+class WhereClause(OneSource):
+    """WHERE: the rows for which all conditions are true."""
+
+    keeps_columns: ClassVar[bool] = True
+
+    conditions: tuple[Scalar, ...]
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return self.conditions
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        return replace(self, conditions=tuple(map(f, self.conditions)))
+
+
+@dataclass(frozen=True, eq=False)
+class SqlJoin(RelationalPlan):
+    """A join. `how`: inner, left, right, full, semi, anti, or mark.
+
+    A mark join has all rows of the left side, and a column that says whether there is a match.
+    """
+
+    left: RelationalPlan
+    right: RelationalPlan
+    how: str
+    on: tuple[Scalar, ...] = ()
+    mark: PlanColumn | None = None
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        if self.mark is not None:
+            return (*self.left.columns, self.mark)
+        if self.how in ("semi", "anti"):
+            return self.left.columns
+        return self.left.columns + self.right.columns
+
+    def sources(self) -> tuple[RelationalPlan, ...]:
+        return (self.left, self.right)
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return self.on
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        return replace(self, on=tuple(map(f, self.on)))
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """A call of an aggregate function, or of a window function.
+
+    `args` has the arguments; `order` the order of `WITHIN GROUP`, as `Ordered`.
+    """
+
+    name: str
+    args: tuple[Scalar, ...]
+    at: Scalar = field(compare=False)
+    distinct: bool = False
+    condition: Scalar | None = None
+    order: tuple[Scalar, ...] = ()
+    ignore_nulls: bool = False
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        extra = () if self.condition is None else (self.condition,)
+        return (*self.args, *extra, *self.order)
+
+    def mapped(self, f: ScalarRewrite) -> FunctionCall:
+        """The call with each of its expressions replaced by `f` of it."""
+        return replace(
+            self,
+            args=tuple(map(f, self.args)),
+            condition=None if self.condition is None else f(self.condition),
+            order=tuple(map(f, self.order)),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class GroupBy(OneSource):
+    """GROUP BY. `sets` are the grouping sets, as numbers of keys; None: one set of all keys."""
+
+    keys: tuple[Item, ...]
+    calls: tuple[tuple[PlanColumn, FunctionCall], ...]
+    sets: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return (*(c for c, _ in self.keys), *(c for c, _ in self.calls))
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return (*(e for _, e in self.keys), *(e for _, call in self.calls for e in call.exprs()))
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        calls = tuple((c, call.mapped(f)) for c, call in self.calls)
+        return replace(self, keys=_of_items(self.keys, f), calls=calls)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it has exactly one row."""
+        return not self.keys and self.sets is None
+
+
+@dataclass(frozen=True)
+class Over:
+    """A window function with its partitions, its order (as `Ordered`) and its frame."""
+
+    call: FunctionCall
+    by: tuple[Scalar, ...]
+    order: tuple[Scalar, ...]
+    frame: exp.WindowSpec | None = None
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return (*self.call.exprs(), *self.by, *self.order)
+
+    def mapped(self, f: ScalarRewrite) -> Over:
+        """The function with each of its expressions replaced by `f` of it."""
+        by, order = (tuple(map(f, some)) for some in (self.by, self.order))
+        return replace(self, call=self.call.mapped(f), by=by, order=order)
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(OneSource):
+    """The rows, each with the values of window functions."""
+
+    calls: tuple[tuple[PlanColumn, Over], ...]
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return (*self.source.columns, *(c for c, _ in self.calls))
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return tuple(e for _, over in self.calls for e in over.exprs())
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        return replace(self, calls=tuple((c, over.mapped(f)) for c, over in self.calls))
+
+
+@dataclass(frozen=True, eq=False)
+class SelectDistinct(OneSource):
+    """SELECT DISTINCT."""
+
+    keeps_columns: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, eq=False)
+class Limit(OneSource):
+    """ORDER BY … LIMIT … OFFSET, of all rows or of each group."""
+
+    keeps_columns: ClassVar[bool] = True
+
+    order: tuple[Scalar, ...]
+    count: int | None
+    offset: int = 0
+    by: tuple[Scalar, ...] = ()
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return (*self.order, *self.by)
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        return replace(self, order=tuple(map(f, self.order)), by=tuple(map(f, self.by)))
+
+
+@dataclass(frozen=True, eq=False)
+class SetOf(RelationalPlan):
+    """UNION, INTERSECT or EXCEPT; columns correspond by their position."""
+
+    kind: str
+    all: bool
+    left: RelationalPlan
+    right: RelationalPlan
+    made: tuple[PlanColumn, ...]
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return self.made
+
+    def sources(self) -> tuple[RelationalPlan, ...]:
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, eq=False)
+class LateralView(OneSource):
+    """Each row with each item of a list: LATERAL VIEW explode. With `outer`, NULL for none."""
+
+    value: Scalar
+    made: tuple[PlanColumn, ...]
+    outer: bool = False
+    position: PlanColumn | None = None
+    fields: bool = False  # whether each field of an item is a column, as `inline` does
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        at = () if self.position is None else (self.position,)
+        return (*self.source.columns, *at, *self.made)
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return (self.value,)
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        return replace(self, value=f(self.value))
+
+
+# -- questions about plans
+
+
+def nodes(plan: RelationalPlan) -> Iterator[RelationalPlan]:
+    """The plan's nodes."""
+    yield plan
+    for source in plan.sources():
+        yield from nodes(source)
+
+
+def free(plan: RelationalPlan) -> set[PlanColumn]:
+    """The columns that a plan reads and does not make: those of an outer query."""
+    made: set[PlanColumn] = set()
+    read: set[PlanColumn] = set()
+    for node in nodes(plan):
+        made |= set(node.columns)
+        for e in node.exprs():
+            read |= refs(e)
+    return read - made
+
+
+def with_sources(plan: RelationalPlan, *sources: RelationalPlan) -> RelationalPlan:
+    """The node with other sources."""
+    if isinstance(plan, OneSource):
+        return replace(plan, source=sources[0])
+    if isinstance(plan, SqlJoin | SetOf):
+        return replace(plan, left=sources[0], right=sources[1])
+    return plan
+
+
+def keeping(plan: RelationalPlan, columns: Iterable[PlanColumn]) -> SelectList:
+    """The plan with these columns only."""
+    return SelectList(plan, tuple((c, ref(c)) for c in columns))
+
+
+def with_fresh_columns(plan: RelationalPlan, table: str, names: Iterable[str]) -> SelectList:
+    """The plan with columns of its own: one for each of the plan's, with another number."""
+    pairs = zip(plan.columns, names, strict=True)
+    return SelectList(plan, tuple((PlanColumn(name, table), ref(c)) for c, name in pairs))
+
+
+def is_one_row(plan: RelationalPlan) -> bool:
+    """Whether a plan has exactly one row."""
+    match plan:
+        case GroupBy():
+            return plan.is_global
+        case SelectList() | Windows():
+            return is_one_row(plan.source)
+        case SqlJoin(how="left" | "inner") if not plan.on and plan.mark is None:
+            return is_one_row(plan.left) and is_one_row(plan.right)
+        case InlineValues():
+            return len(plan.rows) == 1
+    return False
+
+
+def has_at_most_one_row(plan: RelationalPlan) -> bool:
+    """Whether a plan has one row or none, for sure."""
+    match plan:
+        case GroupBy():
+            return plan.is_global
+        case Limit():
+            return plan.count == 1 and not plan.by
+        case SelectList() | Windows() | WhereClause() | SelectDistinct():
+            return has_at_most_one_row(plan.source)
+        case InlineValues():
+            return len(plan.rows) <= 1
+        case SqlJoin(how="inner" | "left"):
+            return has_at_most_one_row(plan.left) and has_at_most_one_row(plan.right)
+    return False
+
+
+def rewritten(plan: RelationalPlan, f: ScalarRewrite) -> RelationalPlan:
+    """The plan with each expression of its nodes replaced."""
+    sources = [rewritten(source, f) for source in plan.sources()]
+    return with_sources(plan, *sources).mapped(f)

@@ -1,0 +1,286 @@
+"""Rewrites of relational plans: conditions move to their tables, columns that nobody reads go.
+
+They keep the rows of the result. What they save is state, since a join keeps its inputs, and maps
+one after another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from stepping_spark.sql.plan import (
+    GroupBy,
+    LateralView,
+    Limit,
+    PlanColumn,
+    RelationalPlan,
+    Scalar,
+    SelectDistinct,
+    SelectList,
+    SetOf,
+    SqlJoin,
+    WhereClause,
+    Windows,
+    column_of,
+    conjuncts,
+    keeping,
+    ref,
+    refs,
+    substituted,
+    with_sources,
+)
+
+
+def optimized(plan: RelationalPlan) -> RelationalPlan:
+    """The plan with its conditions and columns where they cost least."""
+    return merged(pruned(pushed(plan, ()), set(plan.columns)))
+
+
+# -- maps
+
+
+def merged(plan: RelationalPlan) -> RelationalPlan:
+    """The plan without a map that another node can do: SELECT of SELECT, GROUP BY of SELECT."""
+    plan = with_sources(plan, *map(merged, plan.sources()))
+    if isinstance(plan, SelectList | GroupBy | WhereClause) and isinstance(plan.source, SelectList):
+        items = dict(plan.source.items)
+        if _costs_nothing(plan, items):
+            below = with_sources(plan.mapped(lambda e: substituted(e, items)), plan.source.source)
+            if isinstance(plan, WhereClause):
+                return replace(plan.source, source=below)
+            return merged(below)
+    return plan
+
+
+def _costs_nothing(plan: RelationalPlan, items: Mapping[PlanColumn, Scalar]) -> bool:
+    """Whether no expression is computed more often than before: only columns are read twice."""
+    read = Counter(column_of(n) for e in plan.exprs() for n in e.find_all(exp.Column) if n.meta)
+    computed = {c for c, e in items.items() if not isinstance(e, exp.Column)}
+    again = 0 if isinstance(plan, WhereClause) else 1
+    return all(read[c] <= again for c in computed)
+
+
+# -- conditions
+
+
+def pushed(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan:
+    """The plan's rows that meet the conditions, which go as far down as they can."""
+    match plan:
+        case WhereClause():
+            own = [e for c in plan.conditions for e in conjuncts(c)]
+            return pushed(plan.source, (*conditions, *own))
+        case SelectList():
+            items = dict(plan.items)
+            inner = [substituted(e, items) for e in conditions]
+            return replace(plan, source=pushed(plan.source, inner))
+        case SqlJoin(how="inner"):
+            return _ordered_joins(plan, conditions)
+        case SqlJoin():
+            return _past_join(plan, conditions)
+        case GroupBy() if plan.sets is None and plan.keys:
+            keys = dict(plan.keys)
+            down, up = _split(conditions, set(keys))
+            inner = [substituted(e, keys) for e in down]
+            return _where(replace(plan, source=pushed(plan.source, inner)), up)
+        case SelectDistinct():
+            return replace(plan, source=pushed(plan.source, conditions))
+        case SetOf():
+            return _past_set(plan, conditions)
+        case Windows():
+            down, up = _split(conditions, _partitioned(plan))
+            return _where(replace(plan, source=pushed(plan.source, down)), up)
+        case LateralView():
+            down, up = _split(conditions, set(plan.source.columns))
+            return _where(replace(plan, source=pushed(plan.source, down)), up)
+    sources = [pushed(source, ()) for source in plan.sources()]
+    return _where(with_sources(plan, *sources), conditions)
+
+
+def _where(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan:
+    wanted = tuple(dict.fromkeys(e for e in conditions if e != exp.true()))
+    return WhereClause(plan, wanted) if wanted else plan
+
+
+def _split(
+    conditions: Iterable[Scalar], columns: set[PlanColumn]
+) -> tuple[list[Scalar], list[Scalar]]:
+    """The conditions that read these columns only, and the others."""
+    down: list[Scalar] = []
+    up: list[Scalar] = []
+    for e in conditions:
+        (down if refs(e) and refs(e) <= columns else up).append(e)
+    return down, up
+
+
+def _partitioned(plan: Windows) -> set[PlanColumn]:
+    """The columns by which all windows are partitioned."""
+    by = [{column_of(e) for e in over.by if isinstance(e, exp.Column)} for _, over in plan.calls]
+    return set.intersection(*by)
+
+
+def _past_set(plan: SetOf, conditions: Sequence[Scalar]) -> RelationalPlan:
+    down, up = _split(conditions, set(plan.made))
+    sides = []
+    for source in plan.sources():
+        named = {c: ref(own) for c, own in zip(plan.made, source.columns, strict=True)}
+        sides.append(pushed(source, [substituted(e, named) for e in down]))
+    return _where(with_sources(plan, *sides), up)
+
+
+def _past_join(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
+    """Outer joins, semijoins: conditions of a side that keeps its rows go to that side."""
+    left, right = set(plan.left.columns), set(plan.right.columns)
+    to_left: list[Scalar] = []
+    to_right: list[Scalar] = []
+    up, on = list(conditions), list(plan.on)
+    if plan.how != "right" and plan.how != "full":
+        to_left, up = _split(up, left)
+        right_only, on = _split(on, right)
+        to_right += right_only
+    elif plan.how == "right":
+        to_right, up = _split(up, right)
+        to_left, on = _split(on, left)
+    if plan.how == "semi":
+        left_only, on = _split(on, left)
+        to_left += left_only
+    made = replace(
+        plan,
+        left=pushed(plan.left, to_left),
+        right=pushed(plan.right, to_right),
+        on=tuple(on),
+    )
+    return _where(made, up)
+
+
+# -- the order of inner joins
+
+
+def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
+    """Inner joins as one: each condition where it can first be answered, equalities first."""
+    relations: list[RelationalPlan] = []
+    wanted = list(conditions)
+    _gather(plan, relations, wanted)
+    alone: list[list[Scalar]] = [[] for _ in relations]
+    between: list[Scalar] = []
+    for e in dict.fromkeys(wanted):
+        at = [i for i, r in enumerate(relations) if refs(e) & set(r.columns)]
+        (between if len(at) != 1 else alone[at[0]]).append(e)
+    rest = [pushed(r, own) for r, own in zip(relations, alone, strict=True)]
+    joined = rest.pop(0)
+    while rest:
+        right = rest.pop(_next(joined, rest, between))
+        there = set(joined.columns) | set(right.columns)
+        on = [e for e in between if refs(e) and refs(e) <= there]
+        between = [e for e in between if e not in on]
+        joined = SqlJoin(joined, right, "inner", tuple(on))
+    return _where(joined, between)
+
+
+def _gather(
+    plan: RelationalPlan, relations: list[RelationalPlan], conditions: list[Scalar]
+) -> None:
+    if isinstance(plan, SqlJoin) and plan.how == "inner":
+        _gather(plan.left, relations, conditions)
+        _gather(plan.right, relations, conditions)
+        conditions += [e for c in plan.on for e in conjuncts(c)]
+    elif isinstance(plan, WhereClause) and isinstance(plan.source, SqlJoin):
+        _gather(plan.source, relations, conditions)
+        conditions += [e for c in plan.conditions for e in conjuncts(c)]
+    else:
+        relations.append(plan)
+
+
+def _next(
+    joined: RelationalPlan, rest: Sequence[RelationalPlan], conditions: Sequence[Scalar]
+) -> int:
+    """The relation to join next: the first one, as written, that an equality connects."""
+    there = set(joined.columns)
+    for i, relation in enumerate(rest):
+        own = set(relation.columns)
+        if any(equality(e, there, own) for e in conditions):
+            return i
+    return 0
+
+
+def equality(
+    e: Scalar, left: set[PlanColumn], right: set[PlanColumn]
+) -> tuple[Scalar, Scalar] | None:
+    """The two sides of an equality between two relations, the left one's first."""
+    if not isinstance(e, exp.EQ | exp.NullSafeEQ):
+        return None
+    for a, b in ((e.this, e.expression), (e.expression, e.this)):
+        if refs(a) and refs(b) and refs(a) <= left and refs(b) <= right:
+            return a, b
+    return None
+
+
+# -- columns
+
+
+def pruned(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
+    """The plan without columns that nobody reads. It may have more than those that are needed."""
+    match plan:
+        case SelectList():
+            items = tuple((c, e) for c, e in plan.items if c in needed) or plan.items[:1]
+            below = {c for _, e in items for c in refs(e)}
+            return SelectList(pruned(plan.source, below), items)
+        case SqlJoin():
+            return _pruned_join(plan, needed)
+        case SetOf():
+            return _pruned_set(plan, needed)
+        case GroupBy():
+            calls = tuple((c, call) for c, call in plan.calls if c in needed)
+            made = replace(plan, calls=calls or plan.calls[:1])
+            below = {c for e in made.exprs() for c in refs(e)}
+            return replace(made, source=pruned(plan.source, below))
+        case Windows():
+            windows = tuple((c, over) for c, over in plan.calls if c in needed)
+            if not windows:
+                return pruned(plan.source, needed)
+            fewer = replace(plan, calls=windows)
+            return replace(fewer, source=_fitted(plan.source, _below(fewer, needed)))
+        case SelectDistinct():
+            return with_sources(plan, _fitted(plan.sources()[0], set(plan.columns)))
+        case Limit() | LateralView():
+            return with_sources(plan, _fitted(plan.source, _below(plan, needed)))
+        case WhereClause():
+            return replace(plan, source=pruned(plan.source, _below(plan, needed)))
+    return plan
+
+
+def _below(plan: RelationalPlan, needed: set[PlanColumn]) -> set[PlanColumn]:
+    """What a node needs of its source."""
+    read = {c for e in plan.exprs() for c in refs(e)}
+    return (needed | read) & {c for s in plan.sources() for c in s.columns}
+
+
+def _fitted(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
+    """The plan with the needed columns only; at least one."""
+    plan = pruned(plan, needed)
+    wanted = [c for c in plan.columns if c in needed] or list(plan.columns[:1])
+    if len(wanted) == len(plan.columns):
+        return plan
+    return keeping(plan, wanted)
+
+
+def _pruned_join(plan: SqlJoin, needed: set[PlanColumn]) -> RelationalPlan:
+    read = needed | {c for e in plan.on for c in refs(e)}
+    left, right = (_fitted(side, read & set(side.columns)) for side in (plan.left, plan.right))
+    return replace(plan, left=left, right=right)
+
+
+def _pruned_set(plan: SetOf, needed: set[PlanColumn]) -> RelationalPlan:
+    if plan.kind != "union" or not plan.all:
+        sides = [_fitted(s, set(s.columns)) for s in plan.sources()]
+        return with_sources(plan, *sides)
+    places = [i for i, c in enumerate(plan.made) if c in needed] or [0]
+    sides = []
+    for source in plan.sources():
+        wanted = [source.columns[i] for i in places]
+        sides.append(keeping(pruned(source, set(wanted)), wanted))
+    made = tuple(plan.made[i] for i in places)
+    return replace(plan, left=sides[0], right=sides[1], made=made)

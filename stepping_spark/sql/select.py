@@ -1,0 +1,255 @@
+"""SELECT: from a tree of the parser to a relational plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from stepping_spark.sql.aggregate_calls import (
+    GENERATORS,
+    args_of,
+    inner_call,
+    is_aggregate,
+    name_of,
+)
+from stepping_spark.sql.binder import Attach, Binder, Grouping, grouping_of
+from stepping_spark.sql.joins import unnested
+from stepping_spark.sql.names import same
+from stepping_spark.sql.plan import (
+    FunctionCall,
+    GroupBy,
+    Item,
+    Limit,
+    PlanColumn,
+    RelationalPlan,
+    Scalar,
+    SelectDistinct,
+    SelectList,
+    WhereClause,
+    Windows,
+    conjuncts,
+    ref,
+    refs,
+)
+from stepping_spark.sql.unnest import is_in, not_in, semi
+
+
+@dataclass
+class Select(Binder):
+    """One SELECT, while its clauses are bound."""
+
+    node: exp.Select = field(kw_only=True)
+
+    # -- the clauses
+
+    def planned(self, order: exp.Order | None, limit: int | None, offset: int) -> RelationalPlan:
+        """The plan of the whole SELECT, with its ORDER BY and LIMIT."""
+        node = self.node
+        self.named_windows = {w.name.lower(): w for w in node.args.get("windows") or ()}
+        where = node.args.get("where")
+        if where is not None:
+            self.plan = self._filtered(self.plan, where.this, grouped=False)
+        items = self._items()
+        self._group(items)
+        having, qualify = node.args.get("having"), node.args.get("qualify")
+        shown = [(PlanColumn(name), self._bind(e)) for name, e in items]
+        conditions = [] if having is None else self._bound_conjuncts(having.this)
+        chosen = [] if qualify is None else self._bound_conjuncts(qualify.this)
+        wanted = order is not None and (limit is not None or offset)
+        ordered = self.ordered(order, shown) if wanted and order is not None else []
+        plan = self._grouped(self.plan)
+        if conditions:
+            plan = _with_conditions(plan, conditions)
+        if self.windows:
+            plan = Windows(plan, tuple((c, over) for over, c in self.windows.items()))
+        if chosen:
+            plan = _with_conditions(plan, chosen)
+        return self._shown(plan, shown, ordered, limit, offset)
+
+    def _shown(
+        self,
+        plan: RelationalPlan,
+        shown: list[Item],
+        ordered: list[Scalar],
+        limit: int | None,
+        offset: int,
+    ) -> RelationalPlan:
+        """The select list, DISTINCT, and the first rows."""
+        first = limit is not None or bool(offset)
+        columns = tuple(c for c, _ in shown)
+        if self.node.args.get("distinct") is not None:
+            self._check_distinct()
+            plan = SelectDistinct(SelectList(plan, tuple(shown)))
+            if not first:
+                return plan
+            by_expr = {e: ref(c) for c, e in shown}
+            ordered = [_replaced(o, by_expr) for o in ordered]
+            for o in ordered:
+                if not refs(o) <= set(columns):
+                    self.fail(o, "ORDER BY of SELECT DISTINCT is by a column that is not selected")
+            return Limit(plan, tuple(ordered), limit, offset)
+        if not first:
+            return SelectList(plan, tuple(shown))
+        return SelectList(Limit(plan, tuple(ordered), limit, offset), tuple(shown))
+
+    def _check_distinct(self) -> None:
+        distinct = self.node.args["distinct"]
+        if isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None:
+            self.fail(distinct, "Spark has no DISTINCT ON", "use row_number() and QUALIFY")
+
+    # -- the select list
+
+    def _items(self) -> list[tuple[str, Scalar]]:
+        """The names and expressions of the select list; stars are written out."""
+        found: list[tuple[str, Scalar]] = []
+        for node in self.node.expressions:
+            generated = self._generated(node)
+            if generated is not None:
+                found += generated
+            elif isinstance(node, exp.Star):
+                found += self._star(node, self.scope.columns)
+            elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+                found += self._star(node.this, self._of_table(node))
+            elif isinstance(node, exp.Alias):
+                found.append((node.alias, node.this))
+                self._alias(node.alias, node.this)
+            else:
+                found.append((self.queries.name_of(node), node))
+        return found
+
+    def _generated(self, node: Scalar) -> list[tuple[str, Scalar]] | None:
+        """The columns of a generator in the select list; None if it is none."""
+        inner = node.this if isinstance(node, exp.Alias | exp.Aliases) else node
+        if name_of(inner) not in GENERATORS:
+            return None
+        names = [a.name for a in node.aliases] if isinstance(node, exp.Aliases) else []
+        names = [node.alias] if isinstance(node, exp.Alias) else names
+        self.plan, columns = unnested(self, self.plan, inner, "", names)
+        return [(c.name, ref(c, inner)) for c in columns]
+
+    def _alias(self, name: str, node: Scalar) -> None:
+        self.scope.aliases.setdefault(name.lower(), node)
+
+    def _star(self, star: exp.Star, columns: Sequence[PlanColumn]) -> list[tuple[str, Scalar]]:
+        left_out = {
+            n.name.lower() for n in star.args.get("except_") or star.args.get("except") or ()
+        }
+        for name in left_out:
+            if not any(same(c.name, name) for c in columns):
+                self.fail(star, f"there is no column {name} to leave out of *")
+        if not columns:
+            self.fail(star, "* is of no columns: there is no FROM")
+        return [(c.name, ref(c, star)) for c in columns if c.name.lower() not in left_out]
+
+    def _of_table(self, node: exp.Column) -> list[PlanColumn]:
+        table = node.table
+        columns = self.scope.of_table(table)
+        if not columns:
+            tables = ", ".join(self.scope.tables())
+            self.fail(node, f"there is no table {table}", f"the tables here are {tables}")
+        return columns
+
+    # -- groups
+
+    def _group(self, items: list[tuple[str, Scalar]]) -> None:
+        """Bind GROUP BY, if there is one, or if an aggregate is asked for."""
+        group = self.node.args.get("group")
+        having = self.node.args.get("having")
+        asked = any(self._has_aggregate(e) for _, e in items) or (
+            having is not None and self._has_aggregate(having.this)
+        )
+        if group is None and not asked and having is None:
+            return
+        keys = grouping_of(group, items, self) if group is not None else Grouping([], None)
+        self.grouping = keys
+
+    def _has_aggregate(self, node: Scalar) -> bool:
+        """Whether an expression has an aggregate of its own, outside of windows and sub-queries."""
+        if isinstance(node, exp.Query | exp.Subquery):
+            return False
+        if isinstance(node, exp.Window):
+            inner = inner_call(node.this)
+            within = [*args_of(inner)[0], *node.args.get("partition_by", ())]
+            if node.args.get("order"):
+                within.append(node.args["order"])
+            return any(map(self._has_aggregate, within))
+        if is_aggregate(node):
+            return True
+        if isinstance(node, exp.Column) and len(node.parts) == 1:
+            alias = self.scope.aliases.get(node.name.lower())
+            known = self.scope.found(node.name, "")
+            if alias is not None and not known and alias is not node:
+                return self._has_aggregate(alias)
+        return any(self._has_aggregate(part) for part in node.iter_expressions())
+
+    def _grouped(self, plan: RelationalPlan) -> RelationalPlan:
+        for attach in self.before:
+            plan = attach(plan)
+        if self.grouping is not None:
+            calls = tuple((c, call) for call, c in self.calls.items())
+            keys = tuple(self.grouping.keys)
+            if not calls:
+                calls = ((PlanColumn("rows"), FunctionCall("count", (exp.Star(),), self.node)),)
+            plan = GroupBy(plan, keys, calls, self.grouping.sets)
+        for attach in self.after:
+            plan = attach(plan)
+        return plan
+
+    # -- conditions
+
+    def _filtered(
+        self, plan: RelationalPlan, condition: Scalar, *, grouped: bool
+    ) -> RelationalPlan:
+        """WHERE: sub-queries of conditions that AND connects are semijoins."""
+        rest: list[Scalar] = []
+        for e in conjuncts(condition):
+            made = self._semijoin(e)
+            if made is None:
+                bound = self.bind_row(e)
+                for attach in self.before:
+                    plan = attach(plan)
+                self.before.clear()
+                rest.append(bound)
+                continue
+            plan = made(plan)
+        return _with_conditions(plan, rest)
+
+    def _bound_conjuncts(self, condition: Scalar) -> list[Scalar]:
+        self.after_list = True
+        bound = [self._bind(e) for e in conjuncts(condition)]
+        self.after_list = False
+        return bound
+
+    def _semijoin(self, e: Scalar) -> Attach | None:
+        """What EXISTS or IN does to the rows, as a condition; None for other conditions."""
+        negated = isinstance(e, exp.Not)
+        inner = e.this if negated else e
+        while isinstance(inner, exp.Paren):
+            inner = inner.this
+        if isinstance(inner, exp.Exists):
+            sub = self._sub(inner.this)
+            how = "anti" if negated else "semi"
+            return lambda plan: semi(plan, sub, how=how)
+        if is_in(inner):
+            assert isinstance(inner, exp.In)
+            lhs = self._lhs(inner, self.bind_row)
+            if self.before:
+                return None
+            sub = self._sub(inner.args["query"])
+            self._check_width(inner, lhs, sub)
+            if negated:
+                return lambda plan: not_in(plan, sub, lhs)
+            return lambda plan: semi(plan, sub, lhs)
+        return None
+
+
+def _with_conditions(plan: RelationalPlan, conditions: Iterable[Scalar]) -> RelationalPlan:
+    wanted = tuple(conditions)
+    return WhereClause(plan, wanted) if wanted else plan
+
+
+def _replaced(e: Scalar, known: Mapping[Scalar, Scalar]) -> Scalar:
+    made: Scalar = e.copy().transform(lambda n: known[n].copy() if n in known else n)
+    return made

@@ -1,0 +1,505 @@
+"""Sub-queries as joins: correlated ones by the distinct values of the outer query's columns.
+
+A sub-query that reads columns of the outer query has a result for each combination of their
+values. These combinations are its domain. `over_domain` gives all results at once, as a relation
+that has the columns of the domain too, and is joined with the outer query by them (Neumann and
+Kemper, Unnesting Arbitrary Queries, 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from stepping_spark.sql.plan import (
+    TRUE,
+    FunctionCall,
+    GroupBy,
+    InlineValues,
+    LateralView,
+    Limit,
+    PlanColumn,
+    RelationalPlan,
+    Scalar,
+    SelectDistinct,
+    SelectList,
+    SetOf,
+    SqlJoin,
+    WhereClause,
+    Windows,
+    coalesced,
+    free,
+    has_at_most_one_row,
+    is_one_row,
+    keeping,
+    ref,
+    refs,
+    renamed,
+    substituted,
+)
+
+COUNTS = ("count", "count_if", "regr_count", "approx_count_distinct")
+"""Aggregates that are 0, not NULL, for no rows."""
+
+
+def null_safe(a: PlanColumn, b: PlanColumn) -> Scalar:
+    """a <=> b."""
+    return exp.NullSafeEQ(this=ref(a), expression=ref(b))
+
+
+# -- the sub-query of a condition
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A sub-query as the right side of a join, with the conditions of a match."""
+
+    plan: RelationalPlan
+    on: tuple[Scalar, ...]
+    values: tuple[Scalar, ...]
+    """The columns of the sub-query, as expressions over the plan."""
+
+
+def matched(outer: RelationalPlan, sub: RelationalPlan) -> Matched:
+    """A sub-query of EXISTS or IN, without columns of the outer query inside of it."""
+    values: tuple[Scalar, ...] = tuple(ref(c) for c in sub.columns)
+    on: list[Scalar] = []
+    inner = sub
+    while free(inner):
+        if isinstance(inner, SelectList):
+            items = dict(inner.items)
+            values = tuple(substituted(v, items) for v in values)
+            on = [substituted(e, items) for e in on]
+            inner = inner.source
+        elif isinstance(inner, WhereClause):
+            outside = free(inner)
+            on += [e for e in inner.conditions if refs(e) & outside]
+            inside = tuple(e for e in inner.conditions if not refs(e) & outside)
+            inner = replace(inner, conditions=inside) if inside else inner.source
+            if free(inner) and inside:
+                break
+        elif isinstance(inner, SelectDistinct):
+            inner = inner.source
+        else:
+            break
+    if not free(inner):
+        return Matched(inner, tuple(on), values)
+    domain = Domain.of(outer, sub)
+    whole = over_domain(sub, domain)
+    return Matched(whole, domain.joined(), tuple(ref(c) for c in sub.columns))
+
+
+# -- the domain
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The distinct values of columns of the outer query, as columns of their own."""
+
+    plan: RelationalPlan
+    columns: Mapping[PlanColumn, PlanColumn]  # by the columns of the outer query
+
+    @classmethod
+    def of(cls, outer: RelationalPlan, sub: RelationalPlan) -> Domain:
+        """The domain of a sub-query."""
+        read = sorted(free(sub) & set(outer.columns), key=lambda c: c.number)
+        fresh = {c: PlanColumn(c.name, c.table) for c in read}
+        items = tuple((fresh[c], ref(c)) for c in read)
+        return cls(SelectDistinct(SelectList(outer, items)), fresh)
+
+    def again(self) -> Domain:
+        """The same domain, with columns of other numbers."""
+        fresh = {mine: PlanColumn(mine.name, mine.table) for mine in self.columns.values()}
+        items = tuple((new, ref(mine)) for mine, new in fresh.items())
+        columns = {outer: fresh[mine] for outer, mine in self.columns.items()}
+        return Domain(SelectList(self.plan, items), columns)
+
+    def inside(self, e: Scalar) -> Scalar:
+        """An expression of a sub-query, over the columns of the domain."""
+        return renamed(e, self.columns)
+
+    @property
+    def made(self) -> tuple[PlanColumn, ...]:
+        """The columns."""
+        return tuple(self.columns.values())
+
+    def joined(self) -> tuple[Scalar, ...]:
+        """The conditions that join a result with the outer query."""
+        return tuple(null_safe(outer, mine) for outer, mine in self.columns.items())
+
+
+def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
+    """The plan's rows for each row of the domain, with the domain's columns added."""
+    own = domain.made
+    outer = set(domain.columns)
+    if not free(plan) & outer:
+        return keeping(SqlJoin(plan, domain.plan, "inner"), (*plan.columns, *own))
+    match plan:
+        case WhereClause():
+            conditions = tuple(map(domain.inside, plan.conditions))
+            return WhereClause(over_domain(plan.source, domain), conditions)
+        case SelectList():
+            items = tuple((c, domain.inside(e)) for c, e in plan.items)
+            return SelectList(over_domain(plan.source, domain), (*items, *kept(own)))
+        case SqlJoin():
+            return _join(plan, domain)
+        case GroupBy():
+            return _aggregate(plan, domain)
+        case Windows():
+            calls = tuple(
+                (c, replace(o := over.mapped(domain.inside), by=(*o.by, *map(ref, own))))
+                for c, over in plan.calls
+            )
+            return Windows(over_domain(plan.source, domain), calls)
+        case SelectDistinct():
+            return SelectDistinct(over_domain(plan.source, domain))
+        case Limit():
+            order = tuple(map(domain.inside, plan.order))
+            by = (*map(domain.inside, plan.by), *map(ref, own))
+            source = over_domain(plan.source, domain)
+            return Limit(source, order, plan.count, plan.offset, by)
+        case SetOf():
+            left, right = over_domain(plan.left, domain), domain.again()
+            other = over_domain(plan.right, right)
+            return SetOf(plan.kind, plan.all, left, other, (*plan.made, *own))
+        case LateralView():
+            source = over_domain(plan.source, domain)
+            return replace(plan, source=source, value=domain.inside(plan.value))
+        case InlineValues():
+            return _values(plan, domain)
+    raise NotImplementedError(type(plan).__name__)
+
+
+def kept(columns: Iterable[PlanColumn]) -> tuple[tuple[PlanColumn, Scalar], ...]:
+    """The items of a SELECT that has these columns as they are."""
+    return tuple((c, ref(c)) for c in columns)
+
+
+def _values(plan: InlineValues, domain: Domain) -> RelationalPlan:
+    """A row of values that reads columns of the outer query; several are united."""
+    parts: list[RelationalPlan] = []
+    for row in plan.rows:
+        cells = zip(plan.made, row, strict=True)
+        items = tuple((c, domain.inside(e)) for c, e in cells)
+        parts.append(SelectList(domain.plan, (*items, *kept(domain.made))))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = SetOf("union", True, whole, part, whole.columns)
+    return whole
+
+
+def _join(plan: SqlJoin, domain: Domain) -> RelationalPlan:
+    outer = set(domain.columns)
+    on = tuple(map(domain.inside, plan.on))
+    if plan.how == "inner" and not free(plan.right) & outer:
+        return replace(plan, left=over_domain(plan.left, domain), on=on)
+    if plan.how == "inner" and not free(plan.left) & outer:
+        return replace(plan, right=over_domain(plan.right, domain), on=on)
+    if plan.how in ("left", "semi", "anti", "mark") and not free(plan.right) & outer:
+        return replace(plan, left=over_domain(plan.left, domain), on=on)
+    other = domain.again()
+    pairs = zip(domain.made, other.made, strict=True)
+    on += tuple(null_safe(a, b) for a, b in pairs)
+    left, right = over_domain(plan.left, domain), over_domain(plan.right, other)
+    if plan.how in ("right", "full"):
+        return _outer(plan, left, right, on, domain, other)
+    return replace(plan, left=left, right=right, on=on)
+
+
+def _outer(
+    plan: SqlJoin,
+    left: RelationalPlan,
+    right: RelationalPlan,
+    on: tuple[Scalar, ...],
+    domain: Domain,
+    other: Domain,
+) -> RelationalPlan:
+    """A right or full join: the domain's columns are those of the side that is there."""
+    joined = replace(plan, left=left, right=right, on=on)
+    fresh = {c: PlanColumn(c.name, c.table) for c in domain.made}
+    pairs = zip(domain.made, other.made, strict=True)
+    items = [(fresh[a], coalesced(ref(a), ref(b))) for a, b in pairs]
+    inner = SelectList(joined, (*kept(plan.columns), *items))
+    return SelectList(inner, (*kept(plan.columns), *((a, ref(b)) for a, b in fresh.items())))
+
+
+def _aggregate(plan: GroupBy, domain: Domain) -> RelationalPlan:
+    """Groups for each row of the domain; if there is no key, a row also where there are no rows."""
+    keys = tuple((c, domain.inside(e)) for c, e in plan.keys)
+    calls = tuple((c, call.mapped(domain.inside)) for c, call in plan.calls)
+    source = over_domain(plan.source, domain)
+    if not plan.is_global:
+        sets = plan.sets
+        if sets is not None:
+            n = range(len(keys), len(keys) + len(domain.made))
+            sets = tuple((*s, *n) for s in sets)
+        return GroupBy(source, (*keys, *kept(domain.made)), calls, sets)
+    inner = {c: PlanColumn(c.name, c.table) for c in domain.made}
+    grouped = GroupBy(source, tuple((inner[c], ref(c)) for c in domain.made), calls)
+    on = tuple(null_safe(a, b) for a, b in inner.items())
+    joined = SqlJoin(domain.plan, grouped, "left", on)
+    shown = tuple((PlanColumn(c.name), _of_no_rows(c, call)) for c, call in calls)
+    first = SelectList(joined, (*shown, *kept(domain.made)))
+    pairs = zip(calls, shown, strict=True)
+    again = tuple((c, ref(new)) for (c, _), (new, _) in pairs)
+    return SelectList(first, (*again, *kept(domain.made)))
+
+
+def _of_no_rows(c: PlanColumn, call: FunctionCall) -> Scalar:
+    if call.name in COUNTS:
+        return coalesced(ref(c), exp.Literal.number(0))
+    return ref(c)
+
+
+# -- a sub-query that is a value
+
+
+def with_value(outer: RelationalPlan, sub: RelationalPlan, value: PlanColumn) -> RelationalPlan:
+    """The outer plan with the value of a scalar sub-query as a column."""
+    (column,) = sub.columns
+    if not free(sub):
+        single = sub if has_at_most_one_row(sub) else _one_each(sub, column, ())
+        how = "inner" if is_one_row(single) else "left"
+        joined: RelationalPlan = SqlJoin(outer, keeping(single, (column,)), how)
+        return SelectList(joined, (*kept(outer.columns), (value, ref(column))))
+    simple = _grouped_by_key(sub)
+    if simple is not None:
+        return simple.joined(outer, value)
+    domain = Domain.of(outer, sub)
+    whole = over_domain(sub, domain)
+    if not has_at_most_one_row(sub):
+        whole = _one_each(whole, column, domain.made)
+    joined = SqlJoin(outer, keeping(whole, (column, *domain.made)), "left", domain.joined())
+    return SelectList(joined, (*kept(outer.columns), (value, ref(column))))
+
+
+def _one_each(
+    whole: RelationalPlan, column: PlanColumn, domain: Sequence[PlanColumn]
+) -> RelationalPlan:
+    """One row for each row of the domain; more are an error of the step."""
+    at = ref(column)
+    n, some = PlanColumn("rows"), PlanColumn(column.name)
+    calls = (
+        (n, FunctionCall("count", (exp.Star(),), at)),
+        (some, FunctionCall("any_value", (at,), at)),
+    )
+    grouped = GroupBy(whole, kept(domain), calls)
+    refused = exp.Anonymous(
+        this="raise_error",
+        expressions=[exp.Literal.string("a sub-query that is a value has more than one row")],
+    )
+    many = exp.GT(this=ref(n), expression=exp.Literal.number(1))
+    checked = exp.Case(ifs=[exp.If(this=many, true=refused)], default=ref(some))
+    return SelectList(grouped, ((column, checked), *kept(domain)))
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """An aggregate whose correlation is equalities only: grouped by the inner sides of them."""
+
+    plan: GroupBy
+    outer: tuple[Scalar, ...]
+    inner: tuple[PlanColumn, ...]
+    value: Scalar  # over the aggregate
+    of_none: Scalar  # the value where there is no row
+
+    def joined(self, outer: RelationalPlan, value: PlanColumn) -> RelationalPlan:
+        there = PlanColumn("there")
+        items = [*kept(self.inner), (there, TRUE), *kept(c for c, _ in self.plan.calls)]
+        right = SelectList(self.plan, tuple(items))
+        pairs = zip(self.outer, self.inner, strict=True)
+        on = tuple(exp.EQ(this=e.copy(), expression=ref(c)) for e, c in pairs)
+        whole = SqlJoin(outer, right, "left", on)
+        shown: Scalar = self.value
+        if not isinstance(self.of_none, exp.Null):
+            absent = exp.Is(this=ref(there), expression=exp.Null())
+            shown = exp.Case(ifs=[exp.If(this=absent, true=self.of_none)], default=self.value)
+        return SelectList(whole, (*kept(outer.columns), (value, shown)))
+
+
+def _grouped_by_key(sub: RelationalPlan) -> _Grouped | None:
+    """A sub-query that is SELECT f(aggregates) FROM … WHERE inner = outer, by its keys."""
+    (column,) = sub.columns
+    shown: Scalar = ref(column)
+    plan = sub
+    while isinstance(plan, SelectList):
+        if free(plan) - free(plan.source):
+            return None
+        shown = substituted(shown, dict(plan.items))
+        plan = plan.source
+    if not isinstance(plan, GroupBy) or not plan.is_global:
+        return None
+    outside = free(sub)
+    if any(refs(e) & outside for e in plan.exprs()):
+        return None
+    found = _equalities(plan.source, outside)
+    if found is None:
+        return None
+    source, pairs = found
+    keys = tuple((PlanColumn("key"), inner) for inner, _ in pairs)
+    grouped = GroupBy(source, keys, plan.calls)
+    nothing = {
+        c: exp.Literal.number(0) if call.name in COUNTS else exp.Null() for c, call in plan.calls
+    }
+    of_none = substituted(shown, nothing)
+    if not of_none.find(exp.Literal):
+        of_none = exp.Null()
+    outer = tuple(outer for _, outer in pairs)
+    return _Grouped(grouped, outer, tuple(c for c, _ in keys), shown, of_none)
+
+
+def _equalities(
+    plan: RelationalPlan, outside: set[PlanColumn]
+) -> tuple[RelationalPlan, list[tuple[Scalar, Scalar]]] | None:
+    """The plan without the equalities with outer columns, and these, the inner side first."""
+    if not isinstance(plan, WhereClause):
+        return None
+    pairs: list[tuple[Scalar, Scalar]] = []
+    rest: list[Scalar] = []
+    for e in plan.conditions:
+        if not refs(e) & outside:
+            rest.append(e)
+            continue
+        pair = _equality(e, outside)
+        if pair is None:
+            return None
+        pairs.append(pair)
+    source = replace(plan, conditions=tuple(rest)) if rest else plan.source
+    return None if free(source) or not pairs else (source, pairs)
+
+
+def _equality(e: Scalar, outside: set[PlanColumn]) -> tuple[Scalar, Scalar] | None:
+    if not isinstance(e, exp.EQ):
+        return None
+    for inner, outer in ((e.this, e.expression), (e.expression, e.this)):
+        if refs(outer) <= outside and refs(inner) and not refs(inner) & outside:
+            return inner, outer
+    return None
+
+
+def in_list(lhs: Sequence[Scalar], values: Sequence[Scalar]) -> tuple[Scalar, ...]:
+    """The conditions of a match of IN."""
+    pairs = zip(lhs, values, strict=True)
+    return tuple(exp.EQ(this=a.copy(), expression=b.copy()) for a, b in pairs)
+
+
+def semi(
+    outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar] = (), how: str = "semi"
+) -> RelationalPlan:
+    """The rows of the outer plan with a match in a sub-query (EXISTS, IN), or without one."""
+    found = matched(outer, sub)
+    values = found.values[: len(lhs)]
+    return SqlJoin(outer, found.plan, how, (*found.on, *in_list(lhs, values)))
+
+
+def marked(
+    outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar], mark: PlanColumn
+) -> RelationalPlan:
+    """The outer plan with a column that says whether there is a match, TRUE or FALSE."""
+    found = matched(outer, sub)
+    on = (*found.on, *in_list(lhs, found.values[: len(lhs)]))
+    return SqlJoin(outer, found.plan, "mark", on, mark)
+
+
+def is_null(e: Scalar) -> Scalar:
+    """e IS NULL."""
+    return exp.Is(this=e.copy(), expression=exp.Null())
+
+
+def with_not_in(
+    outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar], value: PlanColumn
+) -> RelationalPlan:
+    """The outer plan with the value of `lhs NOT IN (sub-query)`, as Spark has it: TRUE or FALSE.
+
+    It is FALSE where SQL's value is NULL. (Of `lhs IN (sub-query)` too: that is `marked`.)
+    """
+    found = PlanColumn("match")
+    plan = marked(outer, sub, lhs, found)
+    may_match: list[Scalar] = [ref(found)]
+    for e, condition, inner in _unknown(sub, lhs):
+        mark = PlanColumn("unknown")
+        if condition is None:
+            plan = marked(plan, _where(sub, inner), (), mark)
+        else:
+            plan = _some(plan, sub, condition, mark)
+        may_match.append(ref(mark) if e is None else exp.and_(is_null(e), ref(mark), copy=False))
+    shown = exp.Not(this=exp.Paren(this=exp.or_(*may_match, copy=False)))
+    return SelectList(plan, (*kept(outer.columns), (value, shown)))
+
+
+def not_in(outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar]) -> RelationalPlan:
+    """The rows of the outer plan for which `lhs NOT IN (sub-query)` is true."""
+    plan = semi(outer, sub, lhs, "anti")
+    for e, condition, inner in _unknown(sub, lhs):
+        if condition is not None:
+            found = matched(plan, sub)
+            with_values = dict(zip(sub.columns, found.values, strict=True))
+            on = (*found.on, substituted(condition, with_values))
+            plan = SqlJoin(plan, found.plan, "anti", on)
+            continue
+        found = matched(plan, _where(sub, inner))
+        extra = () if e is None else (is_null(e),)
+        plan = SqlJoin(plan, found.plan, "anti", (*found.on, *extra))
+    return plan
+
+
+def is_in(node: Scalar) -> bool:
+    """Whether a node is `… IN (sub-query)`."""
+    return isinstance(node, exp.In) and node.args.get("query") is not None
+
+
+def with_quantified(
+    outer: RelationalPlan, sub: RelationalPlan, compared: Scalar, is_any: bool, value: PlanColumn
+) -> RelationalPlan:
+    """The outer plan with the value of a comparison with ANY or ALL rows of a sub-query.
+
+    A row for which it is true decides ANY, and one for which it is false decides ALL. Otherwise the
+    value is NULL if it is NULL for a row.
+    """
+    found, unknown = PlanColumn("match"), PlanColumn("unknown")
+    deciding = compared if is_any else exp.Not(this=exp.Paren(this=compared.copy()))
+    plan = _some(outer, sub, deciding, found)
+    plan = _some(plan, sub, is_null(exp.Paren(this=compared.copy())), unknown)
+    shown = exp.Case(
+        ifs=[
+            exp.If(this=ref(found), true=exp.Boolean(this=is_any)),
+            exp.If(this=ref(unknown), true=exp.Null()),
+        ],
+        default=exp.Boolean(this=not is_any),
+    )
+    return SelectList(plan, (*kept(outer.columns), (value, shown)))
+
+
+def _where(sub: RelationalPlan, condition: Scalar | None) -> RelationalPlan:
+    return sub if condition is None else WhereClause(sub, (condition,))
+
+
+def _some(
+    plan: RelationalPlan, sub: RelationalPlan, condition: Scalar, mark: PlanColumn
+) -> RelationalPlan:
+    """The plan with a column that says whether some row of the sub-query meets a condition."""
+    found = matched(plan, sub)
+    with_values = dict(zip(sub.columns, found.values, strict=True))
+    return SqlJoin(plan, found.plan, "mark", (*found.on, substituted(condition, with_values)), mark)
+
+
+_Unknown = tuple[Scalar | None, Scalar | None, Scalar | None]
+
+
+def _unknown(sub: RelationalPlan, lhs: Sequence[Scalar]) -> Iterator[_Unknown]:
+    """When IN is NULL, if nothing matches: (NULL on the left, a condition of both, one within).
+
+    One value: it is NULL and the sub-query has rows, or the sub-query has a NULL. Several values:
+    some row differs in no part for sure.
+    """
+    if len(lhs) == 1:
+        yield lhs[0], None, None
+        yield None, None, is_null(ref(sub.columns[0]))
+        return
+    maybe = (
+        exp.or_(exp.EQ(this=a.copy(), expression=ref(c)), is_null(a), is_null(ref(c)), copy=False)
+        for a, c in zip(lhs, sub.columns, strict=True)
+    )
+    yield None, exp.and_(*maybe, copy=False), None

@@ -1,0 +1,319 @@
+"""A scalar of SQL: a column of a traced row function, with its type in Spark.
+
+A value is *ours* if the driver can compute it. Otherwise it is a Column of PySpark. Our ints and
+floats have 64 bits, so a value becomes a Column with a cast to its kind.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NoReturn, Protocol
+
+from sqlglot import exp
+
+from stepping_spark.base.errors import StepError
+from stepping_spark.base.packages import Column, functions, raised
+from stepping_spark.expressions.arrow_kernels import is_known
+from stepping_spark.expressions.coercion import coerce
+from stepping_spark.expressions.columns import ROW, ExprColumn, opaque, to_column
+from stepping_spark.expressions.expr import Expr, Literal
+from stepping_spark.expressions.symbolic import symbolic
+from stepping_spark.rows.atoms import INT, LONGEST, MOST_DIGITS, STR, Atom
+from stepping_spark.rows.sql_text import text
+from stepping_spark.rows.types import Optional
+from stepping_spark.spark.session import first_line, get_session
+from stepping_spark.spark.types import kind_in_spark
+from stepping_spark.sql.kinds import decimal_kind, is_months, kind_of, of_open_class, row_type_of
+
+
+@dataclass(frozen=True)
+class SqlValue:
+    """A column with its kind: Spark's simple type string, `void` for NULL.
+
+    A kind is "" where it is not known: within the lambda of a higher-order function.
+    """
+
+    column: Any
+    kind: str
+    digits: int = 0
+    """The digits of an integer that the text has as a literal: its precision beside a decimal."""
+
+
+class Env(Protocol):
+    """What surrounds a scalar: the columns that it may name, and the text for errors."""
+
+    def column(self, node: exp.Column) -> SqlValue:
+        """The value of a column. The tree is bound already."""
+
+    def fail(self, node: exp.Expr, reason: str, remedy: str = "") -> NoReturn:
+        """Raise the error for a node."""
+
+
+def ours(e: Expr, kind: str, digits: int = 0) -> SqlValue:
+    """An expression as a value."""
+    return SqlValue(symbolic(e), kind, digits)
+
+
+def constant(value: Any, kind: str, digits: int = 0) -> SqlValue:
+    """A constant as a value."""
+    return ours(Literal(row_type_of(kind, nullable=value is None), value), kind, digits)
+
+
+def null() -> SqlValue:
+    """NULL without a type."""
+    return ours(Literal(Optional(STR), None), "void")
+
+
+def expr_of(v: SqlValue) -> Expr | None:
+    """The expression of a value that the driver can compute; None for other values."""
+    if not isinstance(v.column, ExprColumn):
+        return None
+    e: Expr = v.column.__expr__
+    return e if is_known(e) else None
+
+
+def exprs_of(*values: SqlValue) -> list[Expr] | None:
+    """The expressions of values that the driver can compute; None if it cannot compute all."""
+    found = [expr_of(v) for v in values]
+    known = [e for e in found if e is not None]
+    return known if len(known) == len(found) else None
+
+
+def constant_of(v: SqlValue) -> Any:
+    """The constant that a value is; None for NULL and for other values."""
+    e = expr_of(v)
+    return e.constant if isinstance(e, Literal) else None
+
+
+def is_null(v: SqlValue) -> bool:
+    """Whether a value is the constant NULL, of any kind."""
+    e = expr_of(v)
+    return isinstance(e, Literal) and e.constant is None
+
+
+def is_constant(v: SqlValue) -> bool:
+    """Whether a value is a constant of ours, NULL or not."""
+    return isinstance(expr_of(v), Literal)
+
+
+def column_of(v: SqlValue) -> Column:
+    """The Column of PySpark, of Spark's own type. Starts a session if none is active."""
+    if not isinstance(v.column, ExprColumn):
+        column: Column = v.column
+        return column
+    e: Expr = v.column.__expr__
+    get_session()
+    if isinstance(e, Literal):
+        return _literal(e, v.kind)
+    column = to_column(e)
+    return column if v.kind == kind_of(e.type) else column.cast(v.kind)
+
+
+def _literal(e: Literal, kind: str) -> Column:
+    """A constant as a literal of Spark, which some functions insist on."""
+    if e.constant is None:
+        return functions.lit(None) if kind == "void" else functions.lit(None).cast(kind)
+    if is_months(kind):
+        return functions.expr(f"INTERVAL '{e.constant}' MONTH").cast(kind)
+    if kind in ("int", "string", "boolean"):
+        return functions.lit(e.constant)
+    column = to_column(e)
+    return column if kind == kind_of(e.type) else column.cast(kind)
+
+
+def in_spark(column: Column, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+    """A Column that only Spark can compute, of the kind that Spark says.
+
+    Within a lambda the variables have no type yet, so Spark cannot be asked there.
+    """
+    if any(a.kind == "" for a in args):
+        return SqlValue(column, "")
+    kind = asked(column, node, env)
+    if kind == "void":  # rows have no type for NULL alone
+        return SqlValue(column.cast("string"), kind)
+    if "struct<" in kind and "void" not in kind:  # NULL gets its type beside other structs
+        return SqlValue(symbolic(_with_open_classes(column, node, env)), kind)
+    return SqlValue(column, kind)
+
+
+def _with_open_classes(column: Column, node: exp.Expr, env: Env) -> Expr:
+    """A Column with Spark's structs in it, as rows without a class of their own."""
+    e = opaque(column)
+    t = of_open_class(e.type)
+    if "struct<" in str(t):
+        names = "its names have to be letters, digits and _, and differ in more than their case"
+        env.fail(node, f"a row cannot hold {t}", f"name the fields with AS: {names}")
+    return coerce(e, t, "sql")
+
+
+def asked(column: Column, node: exp.Expr, env: Env) -> str:
+    """The kind of a Column, from Spark's analyzer."""
+    try:
+        return kind_in_spark(column, ROW.get())
+    except raised.PySparkException as e:
+        remedy = ""
+        if "UNRESOLVED_ROUTINE" in str(e):
+            remedy = "look for it in the list of Spark's functions, or use st.map with st.python"
+        env.fail(node, f"Spark refuses this: {first_line(e)}", remedy)
+
+
+_INTEGER = re.compile(r"\d+")
+_DECIMAL = re.compile(r"\d+\.\d*|\.\d+")
+_WHOLE = re.compile(r"[+-]?\d{1,9}")
+_UNITS = {
+    "week": ("day", dt.timedelta(weeks=1)),
+    "day": ("day", dt.timedelta(days=1)),
+    "hour": ("hour", dt.timedelta(hours=1)),
+    "minute": ("minute", dt.timedelta(minutes=1)),
+    "second": ("second", dt.timedelta(seconds=1)),
+    "millisecond": ("second", dt.timedelta(milliseconds=1)),
+    "microsecond": ("second", dt.timedelta(microseconds=1)),
+}
+_MONTHS = {"month": 1, "year": 12}
+
+
+def literal(node: exp.Literal, env: Env) -> SqlValue:
+    """A string or a number without suffix."""
+    if node.is_string:
+        return constant(str(node.this), "string")
+    return number(str(node.this), node, env)
+
+
+def number(written: str, node: exp.Expr, env: Env) -> SqlValue:
+    """A number, with its sign, by Spark's rules: int, bigint, decimal or double."""
+    digits = written.removeprefix("-")
+    if _INTEGER.fullmatch(digits):
+        value = int(written)
+        for kind, bits in (("int", 32), ("bigint", 64)):
+            if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+                return constant(value, kind, len(str(abs(value))))
+    elif not _DECIMAL.fullmatch(digits):
+        return constant(float(written), "double")
+    exact = Decimal(written)
+    _, shown, exponent = exact.as_tuple()
+    scale = -int(exponent)
+    precision = max(len(shown), scale)
+    if precision > MOST_DIGITS:
+        env.fail(
+            node,
+            f"{written} has {precision} digits, and Spark's decimals have up to {MOST_DIGITS}",
+            "write it with an exponent (1e0) for a double, or round it",
+        )
+    return constant(exact, decimal_kind(precision, scale))
+
+
+def joined_strings(node: exp.Concat, env: Env) -> SqlValue:
+    """Adjacent strings: `'a' 'b'` is `'ab'`."""
+    return constant("".join(str(part.this) for part in node.expressions), "string")
+
+
+def boolean(node: exp.Boolean, env: Env) -> SqlValue:
+    """TRUE or FALSE."""
+    return constant(bool(node.this), "boolean")
+
+
+def of_null(node: exp.Null, env: Env) -> SqlValue:
+    """NULL."""
+    return null()
+
+
+def raw_string(node: exp.RawString, env: Env) -> SqlValue:
+    """A string in which a backslash is a character: `r'\\d'`."""
+    return constant(str(node.this), "string")
+
+
+def hexadecimal(node: exp.HexString, env: Env) -> SqlValue:
+    """Bytes: `X'1F'`."""
+    digits = str(node.this)
+    return constant(bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)), "binary")
+
+
+def interval(node: exp.Interval, env: Env) -> SqlValue:
+    """`INTERVAL '90' DAY`, with one unit, with two (`'1-2' YEAR TO MONTH`), or all in the text."""
+    amount, unit = node.this, node.args.get("unit")
+    written = _amount(amount)
+    if written is None:
+        env.fail(
+            node,
+            "the number of an INTERVAL is a constant in Spark",
+            "write n * INTERVAL '1' DAY, or make_dt_interval(n)",
+        )
+    if isinstance(unit, exp.Var) and _WHOLE.fullmatch(written):
+        made = _one_unit(int(written), unit.name.lower().removesuffix("s"))
+        if made is not None:
+            return made
+    units = "" if unit is None else f" {unit.sql(dialect='spark')}"
+    return in_spark(functions.expr(f"INTERVAL {text(written)}{units}"), [], node, env)
+
+
+def _amount(node: exp.Expr | None) -> str | None:
+    """The text of a constant number or string."""
+    if isinstance(node, exp.Paren):
+        return _amount(node.this)
+    if isinstance(node, exp.Neg):
+        inner = _amount(node.this)
+        return None if inner is None else f"-{inner}"
+    return str(node.this) if isinstance(node, exp.Literal) else None
+
+
+def _one_unit(n: int, unit: str) -> SqlValue | None:
+    if unit in _MONTHS:
+        return ours(Literal(INT, n * _MONTHS[unit]), f"interval {unit}")
+    if unit not in _UNITS:
+        return None
+    kind, one = _UNITS[unit]
+    span = one * n
+    return constant(span, f"interval {kind}") if abs(span) <= LONGEST else None
+
+
+def varying(node: exp.Expr) -> set[int]:
+    """The identities of the nodes that are no constants.
+
+    They have a column in them, or are part of a lambda.
+    """
+    found: set[int] = set()
+    for part in node.find_all(exp.Column, exp.Placeholder):
+        above: exp.Expr | None = part
+        while above is not None and id(above) not in found:
+            found.add(id(above))
+            above = None if above is node else above.parent
+    inner = (part for made in node.find_all(exp.Lambda) for part in made.walk())
+    return found | {id(part) for part in inner}
+
+
+def folded(v: SqlValue) -> SqlValue:
+    """A value without columns as a constant, if the driver can compute it.
+
+    What fails, as `1 / 0` does, is left as it is: Spark raises the error if it meets a row.
+    """
+    e = expr_of(v)
+    if e is None or isinstance(e, Literal):
+        return v
+    try:
+        value = e.value(None)
+    except (StepError, ArithmeticError, ValueError):
+        return v
+    return ours(Literal(e.type, value), v.kind)
+
+
+def folded_in_spark(v: SqlValue) -> SqlValue:
+    """A value without columns that only Spark can compute, as a constant."""
+    if isinstance(v.column, ExprColumn) or v.kind == "":
+        return v
+    try:
+        t = row_type_of(v.kind, nullable=True)
+        encoded = _computed(v.column.cast(t.ddl))
+    except (TypeError, raised.PySparkException):
+        return v
+    if not isinstance(row_type_of(v.kind, nullable=False), Atom):
+        return v
+    return constant(t.decode(encoded), v.kind)
+
+
+def _computed(column: Column) -> object:
+    one = get_session().sql("SELECT 1")
+    _ = one.agg(functions.count(column)).schema  # an aggregate or a random value is no constant
+    return one.select(column.alias("value")).toArrow().column(0)[0].as_py()

@@ -1,0 +1,348 @@
+"""The statements of a text: a query, or several views of which later ones may read earlier ones.
+
+The head of `CREATE … VIEW name … AS` is read here, token by token: its clauses differ between
+platforms, and say nothing about the rows. What follows AS is parsed as a query, at its own place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from sqlglot import TokenType, exp
+from sqlglot.tokenizer_core import Token
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.base.packages import StructType
+from stepping_spark.language.trace import Stream, row_of
+from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.data import Data
+from stepping_spark.rows.row_class import class_of
+from stepping_spark.rows.types import Struct, row_type
+from stepping_spark.sql.kinds import kind_of, row_type_of
+from stepping_spark.sql.parse import failure, query_of, tokens_of
+from stepping_spark.sql.plan import (
+    RelationalPlan,
+    Scalar,
+    SelectList,
+    TableScan,
+    WhereClause,
+    nodes,
+    with_fresh_columns,
+)
+from stepping_spark.sql.query import QueryScope, used_queries
+
+_KINDS = ("VIEW", "TABLE")
+_BEFORE = ("OR", "REPLACE", "REFRESH", "TEMPORARY", "TEMP", "GLOBAL", "MATERIALIZED", "STREAMING",
+           "LIVE", "PRIVATE")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class View:
+    """A view: its name, its plan, and what its statement says of it."""
+
+    name: str
+    plan: RelationalPlan
+    at: Scalar
+    text: str
+    comment: str | None = None
+
+    @property
+    def tables(self) -> set[str]:
+        """The tables that it reads."""
+        return {node.table for node in nodes(self.plan) if isinstance(node, TableScan)}
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether it is more than rows of a table that are mapped and filtered."""
+        return not all(
+            isinstance(n, TableScan | SelectList | WhereClause) for n in nodes(self.plan)
+        )
+
+
+@dataclass(frozen=True)
+class SqlStatement:
+    """A statement: the tree of its query, the text that it stands in, and the head of a CREATE."""
+
+    tree: Scalar
+    text: str
+    name: str = ""
+    columns: tuple[str, ...] = ()
+    comment: str | None = None
+    temporary: bool = False
+
+
+class Views:
+    """Makes the views of statements, one after another; later ones may read earlier ones."""
+
+    def __init__(self, tables: Mapping[str, Sequence[str]]) -> None:
+        self._tables = dict(tables)
+        self._known: dict[str, RelationalPlan] = {}
+
+    def view(self, statement: SqlStatement) -> View:
+        """The view of a statement. Raises `SqlError` with its place."""
+        tree = statement.tree.copy()
+        queries = QueryScope(statement.text, self._tables, self._known)
+        plan = queries.planned(tree)
+        if statement.columns:
+            if len(statement.columns) != len(plan.columns):
+                queries.fail(
+                    tree,
+                    f"view {statement.name} names {len(statement.columns)} columns, and its query "
+                    f"has {len(plan.columns)}",
+                )
+            plan = with_fresh_columns(plan, "", statement.columns)
+        if statement.name:
+            self._known[statement.name.lower()] = plan
+        return View(statement.name, plan, tree, statement.text, statement.comment)
+
+    def cut(self, view: View) -> None:
+        """Let later views read the rows of a view, like those of a table, and not its plan."""
+        del self._known[view.name.lower()]
+        self._tables[view.name] = [c.name for c in view.plan.columns]
+
+
+def views_of(statements: Iterable[SqlStatement], tables: Mapping[str, Sequence[str]]) -> list[View]:
+    """The views that statements make; a temporary view is there for others only."""
+    views = Views(tables)
+    made = [(statement, views.view(statement)) for statement in statements]
+    return [view for statement, view in made if not statement.temporary]
+
+
+def tables_in(statements: Iterable[SqlStatement]) -> list[str]:
+    """The names of the tables that statements read, and that are none of their own views."""
+    found: dict[str, None] = {}
+    views: set[str] = set()
+    for statement in statements:
+        for node in tables_of(statement.tree):
+            if node.name.lower() not in views:
+                found.setdefault(node.name)
+        views.add(statement.name.lower())
+    return list(found)
+
+
+def tables_of(tree: Scalar, ctes: frozenset[str] = frozenset()) -> Iterator[exp.Table]:
+    """The tables and views that a query names: those that are no query of its WITH.
+
+    Queries of WITH that nothing reads are left out.
+
+    A query of WITH sees those before it, so `WITH orders AS (SELECT * FROM orders) …` reads a table
+    `orders`. A name with a schema is always that of a table.
+    """
+    with_ = tree.args.get("with_")
+    if with_ is not None:
+        for cte in used_queries(tree, with_):
+            own = {cte.alias.lower()}
+            yield from tables_of(cte.this, ctes | own if with_.args.get("recursive") else ctes)
+            ctes |= own
+    if (
+        isinstance(tree, exp.Table)
+        and isinstance(tree.this, exp.Identifier)
+        and (tree.args.get("db") or tree.name.lower() not in ctes)
+    ):
+        yield tree
+    for child in tree.iter_expressions():
+        if child is not with_:
+            yield from tables_of(child, ctes)
+
+
+def statements_of(text: str) -> list[SqlStatement]:
+    """The statements of a text."""
+    found: list[SqlStatement] = []
+    tokens: list[Token] = []
+    for token in tokens_of(text):
+        if token.token_type is not TokenType.SEMICOLON:
+            tokens.append(token)
+        elif tokens:
+            found.append(_statement(tokens, text))
+            tokens = []
+    return [*found, *([_statement(tokens, text)] if tokens else [])]
+
+
+def _statement(tokens: list[Token], text: str) -> SqlStatement:
+    if tokens[0].text.upper() != "CREATE":
+        return SqlStatement(query_of(_at_its_place(text, tokens), text), text)
+    return _Head(tokens, text).statement()
+
+
+def _at_its_place(text: str, tokens: list[Token]) -> str:
+    """The text of tokens, after as many lines and spaces as are before it in the whole text."""
+    start, end = tokens[0].start, tokens[-1].end + 1
+    before = "".join(c if c == "\n" else " " for c in text[:start])
+    return before + text[start:end]
+
+
+class _Head:
+    """The head of a CREATE statement."""
+
+    def __init__(self, tokens: list[Token], text: str) -> None:
+        self.tokens = tokens
+        self.text = text
+        self.at = 1
+
+    def statement(self) -> SqlStatement:
+        """The statement; what is no view is refused."""
+        words = set()
+        while self._word() in _BEFORE:
+            words.add(self._take())
+        kind = self._take()
+        if kind not in _KINDS:
+            self._fail(f"CREATE {kind} makes no view")
+        if self._word() == "IF":
+            self.at += 3
+        name = self._name()
+        columns = self._columns() if self._word() == "(" else ()
+        comment = None
+        depth = 0
+        while depth or self._word() != "AS":
+            if self.at >= len(self.tokens):
+                self._fail(f"{kind} {name} has no query: there is no AS")
+            word = self._word()
+            if word == "COMMENT" and not depth:
+                comment = self.tokens[self.at + 1].text
+            depth += (word == "(") - (word == ")")
+            self.at += 1
+        rest = self.tokens[self.at + 1 :]
+        if not rest:
+            self._fail(f"{kind} {name} has no query after AS")
+        temporary = bool(words & {"TEMPORARY", "TEMP", "PRIVATE"})
+        tree = query_of(_at_its_place(self.text, rest), self.text)
+        return SqlStatement(tree, self.text, name, columns, comment, temporary)
+
+    def _word(self) -> str:
+        return self.tokens[self.at].text.upper() if self.at < len(self.tokens) else ""
+
+    def _take(self) -> str:
+        word = self._word()
+        self.at += 1
+        return word
+
+    def _name(self) -> str:
+        """The name of the view; of a name with a schema, the last part."""
+        name = self.tokens[self.at].text
+        self.at += 1
+        while self._word() == ".":
+            name = self.tokens[self.at + 1].text
+            self.at += 2
+        return name
+
+    def _columns(self) -> tuple[str, ...]:
+        """The names in parentheses; types, comments and constraints beside them say nothing."""
+        names, depth, expected = [], 0, False
+        while True:
+            word = self._word()
+            if not word:
+                self._fail("a list of columns does not end")
+            depth += (word == "(") - (word == ")")
+            if expected and word != "CONSTRAINT":
+                names.append(self.tokens[self.at].text)
+            expected = depth == 1 and word in ("(", ",")
+            self.at += 1
+            if not depth:
+                return tuple(names)
+
+    def _fail(self, reason: str) -> None:
+        raise failure(self.text, None, reason, "write CREATE MATERIALIZED VIEW name AS SELECT …")
+
+
+@dataclass(frozen=True)
+class SqlTable:
+    """A table: the class of its rows, or a stream of them; its columns and their Spark types."""
+
+    row: RowType
+    python: Any  # the row class; None for a stream
+    columns: Mapping[str, tuple[tuple[str, ...], str]]
+    stream: Any = None
+
+
+def table_of(name: str, given: Any) -> SqlTable:
+    """A table from a row class, a schema, a DDL string, a DataFrame, a source or a stream."""
+    where = f"{user_line()}: table {name}"
+    if isinstance(given, Stream):
+        return _of_row(row_of(given, "sql"), None, where, given)
+    if isinstance(given, str):
+        return _of_kinds(_of_ddl(given, where), name)
+    if isinstance(given, pa.Schema):
+        return _of_arrow(given, name)
+    schema = getattr(given, "schema", given)  # of a DataFrame
+    if isinstance(schema, StructType):
+        kinds = [(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields]
+        return _of_kinds(kinds, name)
+    if isinstance(given, type) and issubclass(given, Data):
+        return _of_class(given, where)
+    source = given.source() if hasattr(given, "source") else given
+    if hasattr(source, "schema") and hasattr(source, "close"):
+        try:
+            return _of_arrow(source.schema(), name)
+        finally:
+            source.close()
+    raise CompileError(
+        f"{where}: expected a row class, a schema of Spark or Arrow, a DDL string, a DataFrame, a "
+        f"source of a pipeline, or a stream of a query; found {short(given)}"
+    )
+
+
+def _of_ddl(text: str, where: str) -> list[tuple[str, str, bool]]:
+    """The columns of a DDL string: name, Spark type, and whether it may be NULL."""
+    try:
+        tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read="spark")
+    except sqlglot.errors.ParseError as e:
+        raise CompileError(f"{where}: {text!r} is no DDL: {e}") from None
+    found = []
+    for column in tree.find_all(exp.ColumnDef):
+        kinds = [c.kind for c in column.args.get("constraints") or ()]
+        required = any(
+            isinstance(k, exp.NotNullColumnConstraint) and not k.args.get("allow_null")
+            for k in kinds
+        )
+        found.append((column.name, column.args["kind"].sql("spark").lower(), not required))
+    if not found:
+        raise CompileError(f"{where}: the DDL {text!r} has no columns")
+    return found
+
+
+def _of_kinds(columns: list[tuple[str, str, bool]], name: str) -> SqlTable:
+    fields = [pa.field(n, row_type_of(kind, null).arrow, null) for n, kind, null in columns]
+    table = _of_class(class_of(pa.schema(fields), _class_name(name)), name)
+    kinds = {n: kind.replace(" ", "") for n, kind, _ in columns}
+    known = {n: (path, kinds.get(n, kind)) for n, (path, kind) in table.columns.items()}
+    return SqlTable(table.row, table.python, known)
+
+
+_NARROW = {
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.float32(): "float",
+}
+"""The Spark types of numbers that are narrower than those of rows."""
+
+
+def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
+    table = _of_class(class_of(schema, _class_name(name)), name)
+    narrow = {f.name: _NARROW[f.type] for f in schema if f.type in _NARROW}
+    known = {n: (path, narrow.get(n, kind)) for n, (path, kind) in table.columns.items()}
+    return SqlTable(table.row, table.python, known)
+
+
+def _of_class(cls: type[Data], where: str) -> SqlTable:
+    made: Any = cls
+    return _of_row(row_type(made), cls, where, None)
+
+
+def _of_row(row: RowType, cls: Any, where: str, stream: Any) -> SqlTable:
+    if not isinstance(row, Struct):
+        raise CompileError(
+            f"{where}: rows that are {row} have no columns; st.map them to a st.Data first"
+        )
+    named = row.column_names
+    columns = {named.get(n, n): ((n,), kind_of(t)) for n, t in row.fields}
+    return SqlTable(row, cls, columns, stream)
+
+
+def _class_name(table: str) -> str:
+    return "".join(part.capitalize() for part in table.split("_")) or "Row"

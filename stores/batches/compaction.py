@@ -1,0 +1,279 @@
+"""Merges the batches of a register by size, with a bounded amount of work at each step.
+
+A batch is merged with the next older one while that is less than twice as large. So the sizes of
+batches double from the newest to the oldest, their number is logarithmic, and a row is rewritten a
+logarithmic number of times. A merge of many rows is done in slices, over several steps. Until it is
+complete, reads use the old batches.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from stepping_spark.base.errors import StepError, StoreCorrupt, StoreError, StoreUnavailable
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.hashing import Hashes
+from stepping_spark.relations.store import Register, Size
+from stores.base import BaseStore
+from stores.batches.driver import DriverBatch, Growing, settled
+
+_log = logging.getLogger("stepping_spark")
+
+
+class Sized(Protocol):
+    """A batch, as seen by the tiers."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+
+    @property
+    def nbytes(self) -> int:
+        """Their size in bytes."""
+
+
+def size_of(batches: Sequence[Sized]) -> Size:
+    """The size of the batches of a register."""
+    return Size(len(batches), sum(b.rows for b in batches), sum(b.nbytes for b in batches))
+
+
+B = TypeVar("B", bound=Sized)
+Made = TypeVar("Made", covariant=True)
+
+
+class Work(Protocol[Made]):
+    """A merge in progress."""
+
+    def work(self, rows: int) -> tuple[Made, ...] | None:
+        """Merge about `rows` more rows. None until it is complete; then the batch, if any."""
+
+
+class Merge:
+    """A merge of adjacent batches on the driver."""
+
+    def __init__(self, batches: Sequence[DriverBatch], register: Register, limits: Limits) -> None:
+        self.batches = tuple(batches)
+        self._register = register
+        self._rows = limits.merged_rows
+        # The merged rows, and the positions reached in each batch. They are in one list, so that an
+        # interrupt between two statements cannot leave them inconsistent.
+        self._slices: list[tuple[pa.Table, Hashes, list[int]]] = []
+
+    def work(self, rows: int) -> tuple[DriverBatch, ...] | None:
+        """Merge about `rows` more rows. None until it is complete; then the batch, if any."""
+        while rows > 0:
+            reached = self._slices[-1][2] if self._slices else [0] * len(self.batches)
+            if all(r == b.rows for r, b in zip(reached, self.batches, strict=True)):
+                return self._made()
+            ends = self._ends(reached)
+            self._slices.append((*self._merged(reached, ends), ends))
+            rows -= sum(ends) - sum(reached)
+        return None
+
+    def _ends(self, reached: list[int]) -> list[int]:
+        """The end of the next slice in each batch, at the same place in all of them."""
+        left = [b.rows - r for b, r in zip(self.batches, reached, strict=True)]
+        if sum(left) <= self._rows:
+            return [b.rows for b in self.batches]
+        shares = [-(-self._rows * n // sum(left)) for n in left]
+        # The least place, so that each batch contributes at most its share, up to equal places.
+        last = min(
+            b.places[min(r + share, b.rows) - 1]
+            for b, r, share in zip(self.batches, reached, shares, strict=True)
+            if share
+        )
+        return [int(np.searchsorted(b.places, last, side="right")) for b in self.batches]
+
+    def _merged(self, begins: list[int], ends: list[int]) -> tuple[pa.Table, Hashes]:
+        cuts = list(zip(self.batches, begins, ends, strict=True))
+        parts = [part for b, begin, end in cuts for part in b.between(begin, end)]
+        places = np.concatenate([b.places[begin:end] for b, begin, end in cuts])
+        return settled(pa.Table.from_batches(parts).combine_chunks(), places, self._register)
+
+    def _made(self) -> tuple[DriverBatch, ...]:
+        made = Growing()
+        for table, places, _ in self._slices:
+            made.append(table, places)
+        batch = made.batch()
+        return (batch,) if batch.rows else ()
+
+
+class AtOnce(Generic[B]):
+    """A merge without slices."""
+
+    def __init__(self, merge: Callable[[], tuple[B, ...]]) -> None:
+        self._merge = merge
+
+    def work(self, rows: int) -> tuple[B, ...]:
+        """Merge all rows, however many there are."""
+        return self._merge()
+
+
+class Tiers(Generic[B]):
+    """Decides when to merge which batches of one register; `start` begins a merge."""
+
+    def __init__(
+        self,
+        register: Register,
+        start: Callable[[Register, Sequence[B]], Work[B]],
+        limits: Limits,
+    ) -> None:
+        self.register = register
+        self._rows = limits.merged_rows
+        self.rows_written = 0
+        """The rows written so far, by changes and by merges."""
+        self._start = start
+        self._merges: list[tuple[tuple[B, ...], Work[B]]] = []
+        self._set_aside: list[B] = []  # batches that failed to merge
+        self._put_off: list[B] = []  # batches to retry at the next step
+
+    def tend(self, batches: tuple[B, ...], rows: int) -> tuple[B, ...]:
+        """Do a bounded amount of merging, and return the batches, possibly fewer.
+
+        A merge in progress advances by `rows` rows, or by a slice if that is more. A merge that
+        fails is logged, and not tried again before `compacted`, or if the store was not reachable,
+        before the next step; reads are not affected. Damaged batches, or a fault in the merge
+        itself, raise an error: a damaged state must not be used until its older steps are gone.
+        """
+        rows = max(rows, self._rows)
+        self._put_off = []
+        self._set_aside = [b for b in self._set_aside if b in batches]
+        self._merges = [m for m in self._merges if all(b in batches for b in m[0])]
+        for run, merge in list(self._merges):
+            batches = self._advanced(run, merge, batches, rows)
+        while due := self._due(batches):
+            merge = self._start(self.register, due)
+            self._merges.append((due, merge))
+            batches = self._advanced(due, merge, batches, rows)
+        return batches
+
+    def added(self, batches: Sequence[B]) -> None:
+        """Count the batches of a change that was committed."""
+        self.rows_written += sum(b.rows for b in batches)
+
+    def compacted(self, batches: tuple[B, ...]) -> tuple[B, ...]:
+        """The same register in one batch."""
+        self._merges, self._set_aside = [], []
+        if len(batches) < 2:
+            return batches
+        made = self._start(self.register, batches).work(sum(b.rows for b in batches) + 1)
+        return self._replaced(batches, batches, made)
+
+    def _due(self, batches: tuple[B, ...]) -> tuple[B, ...]:
+        """The newest run of two or more batches to merge, or () if there is none."""
+        merging = (b for run, _ in self._merges for b in run)
+        busy = [*self._set_aside, *self._put_off, *merging]
+        for newest in reversed(range(len(batches))):
+            oldest, total = newest, 0
+            while (
+                oldest >= 0
+                and batches[oldest] not in busy
+                and (oldest == newest or batches[oldest].rows < 2 * total)
+            ):
+                total += batches[oldest].rows
+                oldest -= 1
+            if newest - oldest > 1:
+                return batches[oldest + 1 : newest + 1]
+        return ()
+
+    def _advanced(
+        self, run: tuple[B, ...], merge: Work[B], batches: tuple[B, ...], rows: int
+    ) -> tuple[B, ...]:
+        made, over = None, True
+        try:
+            made = merge.work(rows)
+            over = made is not None
+        except StoreCorrupt:
+            raise
+        except (StepError, StoreError, OSError) as e:
+            later = isinstance(e, StoreUnavailable | OSError)
+            (self._put_off if later else self._set_aside).extend(run)
+            _log.warning(
+                "register %r: %d batches could not be merged and are kept apart until %s: %s",
+                self.register.name,
+                len(run),
+                "the next step" if later else "compact() is called",
+                e,
+            )
+        finally:
+            if over:
+                self._merges = [m for m in self._merges if m[1] is not merge]
+        return self._replaced(batches, run, made)
+
+    def _replaced(
+        self, batches: tuple[B, ...], run: Sequence[B], made: tuple[B, ...] | None
+    ) -> tuple[B, ...]:
+        if made is None:
+            return batches
+        self.rows_written += sum(b.rows for b in made)
+        i = batches.index(run[0])
+        return batches[:i] + made + batches[i + len(run) :]
+
+
+P = TypeVar("P")
+
+
+class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
+    """A store of batches of type B."""
+
+    _limits: Limits
+    _stay: Mapping[str, str] = {}
+    """Of the registers that stay in the next circuit, their names in the state."""
+
+    @abstractmethod
+    def _batches(self) -> Mapping[str, tuple[B, ...]]:
+        """The committed batches of registers, by their names in the state."""
+
+    @abstractmethod
+    def _merge(self, register: Register, run: Sequence[B]) -> Work[B]:
+        """A merge of adjacent batches."""
+
+    @property
+    def rows_written(self) -> Mapping[str, int]:
+        """By register: the rows written so far, by changes and by merges."""
+        return {n: tiers.rows_written for n, tiers in self._registers.all.items()}
+
+    def batches(self, register: str) -> int:
+        """The number of batches of the register."""
+        return len(self._batches_of(self._entry(register).register))
+
+    def size(self, register: str) -> Size:
+        """The size of the register, by its batches."""
+        return size_of(self._batches_of(self._entry(register).register))
+
+    def size_kept(self, name: str) -> Size:
+        """The size of a register, by its name in the state."""
+        return size_of(self._batches().get(name, ()))
+
+    def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
+        """In the current step, replace the registers of the state: see `EvolvingStore`."""
+        self._begin_step()
+        self._next = self._tiers_of_each(registers)
+        self._stay = dict(names)
+
+    def _batches_of(self, register: Register) -> tuple[B, ...]:
+        return self._batches().get(register.name, ())
+
+    def _before_step(self) -> Mapping[str, tuple[B, ...]]:
+        """The batches of the registers that this step leaves, without its additions."""
+        batches = self._batches()
+        if self._next is None:
+            return batches
+        return {name: batches.get(kept, ()) for name, kept in self._stay.items()}
+
+    def _stepped(self, added: Mapping[str, tuple[B, ...]]) -> None:
+        """End a step that was committed, with the batches that it has added."""
+        if self._next is not None:
+            self._registers.replace(self._next)
+            self._next = None
+        for name, batches in added.items():
+            self._registers.all[name].added(batches)
+
+    def _tiers_of_each(self, registers: Iterable[Register]) -> dict[str, Tiers[B]]:
+        return {r.name: Tiers(r, self._merge, self._limits) for r in registers}
