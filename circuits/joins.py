@@ -175,7 +175,7 @@ delta_join = incremental(
 
     The change of the join is the sum of one term for each input. The term of an input joins its
     change with the new state of the inputs before it and the old state of those after it (DBSP,
-    theorem 3.4, for a product of many). See `stepping_spark.circuit.delta_join` for the order of the
+    theorem 3.4, for a product of many). `stepping_spark.circuit.delta_join` says the order of the
     lookups in a term. Rows are tuples, ZSet[tuple[B, R1, R2, …]], with `R | None` for a left
     lookup. Weights multiply. A left lookup returns the match, or None if no row has the key or the
     key is NULL (such rows are not gathered on one worker).

@@ -63,7 +63,7 @@ from stepping_spark.language.primitives import (
     delay_indexed,
     differentiate,
     feedback,
-    filter,
+    filter,  # noqa: A004
     haitch,
     identity_print,
     integrate,
@@ -72,7 +72,7 @@ from stepping_spark.language.primitives import (
     integrate_indexed,
     make_scalar,
     make_set,
-    map,
+    map,  # noqa: A004
     map_many,
     neg,
 )

@@ -84,7 +84,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     `spark` is the session for that: by default the active one, or a local one that is started when
     needed. `limits` bounds the reads and merges: see `st.Limits`.
 
-    State is stored in batches that merge by size: see `stores.batches.compaction`. While large batches
+    State is stored in batches that merge by size (`stores.batches.compaction`). While large batches
     merge, the result takes additional memory. `rows_written` counts the cost of merges.
 
     Any thread may read committed state at any time. A step belongs to the thread that adds first:

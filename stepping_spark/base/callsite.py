@@ -14,7 +14,8 @@ from stepping_spark.base.packages import folder_of
 
 # The folders of this library's source files, the engine's first.
 FOLDERS = tuple(
-    os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), name) + os.sep
+    os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), name)
+    + os.sep
     for name in ("stepping_spark", "circuits", "stores")
 )
 ENGINE = FOLDERS[0]

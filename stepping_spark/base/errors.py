@@ -39,6 +39,18 @@ __all__ = [
 class SteppingError(Exception):
     """The root of every error this library raises on purpose."""
 
+    def __init_subclass__(cls) -> None:
+        _show_as_imported(cls)
+
+
+def _show_as_imported(cls: type[Exception]) -> None:
+    """Have tracebacks name an error as users import it: `stepping_spark.StepError`."""
+    if cls.__module__ == __name__:
+        cls.__module__ = "stepping_spark"
+
+
+_show_as_imported(SteppingError)
+
 
 class CompileError(SteppingError):
     """A query, or a function of rows in it, cannot become a circuit."""

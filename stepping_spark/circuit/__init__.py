@@ -1,11 +1,12 @@
 """The circuit: vertices, the operators at them, and the edges between them.
 
 In the theory, a DBSP circuit. `operators` are the primitives with their type rule and linearity,
-`graph` the interned vertices and their names, `fixpoint` recursion as an operator whose body is a
-circuit, `delta_join` the n-way join's terms. `monotone` says which streams only grow, `states`
-which are states, `watermarks` which values of the rows to come are known to be late enough,
-`reduce_plan` how aggregates are computed. `rewrite` replaces vertices.
+`physical` the nodes that operators are made of. `graph` has the interned vertices and their names,
+recursion as an operator whose body is a circuit, rules that replace vertices, and which streams
+only grow or are states. `delta_join` has the terms of the n-way join. `watermarks` tells which
+values of the rows to come are known to be late enough, `retention` which rows of a state no later
+change can touch.
 
-Comes in: operators and edges. Goes out: immutable graphs that compare by what they compute.
-Imports `rows` to `zsets`; knows neither engines nor stores.
+Input: operators and edges. Output: immutable graphs that compare by what they compute. Imports
+`zsets` and the packages before it; no engine and no store.
 """

@@ -1,13 +1,12 @@
 """A step: run the plan's stages on the engine that suits their size, then commit.
 
-`scheduler` takes a step from inputs to commit. `driver` runs small stages on Arrow, `queries` large
-ones in Spark, `loop` iterations of a recursion with `loop_state`. `step` holds the values of a step
-under way, `materialize` computes once what several read, `views` names relations for SQL,
-`projection` and `row_functions` ask Spark for functions of rows, `settings` reads what they depend
-on in the session, `python_functions` runs `st.python`, `due` looks up what has come due, `prefixes`
-knows what windows need not read again, `io` checks inputs and gives outputs, `repeats` answers for
-a committed step, `metrics` counts, `blame` and `nulls` say which vertex failed.
+`scheduler` takes a step from inputs to commit. `step` holds the values of a step under way.
+`arrow_executor` runs small stages on the driver, with functions that Spark or Python evaluates;
+`spark_executor` runs large ones in Spark, and `sql_scope` has the relations and expressions that
+its queries name. `materialize` computes once what several terms read. `registers` reads the state
+that a step needs. `fixpoint` runs the iterations of a recursion. `io` checks inputs and makes
+outputs, also for a step that is repeated. `metrics` counts, and shows progress.
 
-Comes in: a plan, a store and changes. Goes out: changes of the outputs, and a committed step.
-Imports everything before it.
+Input: a plan, a store and changes. Output: changes of the outputs, and a committed step. Imports
+`engines` and the packages before it.
 """

@@ -29,7 +29,7 @@ from stepping_spark.language.primitives import (
     delay,
     delay_indexed,
     differentiate,
-    filter,
+    filter,  # noqa: A004
     haitch,
     identity_print,
     integrate,
@@ -38,7 +38,7 @@ from stepping_spark.language.primitives import (
     integrate_indexed,
     make_scalar,
     make_set,
-    map,
+    map,  # noqa: A004
     map_many,
     neg,
 )

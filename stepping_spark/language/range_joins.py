@@ -19,7 +19,7 @@ from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.portable import Derived, widened
 from stepping_spark.language.outer_joins import matching
 from stepping_spark.language.primitives import KeyFunction as By
-from stepping_spark.language.primitives import filter
+from stepping_spark.language.primitives import filter  # noqa: A004
 from stepping_spark.language.trace import make, on_streams, row_of
 from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
 from stepping_spark.rows.data import Pair, pair_of

@@ -1,8 +1,11 @@
 """The passes of the optimizer, in the order they run.
 
-Equal vertices are one object from the moment they are made (`graph.Vertex`), so common parts merge
-without a pass; what a pass makes equal merges too. A pass changes what a step costs, never what it
-gives: `compile(query, optimize=False)` runs none of them.
+Equal vertices are one object from the moment they are made (`circuit.graph.Vertex`), so common
+parts merge without a pass; what a pass makes equal merges too. A pass changes the cost of a step,
+never its result: `compile(query, optimize=False)` runs none of them.
+
+`incremental` makes whole tables changes, `top_n` keeps the first rows of groups, `expire_state`
+removes state that watermarks have passed, and `cleanup` fuses, shares and removes vertices.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Check:
     1
     >>> pipeline.run()
     Traceback (most recent call last):
-    stepping_spark.base.errors.StepError: step 2: the check negative fails: its view gets the rows -3; \
+    stepping_spark.StepError: step 2: the check negative fails: its view gets the rows -3; \
 the step is not committed: correct the source and run again, or let the check warn: \
 st.Check(warn=True)
     """

@@ -1,10 +1,12 @@
-"""Tables of rows with weights on the driver: encoding, addition and hashing.
+"""Relations: rows with weights as tables, held by the driver or by Spark.
 
-In the theory, a finite Z-set in memory. `arrow` consolidates: it merges equal rows, adds their
-weights, and drops zeros. `codec` converts Python rows to Arrow columns and back. `hashes` gives the
-hash that places a key in a store. `order` gives the number that places a row among those of its
-key. `xxhash` is Spark's own hash, computed on the driver. `slots` compares many numbers.
+In the theory, a finite Z-set. `relation` is a value of a step, with what is known about it. `arrow`
+consolidates on the driver: it merges equal rows, adds their weights, and drops zeros. `codec`
+converts Python rows to Arrow columns and back. `hashing` has the hash that places a key in a store,
+and finds equal rows by it. `sums` adds numbers exactly. `transfer` sends rows to Spark, and counts
+and measures rows of Spark. `placement` estimates where a computation takes less time. `store` is
+the protocol of stores, which keep relations between steps.
 
-Comes in: Arrow tables and Python rows. Goes out: Arrow tables of a schema.
-Imports `rows` and `errors`.
+Input: Arrow tables, DataFrames and Python rows. Output: relations of a schema. Imports `rows`,
+`spark` and `base`.
 """

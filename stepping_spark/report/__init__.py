@@ -1,16 +1,12 @@
-"""The report: the costs of a circuit's steps, on one HTML page.
+"""Pictures of a circuit, and the report: the costs of a circuit's steps, on one HTML page.
 
-`circuit` describes the vertices and registers of a plan, `history` aggregates the metrics of steps,
-`svg` prepares the picture of the circuit for the page, `page` writes the HTML file, and `report`
-has the public class.
+`picture` chooses boxes, frames and arrows for each level of detail, with the bodies of recursions
+inlined. `render` has shapes and colours, and writes DOT, SVG and PNG. `circuit` describes the
+vertices and registers of a plan, `history` aggregates the metrics of steps, and `report` has the
+public class, and writes the page.
 
-Input: a plan, a store, and the metrics of steps. Output: a page, and its numbers as JSON.
-Imports `drawing`, `plan` and `execution.metrics`; takes no steps.
-
-`flat` inlines the bodies of recursions, `picture` chooses boxes, frames and arrows for each level
-of detail, and `render` has shapes and colours and writes DOT, SVG and PNG.
-
-Input: a graph. Output: a picture. Imports `graph`; graphs do not know about drawings.
+Input: a graph; for a report a plan, a store, and the metrics of steps. Output: pictures, a page,
+and its numbers as JSON. Imports `plan`, and `execution.metrics`; takes no steps.
 """
 
 from stepping_spark.report.report import KeptState, Report, report_of, sizes_of, state_of_store

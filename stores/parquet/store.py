@@ -222,12 +222,12 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
     A step is committed by its manifest, a JSON file that appears whole or not at all; the files
     that it names are durable before that. Files never change. A damaged file raises `StoreCorrupt`
     when it is first read.
-    Batches merge by size (see `stores.batches.compaction`), and files that no recent manifest names are
+    Batches merge by size (`stores.batches.compaction`), and files that no recent manifest names are
     removed. `at_step=n` goes back to step n, one of the last few, and drops the steps after it.
 
     One process writes at a time; another gets a `StoreLocked`. On a local path the lock ends with
     its process. On an object store it is a lease that is renewed while the store is open, and runs
-    out a minute after (see `stores.parquet.fencing`). If a lock fails, no committed step is lost, and
+    out a minute after (`stores.parquet.fencing`). If a lock fails, no committed step is lost, and
     the writer that was overtaken gets a `StoreLocked` (see `stores.parquet.fencing`). If the same
     process opens the state again, the new store takes over, and the old one says so. With
     `read_only` there is no lock, and each read is of the newest step, or of `at_step`, while

@@ -221,7 +221,7 @@ def test_a_row_of_another_class_of_the_same_name_says_which_it_is(spark: SparkSe
     with pytest.raises(st.InputError) as caught:
         st.iteration(st.StoreMemory.from_graph(graph), graph, (st.ZSetPython({row: 1}),))
     said = str(caught.value)
-    here = "tests.query.test_messages"
+    here = "tests.language.test_messages"
     assert f"expected a row of {here}.Order, found one of {here}.another_order.<locals>" in said
     assert "import the class from one place" in said
 

@@ -143,7 +143,9 @@ def test_every_public_name_is_in_the_guide_and_in_the_reference() -> None:
     told = {n for page in PAGES for n in re.findall(r"\bst\.(\w+)", text_of(page))}
     assert set(st.__all__) - told == set()
     reference = "".join(text_of(page) for page in sorted((GUIDE / "reference").glob("*.md")))
-    listed = re.findall(r"^::: stepping_spark\.(?:compile\.)?(\w+)$", reference, re.MULTILINE)
+    listed = re.findall(
+        r"^::: stepping_spark\.(?:language\.compile\.)?(\w+)$", reference, re.MULTILINE
+    )
     assert sorted(listed) == sorted(st.__all__)
 
 

@@ -1,8 +1,8 @@
 """The primitive operators: their fields, their result types, and whether they are linear.
 
-What an operator means is said elsewhere, once for each interpretation: in `reference` in plain
-Python, in `engines.spark` as Spark SQL, in `engines.arrow` on Arrow tables. Here they stand by
-family: `base`, `linear`, `time`, `joins`, `groups`, `windows` and `watermarks`.
+Each interpretation says what an operator means: `reference` in plain Python, `physical` in the
+terms of a database, which the engines run. The operators stand by family: `base`, `linear`, `time`
+(delays and watermarks), `joins`, `groups` (with windows).
 """
 
 from stepping_spark.circuit.operators.base import (

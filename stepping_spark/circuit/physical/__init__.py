@@ -1,12 +1,12 @@
 """What operators are made of: a dozen nodes over relations, which each engine knows how to run.
 
-An operator of the circuit says in the algebra what a stream is; here stands how a relation is made
-of others, in the terms of a database: project, filter, unnest, union, join, rank, window, fold. An
-operator builds a tree of these nodes (`Operator.physical`), the engines run trees and know no
-operator. So a
-new operator that the nodes can say needs no line in an engine, and a node is one function in each.
+An operator of the circuit says in the algebra what a stream is. A tree of nodes says how a relation
+is made of others, in the terms of a database: project, filter, unnest, union, join, rank, fold
+(`nodes`), and window functions (`windows`). An operator builds such a tree (`Operator.physical`);
+the engines run trees, and know no operator. So a new operator that the nodes can say needs no line
+in an engine, and a node is one function in each.
 
-Comes in: expressions over rows, and the types of streams. Goes out: trees, to `graph` and `plan`.
+Input: expressions over rows, and the types of streams. Output: trees, for operators and `plan`.
 """
 
 from stepping_spark.circuit.physical.nodes import (

@@ -1,13 +1,12 @@
 """dbt: the models of a project become the views of one pipeline, `st.dbt_project`.
 
 `manifest` reads what `dbt compile` wrote: models, tests, seeds and sources, with the compiled SQL
-and the names of their tables. `choice` says which of them are maintained, and why others cannot be.
-`project` puts the names of views and inputs into the trees of the SQL, and makes one query
-function of them with the SQL front end. `seeds` reads CSV files that are edited.
+and the names of their tables. It decides which of them are maintained, and why others cannot be.
+`project` puts the names of views and inputs into the trees of the SQL, and makes one query function
+of them with the SQL front end. `seeds` reads CSV files that are edited.
 
-Comes in: a manifest, sources for its source tables. Goes out: a query function, as one of `st.sql`,
-which knows its seeds and has a check for each test. Imports the SQL front end and pipelines, and
-is imported by the facade and the command line only.
+Input: a manifest, and sources for its source tables. Output: a query function, as one of `st.sql`,
+which knows its seeds and has a check for each test. The facade and the command line import it.
 """
 
 from __future__ import annotations
