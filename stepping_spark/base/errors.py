@@ -40,16 +40,8 @@ class SteppingError(Exception):
     """The root of every error this library raises on purpose."""
 
     def __init_subclass__(cls) -> None:
-        _show_as_imported(cls)
-
-
-def _show_as_imported(cls: type[Exception]) -> None:
-    """Have tracebacks name an error as users import it: `stepping_spark.StepError`."""
-    if cls.__module__ == __name__:
-        cls.__module__ = "stepping_spark"
-
-
-_show_as_imported(SteppingError)
+        if cls.__module__ == __name__:  # tracebacks name an error as users import it
+            cls.__module__ = "stepping_spark"
 
 
 class CompileError(SteppingError):

@@ -1,4 +1,4 @@
-"""The circuit: interned vertices, the graph they make, and its stable text."""
+"""The circuit: interned vertices, recursions, rewrites, and which streams are states or grow."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Lateness:
     """An input with a lateness: its rows that are in time, and those that are late."""
 
     at: Expr  # the time of a row
-    distance: int  # from the greatest time to the watermark, as `expressions.clock` has it
+    distance: int  # from the greatest time to the watermark, as `expressions.expr` has it
     said: str  # the same, as the user wrote it
     in_time: Vertex
     late: Vertex

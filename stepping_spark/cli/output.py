@@ -1,4 +1,4 @@
-"""The output of the commands, also if printing fails: a closed pipe, a full device."""
+"""What all commands share: their output, errors that quote nothing, Ctrl-C, and the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A circuit as a state keeps it: what computed its registers and its outputs, as JSON.
+"""A circuit as a state keeps it, as JSON: what computed its registers and its outputs.
 
     {"format": 1, "digest": "…", "name": "query", "inputs": [["orders", 0]],
      "vertices": [{"operator": {…}, "of": [0], "id": "…", "called": "query.filter"}, …],

@@ -1,4 +1,4 @@
-"""What becomes of a state when another query opens it: found out without changing anything."""
+"""What becomes of a state when another query opens it, and what that query gave before."""
 
 from __future__ import annotations
 

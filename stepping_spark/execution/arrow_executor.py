@@ -1,4 +1,4 @@
-"""Computes streams on the driver, if it has all rows that they read and Spark is not faster."""
+"""Computes streams on the driver; Spark and Python evaluate functions of rows for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a loop within a step, iteration by iteration, until nothing changes."""
+"""Runs a recursion within a step, iteration by iteration, until nothing changes."""
 
 from __future__ import annotations
 

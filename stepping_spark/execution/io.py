@@ -1,4 +1,4 @@
-"""Values that go into a step and come out of it, as the relations that they are."""
+"""Inputs and outputs of a step as relations, and the answer to a step that is repeated."""
 
 from __future__ import annotations
 

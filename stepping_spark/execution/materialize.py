@@ -1,4 +1,4 @@
-"""Materializes large streams once, in the layout of the first register that stores them."""
+"""Materializes large streams once, within bounds of their size, and finds NULLs in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step did: rows, milliseconds and Spark jobs, by vertex."""
+"""What a step did: rows, milliseconds and Spark jobs, by vertex; and a line of progress."""
 
 from __future__ import annotations
 

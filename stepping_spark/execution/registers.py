@@ -1,4 +1,4 @@
-"""Reads the registers of a plan for a step: whole, at the keys of a change, or what is due.
+"""Reads the registers of a plan for a step: whole, by key, by due time, or after a prefix.
 
 A step that adds a row to the end of a partition needs the last rows of it, and of the others their
 count, or their sum. Both were known to the step before. So this keeps them: of each partition that

@@ -1,4 +1,4 @@
-"""Converts expressions to Columns of PySpark, and Columns to expressions.
+"""Converts expressions to Columns of PySpark and back, and reads the direction of an order.
 
 `st.win.desc(lambda a: a.x)` is a `By`. `lambda a: a.x.desc()` returns a `Directed`, as in PySpark.
 """

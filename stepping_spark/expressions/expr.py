@@ -1,4 +1,4 @@
-"""Expressions over one row: traced row functions, as SQL and as plain Python.
+"""Expressions over one row, as SQL and as plain Python; the time of a step; checks of results.
 
 Rows for the future are stored by their time, in minutes if it is an instant. So a step reads the
 rows that became due by key: the times since the last step.

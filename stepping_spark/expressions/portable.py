@@ -1,4 +1,4 @@
-"""Expressions that Spark, Arrow and plain Python compute alike, bit for bit.
+"""Expressions that Spark, Arrow and plain Python compute alike, with Spark's xxhash64.
 
 The driver may compute one change and Spark another, and the two must cancel exactly. So these
 expressions use only operations that are the same everywhere: integers, and doubles added,

@@ -1,8 +1,8 @@
 """Spark's functions that the driver computes: one table of their signatures and kernels.
 
 A kernel computes a column of Arrow from columns and constants, with Spark's result bit for bit. It
-returns None, or raises `ArrowInvalid`, where Spark must be asked. `readings` makes expressions of
-calls. The page *functions of rows* lists the names; a test compares them.
+returns None, or raises `ArrowInvalid`, where Spark must be asked. `spark_to_arrow` makes
+expressions of calls. The page *functions of rows* lists the names; a test compares them.
 """
 
 from __future__ import annotations

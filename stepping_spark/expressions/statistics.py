@@ -7,7 +7,7 @@ n·Σxy − Σx·Σy loses no digits to cancellation, if the products are within
 A "rest" is the rounding error of a double: the exact value minus the rounded one.
 
 As in Spark, y comes first in SQL's regr_…(y, x). With the mean x̄ of n values, Sxx = Σ(x − x̄)², and
-Sxy = Σ(x − x̄)(y − ȳ): n·Sxx is n·Σx² − (Σx)², which loses no digits (`moments`).
+Sxy = Σ(x − x̄)(y − ȳ): n·Sxx is n·Σx² − (Σx)², which loses no digits.
 """
 
 from __future__ import annotations

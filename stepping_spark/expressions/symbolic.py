@@ -1,4 +1,4 @@
-"""Symbolic rows: a row function is called once with such a row, and the result is its meaning."""
+"""Symbolic rows: a row function is called once with such a row; its result is an expression."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, w
 from stepping_spark.expressions.index import Key, key_of
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.portable import choice
-from stepping_spark.language.primitives import KeyFunction as By
+from stepping_spark.language.primitives import KeyFunction
 from stepping_spark.language.trace import Stream, make, row_of
 from stepping_spark.rows.atoms import BOOL, DATE, INT, TIMEDELTA, Atom, RowType
 from stepping_spark.rows.data import Pair, pair_of
@@ -37,10 +37,10 @@ def asof_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
-    at_left: By[T],
-    at_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
+    at_left: KeyFunction[T],
+    at_right: KeyFunction[U],
     direction: Direction = "backward",
     tolerance: Any = None,
     how: typing.Literal["inner"] = "inner",
@@ -51,10 +51,10 @@ def asof_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
-    at_left: By[T],
-    at_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
+    at_left: KeyFunction[T],
+    at_right: KeyFunction[U],
     direction: Direction = "backward",
     tolerance: Any = None,
     how: typing.Literal["left"],
@@ -64,10 +64,10 @@ def asof_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
-    at_left: By[T],
-    at_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
+    at_left: KeyFunction[T],
+    at_right: KeyFunction[U],
     direction: Direction = "backward",
     tolerance: Any = None,
     how: How = "inner",

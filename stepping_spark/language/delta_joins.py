@@ -15,8 +15,7 @@ from stepping_spark.circuit.operators import LookUp
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key, key_of, keys_where_null_is_equal
 from stepping_spark.language.outer_joins import outer_join
-from stepping_spark.language.primitives import KeyFunction as By
-from stepping_spark.language.primitives import filter, map  # noqa: A004
+from stepping_spark.language.primitives import KeyFunction, filter, map  # noqa: A004
 from stepping_spark.language.trace import make, row_of
 from stepping_spark.rows.types import Optional, tuple_of, unwrap
 from stepping_spark.zsets.spark import ZSet
@@ -55,7 +54,7 @@ class Lookup(Generic[Found]):
     """
 
     r: ZSet[Any]
-    key: By[Any]
+    key: KeyFunction[Any]
     on: Callable[[Any], Any]
     how: Literal["inner", "left"] = "inner"
     null_safe: bool = False
@@ -67,7 +66,7 @@ class Lookup(Generic[Found]):
         def __init__(
             self: Lookup[U],
             r: ZSet[U],
-            key: By[U],
+            key: KeyFunction[U],
             on: Callable[[Any], Any],
             how: Literal["inner"] = "inner",
             null_safe: bool = False,
@@ -77,7 +76,7 @@ class Lookup(Generic[Found]):
         def __init__(
             self: Lookup[U | Any],
             r: ZSet[U],
-            key: By[U],
+            key: KeyFunction[U],
             on: Callable[[Any], Any],
             how: Literal["left"],
             null_safe: bool = False,

@@ -11,7 +11,7 @@ from stepping_spark.base.errors import CompileError
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key, key_of
-from stepping_spark.language.primitives import KeyFunction as By
+from stepping_spark.language.primitives import KeyFunction
 from stepping_spark.language.trace import on_streams, row_of
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.zsets.spark import ZSet
@@ -25,8 +25,8 @@ def semijoin(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -45,8 +45,8 @@ def antijoin(
     l: ZSet[T],  # noqa: E741
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -66,8 +66,8 @@ def outer_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
     how: Literal["left"] = "left",
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
@@ -78,8 +78,8 @@ def outer_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
     how: Literal["right"],
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
@@ -90,8 +90,8 @@ def outer_join(
     l: ZSet[T],  # noqa: E741 - the reference library's name
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
     how: Literal["full"],
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
@@ -101,8 +101,8 @@ def outer_join(
     l: ZSet[T],  # noqa: E741
     r: ZSet[U],
     *,
-    on_left: By[T],
-    on_right: By[U],
+    on_left: KeyFunction[T],
+    on_right: KeyFunction[U],
     how: JoinSide = "left",
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
@@ -163,8 +163,8 @@ def cross_join(
 def matching(
     l: object,  # noqa: E741
     r: object,
-    on_left: By[Any] | Key,
-    on_right: By[Any] | Key,
+    on_left: KeyFunction[Any] | Key,
+    on_right: KeyFunction[Any] | Key,
     what: str,
     where: Callable[[Any], object] | None = None,
     *,

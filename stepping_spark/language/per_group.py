@@ -1,4 +1,4 @@
-"""`group` and `per_group`: a circuit that runs for each group of rows.
+"""`group` and `per_group`: a circuit that runs for each group, as operators that carry its key.
 
 Nothing loops over groups. Most operators do the same on rows with a group key. Operators that add
 up rows do so per group, and a join matches rows of the same group.

@@ -1,4 +1,4 @@
-"""The public primitives, functions of streams; see `operators` for their types."""
+"""The public primitives, functions of streams, and loops; see `operators` for their types."""
 
 from __future__ import annotations
 

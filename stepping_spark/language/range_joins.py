@@ -18,8 +18,10 @@ from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.portable import Derived, widened
 from stepping_spark.language.outer_joins import matching
-from stepping_spark.language.primitives import KeyFunction as By
-from stepping_spark.language.primitives import filter  # noqa: A004
+from stepping_spark.language.primitives import (
+    KeyFunction,
+    filter,  # noqa: A004
+)
 from stepping_spark.language.trace import make, on_streams, row_of
 from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
 from stepping_spark.rows.data import Pair, pair_of
@@ -149,8 +151,8 @@ def range_join(
     high: Callable[[U], Any],
     width: Width,
     bounds: IntervalEnds = "[]",
-    on_left: By[T] | None = None,
-    on_right: By[U] | None = None,
+    on_left: KeyFunction[T] | None = None,
+    on_right: KeyFunction[U] | None = None,
     how: Literal["inner"] = "inner",
     where: Callable[[Pair[T, U]], object] | None = None,
     name: str | None = None,
@@ -165,8 +167,8 @@ def range_join(
     high: Callable[[U], Any],
     width: Width,
     bounds: IntervalEnds = "[]",
-    on_left: By[T] | None = None,
-    on_right: By[U] | None = None,
+    on_left: KeyFunction[T] | None = None,
+    on_right: KeyFunction[U] | None = None,
     how: Literal["left"],
     where: Callable[[Pair[T, U]], object] | None = None,
     name: str | None = None,
@@ -180,8 +182,8 @@ def range_join(
     high: Callable[[U], Any],
     width: Width,
     bounds: IntervalEnds = "[]",
-    on_left: By[T] | None = None,
-    on_right: By[U] | None = None,
+    on_left: KeyFunction[T] | None = None,
+    on_right: KeyFunction[U] | None = None,
     how: Literal["inner", "left"] = "inner",
     where: Callable[[Pair[T, U]], object] | None = None,
     name: str | None = None,

@@ -1,4 +1,4 @@
-"""The kinds of reductions, by which aggregates are computed, and the state of each.
+"""The kinds of reductions that compute aggregates, their state, and aggregates made of sums.
 
 Accumulable aggregates are sums, and changes are added to them. Hierarchical ones are the first rows
 by an order; the first rows of a table are the first among the first rows of its parts. Basic ones

@@ -1,4 +1,4 @@
-"""`st.linear.window`: turns the requested window functions into vertices."""
+"""`st.linear.window` and `st.linear.sessions`: window functions and frames to vertices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One view and the sink that it goes to: each step once, also where a process ended in between."""
+"""One view and its sink: each step once, also after a restart; and `st.Check`."""
 
 from __future__ import annotations
 

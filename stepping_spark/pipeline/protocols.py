@@ -1,4 +1,4 @@
-"""What a source and a sink are: the two protocols that a pipeline is made of.
+"""What a source and a sink are, and their positions as numbers that a store keeps.
 
 A source's are under the name of its input, the second number of a position under `name.1`, and so
 on. What a sink had before the step is under `into name`. A state has a number of its own.

@@ -1,4 +1,4 @@
-"""What a pipeline says of its steps: a line of log, a progress bar, and metrics for Prometheus."""
+"""What a pipeline says of its steps: log, progress, metrics for Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round of a pipeline: what is new of each source, as one step, written into each sink."""
+"""A round of a pipeline, when it is tried again, and how it waits and stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@st.view`: a query that says where its inputs come from, and where its view goes."""
+"""`@st.view`, and the arguments of a pipeline: sources, sinks, a store and numbers, checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The difference between the registers of a state and those of a circuit.
+"""The difference between the registers of a state and of a circuit, and their names in words.
 
 A register is known by what it is: its stream, its key and its columns. Its name depends on the
 variables of a query, and may change. A cache is known by its name too, as others read it by that.

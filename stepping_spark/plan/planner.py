@@ -1,4 +1,4 @@
-"""Makes the plan of a step.
+"""Makes the plan of a step, and finds the registers that it needs.
 
 The state of a circuit is registers, and a register is the sum of a stream of changes: I(x) and
 z⁻¹I(x) are the new and the old value of the register of x; any other z⁻¹(y) is the register of

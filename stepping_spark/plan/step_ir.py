@@ -1,4 +1,4 @@
-"""What a step is made of: terms over materialised streams and registers, in members and stages."""
+"""What a step is made of: terms over streams and registers, in stages; names of streams."""
 
 from __future__ import annotations
 

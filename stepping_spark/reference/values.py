@@ -1,4 +1,4 @@
-"""Values of the executable specification: mappings from parts to integers, and their sums.
+"""Values of the executable specification, and the vertices that they belong to.
 
 Every value of a stream is a mapping from parts to nonzero integers, and two values are added part
 by part. The parts depend on the type of the stream:

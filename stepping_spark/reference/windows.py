@@ -1,4 +1,4 @@
-"""Window functions, in plain Python."""
+"""Operators of groups and window functions, in plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The algebra of relations on the driver: adding, negating, and comparing rows.
+"""The algebra of relations on the driver: adding, negating, comparing and measuring rows.
 
 Equality of rows is that of Spark's grouping: NULL equals NULL, NaN equals NaN, 0.0 equals -0.0, and
 structs and lists are equal if their parts are. All functions are pure.

@@ -1,4 +1,4 @@
-"""Describes the vertices and registers of a plan, for the readers of a report.
+"""The vertices and registers of a plan, and its picture, for the readers of a report.
 
 Graphviz lays out boxes, frames and arrows; the colours are left to the page's style sheet.
 """

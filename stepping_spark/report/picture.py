@@ -1,4 +1,4 @@
-"""The picture of a circuit: boxes, frames for functions, and arrows.
+"""The picture of a circuit: boxes, frames for functions, and arrows; bodies are inlined.
 
 A `Graph` and an inlined circuit are drawn by the same code, since both implement the protocols.
 """

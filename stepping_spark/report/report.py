@@ -1,4 +1,4 @@
-"""`Report`: the numbers of a circuit's steps, and the page that shows them.
+"""`Report`: the numbers of a circuit's steps, in one HTML file and in one sentence.
 
 Users' text (names, lines of source, errors) is data: JSON that the page shows as text. A content
 security policy has the digest of the page's only script, so that no other script runs.

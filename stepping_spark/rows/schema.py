@@ -1,4 +1,4 @@
-"""Types of streams, and the relations that hold their values: columns, and diffs to add up.
+"""Types of streams, and the columns of relations that hold their values; as JSON for stores.
 
 Every value of a stream is one relation: rows of `columns`, each with one or more `diffs`. Equal
 rows are one row whose diffs are added up, and a row whose diffs are all zero does not exist. A

@@ -1,4 +1,4 @@
-"""Finds the Spark session to work with, or starts a local one tuned for small steps.
+"""Finds or starts the Spark session; what it says of settings, of errors and of plans.
 
 Private in PySpark, where its public interface has no answer: `SparkContext._jsc`, to see that a
 session was stopped from the JVM's side, and which jobs have a tag; `SparkSession._jsparkSession`,

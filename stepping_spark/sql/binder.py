@@ -1,4 +1,4 @@
-"""Binds the expressions of a SELECT: names, aggregates, windows, and sub-queries within them."""
+"""Binds the expressions of a SELECT: names, aggregates, windows, sub-queries, GROUP BY."""
 
 from __future__ import annotations
 

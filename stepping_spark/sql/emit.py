@@ -1,4 +1,4 @@
-"""From a relational plan to operators on streams of changes."""
+"""From a relational plan to operators on streams; equalities of joins are keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The joins of FROM, and LATERAL VIEW."""
+"""The joins of FROM, LATERAL VIEW, and functions that make rows of a list."""
 
 from __future__ import annotations
 

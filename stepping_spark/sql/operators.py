@@ -1,4 +1,4 @@
-"""Operators of SQL: arithmetic, comparisons and logic with NULL, with Spark's implicit casts."""
+"""Operators and casts of SQL, implicit and explicit, with Spark's meaning."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _family(kind: str) -> str:
     return "decimal" if is_decimal(kind) else kind
 
 
-# The functions of `readings` that are casts
+# The functions of `spark_functions` that are casts
 _BY_FUNCTION = {
     ("integer", "string"): "cast_to_string",
     ("decimal", "string"): "cast_to_string",

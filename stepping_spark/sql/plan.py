@@ -1,4 +1,4 @@
-"""The relational plan of a query in SQL: nodes over columns.
+"""The relational plan of a query in SQL: nodes over numbered columns, and trees over these.
 
 Names are bound before. A column keeps its number wherever the node that makes it is moved. So two
 expressions are equal in Spark's sense if their trees are equal.

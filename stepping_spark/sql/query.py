@@ -1,4 +1,4 @@
-"""Queries: WITH, set operations, sub-queries and FROM, as relational plans."""
+"""Queries as relational plans: WITH, sets, sub-queries, FROM, PIVOT, and names of columns."""
 
 from __future__ import annotations
 

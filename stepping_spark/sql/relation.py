@@ -1,4 +1,4 @@
-"""A relation of a plan as a stream: where its columns are in the rows, and their Spark types."""
+"""A relation of a plan as a stream; its maps, filters, keys and orders."""
 
 from __future__ import annotations
 

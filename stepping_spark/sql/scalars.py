@@ -1,4 +1,4 @@
-"""Scalars of SQL: an expression of the text becomes a column of a traced row function.
+"""Scalars of SQL, structs and lambdas: columns of a traced row function.
 
 `scalar` is called while a function of rows is traced (`row_expr`). Sub-queries, aggregates and
 window functions have been replaced by columns before.

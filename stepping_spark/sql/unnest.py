@@ -1,4 +1,4 @@
-"""Sub-queries as joins: correlated ones by the distinct values of the outer query's columns.
+"""Sub-queries as joins: by the distinct outer values; EXISTS, IN, ANY and ALL.
 
 A sub-query that reads columns of the outer query has a result for each combination of their
 values. These combinations are its domain. `over_domain` gives all results at once, as a relation

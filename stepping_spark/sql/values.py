@@ -1,4 +1,4 @@
-"""A scalar of SQL: a column of a traced row function, with its type in Spark.
+"""Values of SQL: columns with their types in Spark; literals, and constants that are folded.
 
 A value is *ours* if the driver can compute it. Otherwise it is a Column of PySpark. Our ints and
 floats have 64 bits, so a value becomes a Column with a cast to its kind.

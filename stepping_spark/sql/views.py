@@ -1,4 +1,4 @@
-"""The statements of a text: a query, or several views of which later ones may read earlier ones.
+"""The statements of a text, as views, and the tables that they name.
 
 The head of `CREATE … VIEW name … AS` is read here, token by token: its clauses differ between
 platforms, and say nothing about the rows. What follows AS is parsed as a query, at its own place.

@@ -1,4 +1,4 @@
-"""Small Z-sets, as Python values."""
+"""The protocol of Z-sets, and small Z-sets as Python values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Z-sets whose rows are in Spark or in an Arrow table, and the other Z-set classes."""
+"""Z-sets whose rows are in Spark or in an Arrow table; and `st.assert_equal`."""
 
 from __future__ import annotations
 

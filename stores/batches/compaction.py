@@ -1,4 +1,4 @@
-"""Merges the batches of a register by size, with a bounded amount of work at each step.
+"""Merges the batches of a register by size, and the steps that stores of batches share.
 
 A batch is merged with the next older one while that is less than twice as large. So the sizes of
 batches double from the newest to the oldest, their number is logarithmic, and a row is rewritten a

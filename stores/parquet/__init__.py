@@ -1,13 +1,12 @@
 """State as Parquet files in a directory or an object store.
 
-`store` is the store. `commits` makes a step visible by its `manifest`; `locks` keeps other writers
-out, and `claims` tells them apart where a lock fails; `sweep` removes files that no manifest names.
-`reading` reads what is committed, by `files`, row group by row group; `file_writer` writes them,
-`checks` compares a file with what was written; `writer` adds a step's batches, `merges` and
-`spark_files` merge them.
-`directory` is what the store asks of a place, `local_directory` and `object_directory` (with
-`conditional`) are the two kinds, `filesystem` finds that of a path.
-`inspection` looks at a state without a circuit.
+`store` is the store, and reads what is committed. `transaction` makes a step visible by its
+`manifest`, and removes files that no manifest names. `fencing` keeps other writers out, and tells
+writers apart if a lock fails. `opening` checks a state before it is opened, and `description` has
+its registers and its circuit. `writer` adds the batches of a step, `merges` and `spark_files` merge
+them. `files` reads and writes rows, row group by row group; `file_validation` compares a file with
+its description. `directories` are those of disks and of object stores. `inspection` looks at a
+state without a circuit.
 """
 
 from stores.parquet.store import StoreParquet

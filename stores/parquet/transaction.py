@@ -1,4 +1,4 @@
-"""The committed state of a directory, and the right to commit the next step.
+"""The committed state of a directory, the right to commit, and files that nothing names.
 
 Only files of the state are removed, by their names, and only those that no writer can name that
 comes after this one: whatever its own generation, and older ones, have written.

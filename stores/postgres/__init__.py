@@ -1,11 +1,10 @@
 """State as tables in Postgres.
 
-`store` is the store. `catalog` reads and writes the description of a state, and `last_step` parses
-it. `additions` collects the changes of the current step, `outputs` its outputs, and `changes`
-writes both in one transaction. `session` holds the writer's lock, `connection` connects, `copy` and
-`columns` move rows, `statements` has the SQL, `types` maps row types to Postgres types. `trust`
-checks a schema before anything is read from it, `snapshot` keeps reads at one step, and
-`inspection` inspects a state without a circuit.
+`store` is the store, and keeps reads at one step. `catalog` reads and writes the description of a
+state. `changes` collects the changes and the outputs of the current step, and writes them in one
+transaction. `connection` connects, `session` holds the writer's lock, `copy` moves rows,
+`statements` has the SQL, `types` maps row types to Postgres types. `privileges` checks owners and
+rights, and `inspection` inspects a state without a circuit.
 
 All of it needs psycopg. If psycopg is not installed, `StorePostgres` and `PostgresState` are
 classes that raise an error when they are used.

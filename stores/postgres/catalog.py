@@ -1,4 +1,4 @@
-"""The tables in a Postgres schema that describe a store: its registers, step and outputs."""
+"""The tables in a Postgres schema that describe a state: its registers, step and outputs."""
 
 from __future__ import annotations
 

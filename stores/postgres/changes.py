@@ -1,4 +1,4 @@
-"""Changes to tables: collected until the commit, then merged in its transaction."""
+"""The additions and outputs of a step, collected until the commit, then merged in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves rows between Postgres and Arrow, through the driver or with Spark's workers.
+"""Moves rows between Postgres and Arrow: by COPY, by columns of few rows, by Spark's workers.
 
 COPY and SELECT send one message per row. psycopg and the parser of its text then take longer than
 the server. Here an aggregate puts the values of a column together, in their binary form:

@@ -1,4 +1,4 @@
-"""Operators that work on each key separately: distinct, sums, first rows, lists; and their H."""
+"""Operators on each key: distinct, sums, first rows, lists, windows; and their change, H."""
 
 from __future__ import annotations
 

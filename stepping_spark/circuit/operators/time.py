@@ -120,7 +120,7 @@ class InTime(KeepsSigns, ByWatermark):
     """
 
     at: Expr
-    lateness: int  # in the unit of the times, as `expressions.clock` has it
+    lateness: int  # in the unit of the times, as `expressions.expr` has it
     late: bool = False
     linearity: ClassVar[Linearity] = Linearity.LOOK_UP
     arity: ClassVar[int] = 2

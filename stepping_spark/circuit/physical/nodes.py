@@ -1,4 +1,4 @@
-"""The nodes: relations made of relations.
+"""The nodes: relations made of relations, also those that fold the rows of a key.
 
 Each has a `schema`, the relations that it is made of as `inputs`, and the functions of rows that it
 evaluates as `exprs`, over the columns of its inputs. Rows may stand several times in what a node
@@ -153,7 +153,7 @@ class Due(_Same):
 class BelowGreatest(_Same):
     """The rows whose value is before the greatest value of another relation, less a distance.
 
-    `distance` is in the unit of the values, as `expressions.clock` has it. If the other relation
+    `distance` is in the unit of the values, as `expressions.expr` has it. If the other relation
     has no rows, no row qualifies, and a NULL value never does. With `others` the result is the rows
     that do not qualify.
     """

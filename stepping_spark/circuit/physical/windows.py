@@ -1,4 +1,4 @@
-"""Windows: values of a row that are computed from the rows around it."""
+"""Windows: values computed from the rows around a row, and how far a change reaches."""
 
 from __future__ import annotations
 

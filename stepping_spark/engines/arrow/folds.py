@@ -1,4 +1,4 @@
-"""Folds on the driver: nodes whose result for a key depends on all rows of that key."""
+"""Joins, and the nodes whose result for a key depends on all rows of that key."""
 
 from __future__ import annotations
 

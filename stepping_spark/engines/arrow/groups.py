@@ -1,4 +1,4 @@
-"""The operators of groups on the driver, on Arrow arrays.
+"""The operators of groups on Arrow arrays, and the first rows that a change can affect.
 
 A change that removes m rows of a key leaves n of its first n + m rows. So no others matter, however
 many rows the key has.

@@ -1,4 +1,4 @@
-"""What each node means on the driver: one function, whose result takes Arrow tables to one.
+"""What each node means on the driver, as a kernel; and the evaluation of a plan's terms.
 
 The nodes of a plan are prepared once. Each function here looks at its node and gives a kernel,
 which the steps run: schemas, names and expressions are known to it by then.

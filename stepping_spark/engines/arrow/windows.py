@@ -104,7 +104,7 @@ class Partitions:
     ids: Numbers
     sorting: tuple[Sorting, ...]
     sorted_by: Sequence[Array]
-    carried: Mapping[WindowCall, Any] = field(default_factory=dict)  # see `cuts`
+    carried: Mapping[WindowCall, Any] = field(default_factory=dict)  # see `window_delta`
     frames: dict[Frame, FrameBounds] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The operators of groups in Spark SQL.
+"""The operators of groups in Spark SQL, and the change of a fold in one pass.
 
 The rows of the state and those of the change are added up together, once with the change and once
 without it. So state is read, exchanged and sorted once, and not for old and new apart.

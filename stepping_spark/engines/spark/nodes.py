@@ -1,4 +1,4 @@
-"""What each node means in Spark SQL: one function from the texts of relations to a text."""
+"""What each node means in Spark SQL, and the queries of a plan's terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest of a dbt project: models, tests, seeds and sources, as `dbt compile` wrote them."""
+"""The manifest of a dbt project, and which of its models are maintained."""
 
 from __future__ import annotations
 

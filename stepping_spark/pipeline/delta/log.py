@@ -1,4 +1,4 @@
-"""The log of a Delta table: what each commit did, read from its own file."""
+"""The log of a Delta table: its commits and versions, and how rows of them are read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""How the files of a directory are read: Parquet here, JSON and CSV in `text`.
+"""How the files of a directory are read: Parquet by Arrow, JSON and CSV by field.
 
-So a value that its type does not have is one of one row: the row does not fit, and the others do. A
-time without a zone is no `datetime`, and one with a zone is no `st.LocalDateTime`.
+Each field of JSON and CSV is read as text, and converted by itself. So if its type does not have a
+value, this row does not fit, and the others do. A time without a zone is no `datetime`, and one
+with a zone is no `st.LocalDateTime`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An Iceberg table as a sink: the rows of a view, or its changes, a snapshot for each step."""
+"""An Iceberg table as a sink: a snapshot for each step, and the files that it rewrites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of Iceberg and of Arrow: what a view's columns are in a table, and how a table is read.
+"""Types of Iceberg and of Arrow, and lists of structs, whose values pyiceberg would lose.
 
 It has a NULL in place of which there is a list of structs read, and written, as an empty list. And
 it matches the fields of structs in lists of lists by their names in a file, which are other ones

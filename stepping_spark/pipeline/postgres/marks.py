@@ -1,4 +1,4 @@
-"""Whose the log of a table is: its names, the mark that it is ours, and the note on it."""
+"""Whose the log of a table is, and whether it has all changes of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of Postgres as a sink: a step's rows and its number in one transaction.
+"""A table of Postgres as a sink: a step's rows, compared with the table, in one transaction.
 
 Before a step is committed, its rows are copied into temporary tables with the constraints and the
 indexes of the sink's table, and compared with it. So what Postgres would refuse is known by then,

@@ -1,4 +1,4 @@
-"""Types of columns of Postgres: what they are in Arrow, and how values are read from JSON.
+"""Types of columns of Postgres in Arrow, and values as JSON has them.
 
 A kind is JSON, so that a log can keep it: `["int4"]`, `["numeric", 10, 2]`, `["list", kind]`,
 `["row", [[name, kind], …]]`, `["enum", {oid: label}]`, `["json"]`, or `["other", name]` for a type

@@ -1,4 +1,4 @@
-"""Sums as relations, on the driver: the contributions of rows, and their totals."""
+"""Sums as relations, in Arrow and in plain Python: contributions of rows, and their totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL of weights and sums: exact, and an error if a column cannot hold them.
+"""SQL of weights and sums that never wraps around, and Decimals of 38 digits in two halves.
 
 With ANSI off, Spark's own operators wrap around beyond 64 bits, and give NULL beyond 38 digits,
 which sums ignore. The functions here raise an error in every setting of the session.

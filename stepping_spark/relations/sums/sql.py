@@ -1,7 +1,7 @@
 """Sums as relations, in SQL: the contributions of rows, and their totals.
 
 A sum is stored as diffs, which stores add up. Ints are added as DECIMAL(38, 0) and returned as
-BIGINT. Decimals of 38 digits are added in two `halves`, floats as the limbs of `floats`, and Z-sets
+BIGINT. Decimals of 38 digits are added in two halves, floats as the limbs of `floats`, and Z-sets
 as their rows. Limbs and rows have an `_item_` that tells them apart; it is NULL for the numbers.
 
 A long expression is written only once in a text, for any number of sums. Spark generates code for
