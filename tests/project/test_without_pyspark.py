@@ -22,12 +22,18 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 """
+# If Python ends while a thread of Arrow lets go of a buffer of a table that deltalake has read
+# (`to_pyarrow_table`), the process aborts. The pages end with such a read.
+AFTER = """
+import time
+time.sleep(0.2)
+"""
 
 
 def without(code: str, folder: Path, before: str = BLOCKED) -> str:
     """What a program prints in a process of its own, without these packages."""
     script = folder / "program.py"
-    script.write_text(f"{before}\n{code}", encoding="utf-8")
+    script.write_text(f"{before}\n{code}\n{AFTER}", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=folder,
