@@ -20,7 +20,7 @@ from circuits.joins import (
     range_join,
     semijoin,
 )
-from circuits.sets import except_, intersect, union
+from circuits.sets import except_, intersect, symmetric_difference, union
 from circuits.windows import asof_join, sessions, window
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "semijoin",
     "sessions",
     "shortest_paths",
+    "symmetric_difference",
     "transitive_closure",
     "union",
     "window",

@@ -63,3 +63,21 @@ except_ = incremental(
     {1: 1}
     """,
 )
+
+symmetric_difference = incremental(
+    linear.symmetric_difference,
+    """The rows that are in exactly one of two tables, each once, kept up to date by changes.
+
+    With s = distinct(a) + distinct(b), it is 2·distinct(s) − s: a row of both has weight 2 in s. In
+    SQL, (a EXCEPT b) UNION ALL (b EXCEPT a). Both streams and the result have one type. State: the
+    weight of each row in a, in b, and in s. A step costs the rows of the change. Raises
+    `CompileError` if the streams have different types.
+
+    >>> def query(a: st.ZSet[int | None], b: st.ZSet[int | None]) -> st.ZSet[int | None]:
+    ...     return st.symmetric_difference(a, b)
+    >>> step = st.ZSetPython({1: 2, None: 3}), st.ZSetPython({None: 1, 3: 1})
+    >>> (out,) = st.reference(st.compile(query)).step(step)
+    >>> out == st.ZSetPython({1: 1, 3: 1})
+    True
+    """,
+)

@@ -24,7 +24,7 @@ from circuits.joins import (
     range_join,
     semijoin,
 )
-from circuits.sets import except_, intersect, union
+from circuits.sets import except_, intersect, symmetric_difference, union
 from circuits.windows import asof_join, sessions, window
 from stepping_spark import functions
 from stepping_spark.base.errors import (
@@ -232,6 +232,7 @@ __all__ = [
     "sessions",
     "shortest_paths",
     "sql",
+    "symmetric_difference",
     "temporal_filter",
     "transitive_closure",
     "union",

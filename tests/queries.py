@@ -577,6 +577,7 @@ def sets_of_rows(ops: Any) -> Callable[..., Any]:
         st.ZSet[str | None],
         st.ZSet[Order],
         st.ZSet[float],
+        st.ZSet[str | None],
     ]:
         names: list[st.ZSet[str | None]] = [st.map(x, f=lambda o: o.user) for x in (a, b)]
         amounts: list[st.ZSet[float]] = [st.map(x, f=lambda o: o.amount * -1) for x in (a, b)]
@@ -587,6 +588,7 @@ def sets_of_rows(ops: Any) -> Callable[..., Any]:
             ops.except_(*names),
             ops.except_(a, b, all=True),
             ops.union(ops.except_(*amounts), amounts[0], all=True),
+            ops.symmetric_difference(*names),
         )
 
     return query

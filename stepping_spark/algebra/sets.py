@@ -36,6 +36,14 @@ def except_(a: Vertex, b: Vertex, *, all: bool = False) -> Vertex:  # noqa: A002
     return positive_part(subtract(a, b) if all else subtract(distinct(a), distinct(b)))
 
 
+def symmetric_difference(a: Vertex, b: Vertex) -> Vertex:
+    """2·distinct(s) − s with s = distinct(a) + distinct(b): a row of both has weight 2 in s."""
+    _check("symmetric_difference", a, b)
+    s = add(distinct(a), distinct(b))
+    some = distinct(s)
+    return add(some, subtract(some, s))
+
+
 def _check(what: str, a: Vertex, b: Vertex) -> None:
     rows = row_of(a), row_of(b)
     if rows[0] != rows[1]:

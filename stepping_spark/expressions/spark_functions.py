@@ -8,11 +8,13 @@ expressions of calls. The page *functions of rows* lists the names; a test compa
 from __future__ import annotations
 
 import hashlib
+import string
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial, reduce
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -127,6 +129,25 @@ def _hashed(name: str, x: Any) -> Any:
 def _crc32(x: Any) -> Any:
     found = [None if v is None else zlib.crc32(v.encode()) for v in x.to_pylist()]
     return pa.array(found, pa.int64())
+
+
+_SOUNDS = dict(zip(string.ascii_letters, "01230127022455012623017202" * 2, strict=True))
+"""The digits of letters: 0 is a vowel, and 7 is H and W, which do not part equal digits."""
+
+
+def _sound(text: str) -> str:
+    """The first letter and three digits; unchanged if it does not begin with an ASCII letter."""
+    if text[:1] not in _SOUNDS:
+        return text
+    first, *others = (_SOUNDS.get(c, "0") for c in text)
+    sounds = pairwise([first, *(d for d in others if d != "7")])
+    return (text[0].upper() + "".join(d for last, d in sounds if d not in ("0", last)))[:4].ljust(
+        4, "0"
+    )
+
+
+def _soundex(x: Any) -> Any:
+    return pa.array([None if v is None else _sound(v) for v in x.to_pylist()], pa.string())
 
 
 def _last_day(x: Any) -> Any:
@@ -274,6 +295,7 @@ FORMS: dict[str, Form] = {
     "sha1": Form(_TEXT, partial(_hashed, "sha1")),
     "sha2": Form(_TEXT, lambda x, bits: _hashed(f"sha{bits or 256}", x), takes=_is_length_of_hash),
     "crc32": Form(_TEXT, _crc32, INT),
+    "soundex": Form(_TEXT, _soundex),
     # dates, local times and instants
     "year": Form(_DAYS, partial(_long, pc.year), INT),
     "quarter": Form(_DAYS, partial(_long, pc.quarter), INT),

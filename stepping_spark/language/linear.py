@@ -89,6 +89,15 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = Non
     return cast("ZSet[T]", on_streams(sets.except_)(*_both(a, b, "except_"), all=all, name=name))
 
 
+def symmetric_difference(a: ZSet[T], b: ZSet[T], *, name: str | None = None) -> ZSet[T]:
+    """The rows that are in exactly one of two values of one step, each once.
+
+    See `st.symmetric_difference`. Keeps no state.
+    """
+    both = _both(a, b, "symmetric_difference")
+    return cast("ZSet[T]", on_streams(sets.symmetric_difference)(*both, name=name))
+
+
 def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     """x⁺ = max(x, 0): every row with a positive weight in the value, with its weight.
 
@@ -147,6 +156,7 @@ __all__ = [
     "reduce",
     "semijoin",
     "sessions",
+    "symmetric_difference",
     "temporal_filter",
     "union",
     "window",

@@ -30,7 +30,7 @@ def left(source: random.Random) -> Left:
 
 def sets(
     a: Z[Left], b: Z[Left]
-) -> tuple[Z[Left], Z[Left], Z[Left], Z[Left], Z[Left], Z[Left], Z[str | None]]:
+) -> tuple[Z[Left], Z[Left], Z[Left], Z[Left], Z[Left], Z[Left], Z[str | None], Z[Left]]:
     names = [st.map(z, f=lambda r: r.name) for z in (a, b)]
     return (
         st.union(a, b),
@@ -40,6 +40,7 @@ def sets(
         st.except_(a, b),
         st.except_(a, b, all=True),
         st.except_(*names),
+        st.symmetric_difference(a, b),
     )
 
 
@@ -51,6 +52,10 @@ SQL = {
     "except": "SELECT * FROM a EXCEPT SELECT * FROM b",
     "except all": "SELECT * FROM a EXCEPT ALL SELECT * FROM b",
     "except of names": "SELECT name FROM a EXCEPT SELECT name FROM b",
+    "symmetric difference": (
+        "(SELECT * FROM a EXCEPT SELECT * FROM b) UNION ALL "
+        "(SELECT * FROM b EXCEPT SELECT * FROM a)"
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import random
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -136,6 +137,8 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.repeat(r.s, 3),
     lambda r: F.repeat(r.t, 0),
     lambda r: F.reverse(r.t),
+    lambda r: F.soundex(r.s),
+    lambda r: F.soundex(r.t),
     lambda r: F.md5(r.s),
     lambda r: F.sha1(r.t),
     lambda r: F.sha2(r.s, 256),
@@ -240,6 +243,18 @@ def test_arrow_says_of_spark_s_functions_what_spark_says(spark: SparkSession) ->
         for row, column, wanted in zip(ROWS, computed, found.column(j).to_pylist(), strict=True):
             if column is not None:
                 assert repr(column[0].as_py()) == repr(wanted), f"{e} of {row}"
+
+
+def test_a_word_sounds_as_in_spark(spark: SparkSession) -> None:
+    source = random.Random(1)
+    words = [
+        "".join(source.choices("AbcdHhWwaeSsTtrlmzß\u0131- é9", k=n % 12)) for n in range(3_000)
+    ]
+    words += ["Ashcraft", "Pfister", "Tymczak", "Honeyman", "Wh", "B-b", "\u212aab", "🙂b"]
+    table = pa.table({"s": words})
+    computed = FORMS["soundex"].kernel(table.column("s").combine_chunks())
+    wanted = spark.createDataFrame(table).coalesce(1).select(F.soundex("s").alias("s")).toArrow()
+    assert computed.to_pylist() == wanted.column("s").to_pylist()
 
 
 @pytest.mark.parametrize("f", IN_ZONE)
