@@ -4,7 +4,8 @@
 expression (`symbolic`, `expr`). Operators on known types become plain expressions (`operations`).
 An expression that only Spark can evaluate stays a Column, and `columns` converts the others to
 Columns. `coercion` converts values to the types of fields. `index` is an ordered key. `portable`,
-`statistics` and `lists` are expressions that the library itself creates. `arrow_kernels`
+`statistics` (deviations, correlations, regressions) and `lists` are expressions that the library
+itself creates. `arrow_kernels`
 evaluates expressions in Arrow; `spark_functions` is the table of Spark's functions that the driver
 computes, and `spark_to_arrow` reads Columns with them. `fingerprint` tells expressions and Python
 functions apart, the same in every process.

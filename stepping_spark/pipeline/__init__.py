@@ -12,7 +12,7 @@ when the query changes. `reporting` has logs, progress and metrics. `row_class` 
 of a table.
 
 `delta`, `files`, `iceberg` and `postgres` are tables of one kind each, `spark_sources` those that
-Spark reads, `iterators` sources and sinks of plain Python, and `dbt` the views of a dbt project.
+Spark reads (a catalog's, a stream's micro-batches), `iterators` sources and sinks of plain Python, and `dbt` the views of a dbt project.
 `changes` is what tables are written, `columns` what they can take, and `chunks` cuts a version that
 is too large for a step.
 
