@@ -93,7 +93,7 @@ MISTAKES = (
         "the old row of joined aggregates is added, not subtracted",
         "concat([pieces(run), negate(old, schema)], schema)",
         "concat([pieces(run), old], schema)",
-        ("tests/query/test_aggregates.py",),
+        ("tests/language/test_aggregates.py",),
     ),
     Mistake(
         "of rows that tie, those after the n-th come too",

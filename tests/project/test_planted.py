@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import ROOT
 from tests.planted import MISTAKES, Mistake, copy_to, run
 
 each = pytest.mark.parametrize("mistake", MISTAKES, ids=str)
@@ -17,6 +18,8 @@ def test_a_mistake_can_be_planted(mistake: Mistake) -> None:
     places = mistake.places()
     assert len(places) == 1, f"{mistake.old!r} occurs in {places}; write it as it is now"
     assert mistake.new != mistake.old
+    files = [test.partition("::")[0] for test in mistake.tests]
+    assert [f for f in files if not (ROOT / f).exists()] == []
 
 
 @pytest.mark.long
