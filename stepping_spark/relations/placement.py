@@ -4,9 +4,6 @@ An estimate adds up the rows and bytes that are read, fetched and sent, each wit
 Spark shares its work among the tasks that run at once, and needs some time for a query with no rows
 at all. So the driver wins for few rows, and Spark for many, the sooner the more tasks it has. With
 two tasks at once, no estimate is in Spark's favour.
-
-Private in PySpark, where its public interface has no answer: `SparkContext._active_spark_context`,
-to see whether there is a session without starting one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Relations: rows with weights, held by the driver or by Spark, and what is known about them.
 
-The result is cut from its lineage and has each row once. It is partitioned by the register's key.
-So neither the next queries nor the store need an exchange to join or group by that key.
+A materialized relation of Spark is cut from its lineage and has each row once. It is partitioned by
+the register's key. So neither the next queries nor the store need an exchange to join or group by
+that key.
 
 On one machine the driver joins, groups and sorts one or two million rows in a fraction of the time
 that Spark's jobs take. For more rows, or wide ones, memory is the limit. On a cluster, rows stay in

@@ -3,9 +3,8 @@
 Private in PySpark, where its public interface has no answer: `SparkContext._jsc`, to see that a
 session was stopped from the JVM's side, and which jobs have a tag; `SparkSession._jsparkSession`,
 to tell two sessions apart; `SparkContext._gateway`, to see whether there is a JVM, and whether it
-has ended; `SparkContext._active_spark_context`, to see whether the user has started Spark.
-
-Private in PySpark: `DataFrame._jdf`, because no public method gives a plan and its statistics.
+has ended; `SparkContext._active_spark_context`, to see whether the user has started Spark;
+`DataFrame._jdf`, because no public method gives a plan and its statistics.
 """
 
 from __future__ import annotations

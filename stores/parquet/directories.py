@@ -1,7 +1,7 @@
 """The directories of states, on disks and in object stores, and the file operations in them.
 
-pyarrow's file systems have none, so this goes by obstore (`pip install 'stepping-spark[s3]'`), with
-what the pyarrow file system was made with.
+The file systems of pyarrow cannot create a file only if it does not exist. On S3, obstore does this
+(`pip install 'stepping-spark[s3]'`), with the options of the pyarrow file system.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Keeps a second writer out: by a lock or a lease, and by generations that writers claim.
 
-A lock is there so that a second writer is refused at once, and told who writes. That nothing is
-lost where a lock fails is not its affair: see `stores.parquet.fencing`.
-
-A lock keeps writers apart where it works. Where it does not (it was removed, or has run out, or the
-file system does not lock), generations decide:
+A lock refuses a second writer at once, and says who writes. A lock may fail: it was removed, it has
+run out, or the file system does not lock. Then generations decide, and no committed step is lost:
 
 1. Who begins to write creates `claims/<generation>.json`, the next one that there is none of: a
    file is created by one writer only. It holds the manifest that the writer will begin with.

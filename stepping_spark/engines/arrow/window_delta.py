@@ -2,8 +2,8 @@
 
 The results of window functions change for the rows from the first change on, and for as many before
 it as the functions look forward. These rows need the rows that functions look back to, and of
-all rows further back a count or a sum: see `physical.windows`. Finding them takes a look at the
-values of the order, which is far less than to sort the partition and to compute it twice.
+all rows further back a count or a sum: see `circuit.physical.windows`. Finding them takes a look at
+the values of the order, which is far less than to sort the partition and to compute it twice.
 
 What is known of the rows before some place (a `Prefix`) is found at each step, for the next one: it
 reads the partition from there on, and the rest only where a change matters to that.

@@ -1,8 +1,9 @@
 """Window functions in Spark SQL: Spark's own, over rows that are repeated by their weight.
 
 Spark adds up floats as they come, so a sum of them depends on the order and on the frames before.
-Here they are added exactly: each row is joined with the bins (`sums.floats`) that its partition
-has, the limbs of each bin are added up over the frame, and the sums of a row's bins are collected.
+Here they are added exactly: each row is joined with the bins (`relations.sums.floats`) that its
+partition has, the limbs of each bin are added up over the frame, and the sums of a row's bins are
+collected.
 """
 
 from __future__ import annotations
