@@ -143,10 +143,6 @@ def _nvl2(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
     return chosen([(known, args[1])], args[2], node, env)
 
 
-def _zeroifnull(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
-    return in_spark(F.call_function("zeroifnull", column_of(args[0])), args, node, env)
-
-
 def concatenated(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
     """`||` and `concat`: the texts of all values; NULL if one is."""
     texts = [a if a.kind in ("string", "") else _as_text(a) for a in args]

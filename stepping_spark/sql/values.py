@@ -94,11 +94,6 @@ def is_null(v: SqlValue) -> bool:
     return isinstance(e, Literal) and e.constant is None
 
 
-def is_constant(v: SqlValue) -> bool:
-    """Whether a value is a constant of ours, NULL or not."""
-    return isinstance(expr_of(v), Literal)
-
-
 def column_of(v: SqlValue) -> Column:
     """The Column of PySpark, of Spark's own type. Starts a session if none is active."""
     if not isinstance(v.column, ExprColumn):
