@@ -19,6 +19,7 @@ from stepping_spark.relations import hashing
 from stepping_spark.relations.arrow import (
     concat,
     consolidate,
+    distinct_keys,
     distinct_rows,
     empty,
     negate,
@@ -199,3 +200,17 @@ def test_a_sum_that_only_passes_the_bounds_on_its_way_is_exact() -> None:
 def test_the_negation_of_the_least_weight_is_an_error() -> None:
     with pytest.raises(StepError, match=r"word='a'.*BIGINT"):
         negate(table_of(WORDS, [("b", 1), ("a", -(2**63))]), WORDS)
+
+
+def test_the_keys_of_a_relation_are_distinct_renamed_and_known() -> None:
+    schema = Schema((("a", Optional(INT)), ("b", Optional(STR)), ("c", INT)))
+    rows: Rows = [
+        (1, "x", 1, 1),
+        (1, "x", 2, 1),
+        (None, "x", 1, 1),
+        (2, None, 1, 1),
+        (2, "y", 1, 1),
+    ]
+    found = distinct_keys(table_of(schema, rows), ("b", "a"), ("key", "other"))
+    assert found.schema.names == ["key", "other"]
+    assert set(rows_of(found)) == {("x", 1), ("y", 2)}
