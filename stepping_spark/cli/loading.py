@@ -8,9 +8,9 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -22,6 +22,8 @@ from stepping_spark.language.compile import compile  # noqa: A004
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.view_decorator import declared_of
 from stepping_spark.rows.atoms import short
+
+T = TypeVar("T")
 
 
 class NotRun(click.ClickException):
@@ -69,7 +71,7 @@ def pipeline_in(target: str, store: str | None) -> Pipeline:
             f"{target} has views, and does not say where their state is; give "
             "--store parquet:DIRECTORY or --store postgresql://user@host/database"
         )
-    return _pipeline_of(target, list(views.values()), made, store)
+    return naming(target, lambda: _pipeline_of(list(views.values()), made, store))
 
 
 def circuit_in(target: str) -> AnyGraph:
@@ -93,33 +95,30 @@ def circuit_in(target: str) -> AnyGraph:
     if not callable(query):
         is_it = f"is {short(query)}" if name in found else "is not there"
         raise click.UsageError(f"{target}: {name} {is_it}; name a query function or a circuit")
-    try:
-        circuit: AnyGraph = compile(query)
-    except CompileError as e:
-        raise _at(target, e) from e
+    circuit: AnyGraph = naming(target, lambda: compile(query))
     return circuit
 
 
-def _pipeline_of(target: str, views: Sequence[Any], only: Any, store: str) -> Pipeline:
-    """The pipeline of all views, or of one view and those it reads, which are not written."""
+def naming(target: str | Path, make: Callable[[], T]) -> T:
+    """What `make` returns. Its errors name the target, if they named a line of click."""
     try:
-        if only is None:
-            return Pipeline(views[0] if len(views) == 1 else views, store=store)
-        needed = _needed(only, views)
-        if len(needed) == 1:
-            return Pipeline(only, store=store)
-        said = declared_of(only)
-        assert said is not None
-        into = {} if said.into is None else {said.name: said.into}
-        return Pipeline(needed, store=store, into=into)
+        return make()
     except (InputError, CompileError) as e:
-        raise _at(target, e) from e
+        rest = str(e).removeprefix(f"{user_line()}: ")
+        raise type(e)(str(e) if rest == str(e) else f"{target}: {rest}") from e
 
 
-def _at(target: str, error: SteppingError) -> SteppingError:
-    """An error at the target, if no line of the user led to it: it then names a line of click."""
-    rest = str(error).removeprefix(f"{user_line()}: ")
-    return type(error)(str(error) if rest == str(error) else f"{target}: {rest}")
+def _pipeline_of(views: Sequence[Any], only: Any, store: str) -> Pipeline:
+    """The pipeline of all views, or of one view and those it reads, which are not written."""
+    if only is None:
+        return Pipeline(views[0] if len(views) == 1 else views, store=store)
+    needed = _needed(only, views)
+    if len(needed) == 1:
+        return Pipeline(only, store=store)
+    said = declared_of(only)
+    assert said is not None
+    into = {} if said.into is None else {said.name: said.into}
+    return Pipeline(needed, store=store, into=into)
 
 
 def _needed(view: Any, views: Sequence[Any]) -> list[Any]:

@@ -87,6 +87,26 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:" if lines[1:] else "Example:", *(f"  {x}" for x in lines)])
 
 
+def _renames(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Old and new names of inputs, as --renamed says them."""
+    renamed = {}
+    for text in texts:
+        old, _equals, new = text.partition("=")
+        if not old or not new or old in renamed:
+            raise click.BadParameter(f"{text}: write each old name once, and its new one: a=b")
+        renamed[old] = new
+    return renamed
+
+
+with_renames = click.option(
+    "--renamed",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=_renames,
+    help="An input has another name, and is the same table.",
+)
+
+
 class Quiet(click.Command):
     """A command whose errors do not quote an unknown option."""
 

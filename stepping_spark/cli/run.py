@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,14 @@ import click
 
 from stepping_spark.base.errors import SteppingError
 from stepping_spark.cli.loading import pipeline_in
-from stepping_spark.cli.output import INTERRUPTED, NOT_DONE, StandardOutput, examples, say
+from stepping_spark.cli.output import (
+    INTERRUPTED,
+    NOT_DONE,
+    StandardOutput,
+    examples,
+    say,
+    with_renames,
+)
 from stepping_spark.cli.tables import PLACE, TABLE, of_project, pipeline_of, said_of_project
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.reporting import serve
@@ -96,13 +103,7 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     is_flag=True,
     help="Let the state of another query become that of this one, and fill sinks that are new.",
 )
-@click.option(
-    "--renamed",
-    "renames",
-    multiple=True,
-    metavar="OLD=NEW",
-    help="With --evolve: an input has another name, and is the same table.",
-)
+@with_renames
 @click.option("--dry-run", is_flag=True, help="Print what a run would do, and change nothing.")
 @click.option(
     "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
@@ -124,7 +125,7 @@ def run(
     metrics_port: int | None,
     report: Path | None,
     evolve: bool,
-    renames: tuple[str, ...],
+    renamed: dict[str, str],
     dry_run: bool,
     verbose: bool,
 ) -> None:
@@ -153,8 +154,8 @@ def run(
     try:
         with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
             if evolve:
-                pipeline.allow_evolution({**pipeline.renamed, **_renamed(renames)})
-            elif renames:
+                pipeline.allow_evolution({**pipeline.renamed, **renamed})
+            elif renamed:
                 raise click.UsageError("--renamed is for --evolve")
             if dry_run:
                 found = pipeline.dry_run()
@@ -173,17 +174,6 @@ def run(
         sys.exit(INTERRUPTED)
     StandardOutput().print(f"{steps:,} step{'' if steps == 1 else 's'} taken")
     sys.exit(INTERRUPTED if stopped == signal.SIGINT else 0)
-
-
-def _renamed(renames: Iterable[str]) -> dict[str, str]:
-    """Old and new names of inputs, as --renamed says them."""
-    renamed = {}
-    for text in renames:
-        old, _, new = text.partition("=")
-        if not old or not new:
-            raise click.UsageError(f"--renamed {text}: write old and new names: orders=sales")
-        renamed[old] = new
-    return renamed
 
 
 def _pipeline(

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from stepping_spark.base.errors import SteppingError, StoreCorrupt
 from stepping_spark.circuit.graph import AnyGraph
-from stepping_spark.cli.loading import circuit_in
+from stepping_spark.cli.loading import circuit_in, naming
 from stepping_spark.cli.output import (
     INTERRUPTED,
     NOT_DONE,
@@ -32,6 +32,7 @@ from stepping_spark.cli.output import (
     StandardOutput,
     examples,
     say,
+    with_renames,
 )
 from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.pipeline.protocols import read_of
@@ -237,8 +238,11 @@ def rewind(console: Console, kept: InspectedState, to: int) -> None:
 @click.argument("place", metavar="PATH|URL")
 @click.argument("query", metavar="FILE:QUERY")
 @click.option("--schema", help="The schema in Postgres; or put it into the URL.")
+@with_renames
 @click.option("--apply", is_flag=True, help="Evolve the state; without it, nothing changes.")
-def evolve(place: str, query: str, schema: str | None, apply: bool) -> None:
+def evolve(
+    place: str, query: str, schema: str | None, renamed: dict[str, str], apply: bool
+) -> None:
     """Show what another query would make of a state, and with --apply, have it take the state over.
 
     Prints the registers that stay, are filled, and are dropped, with rows and sizes, the inputs
@@ -259,10 +263,10 @@ def evolve(place: str, query: str, schema: str | None, apply: bool) -> None:
         graph = circuit_in(query)
         store = found.store(graph, evolve=True)
         try:
-            evolution = evolution_of(graph, store)
+            evolution = naming(query, lambda: evolution_of(graph, store, renamed=renamed))
             console.print(str(evolution), markup=False, highlight=False, soft_wrap=True)
             if apply:
-                _apply(graph, store, evolution)
+                _apply(graph, store, evolution, renamed)
                 console.print(f"The state is at step {store.last_step():,}.")
             elif evolution.is_needed:
                 console.print("Nothing has changed; --apply does it.")
@@ -270,7 +274,7 @@ def evolve(place: str, query: str, schema: str | None, apply: bool) -> None:
             store.close()
 
 
-def _apply(graph: AnyGraph, store: Store, evolution: Evolution) -> None:
+def _apply(graph: AnyGraph, store: Store, evolution: Evolution, renamed: dict[str, str]) -> None:
     """Evolve a state, if that needs nothing that a command line cannot say."""
     if store.last_offsets():
         _end(
@@ -280,12 +284,13 @@ def _apply(graph: AnyGraph, store: Store, evolution: Evolution) -> None:
         )
     if evolution.read_again:
         inputs = ", ".join(f"{name}=…" for name in evolution.read_again)
+        more = f", renamed={renamed}" if renamed else ""
         _end(
-            "inputs must be read again; in Python, write "
-            f"st.Stepper(graph, store).evolve({inputs})",
+            "inputs must be read again: in Python, open the store with evolve=True, and write "
+            f"st.Stepper(graph, store{more}).evolve({inputs})",
             NOT_DONE,
         )
-    Stepper(graph, store, evolve=True).evolve()
+    Stepper(graph, store, evolve=True, renamed=renamed).evolve()
 
 
 # -- tables

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
-from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import CompileError, InputError
+from stepping_spark.base.errors import InputError
 from stepping_spark.circuit.graph import AnyGraph
+from stepping_spark.cli.loading import naming
 from stepping_spark.language.compile import compile as compiled
 from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.dbt import dbt_project
@@ -63,7 +63,7 @@ def pipeline_of(
         options = {name: known[name] for name in OPTIONS if name in known}
         return Pipeline(query, store=known["store"], sources=read, into=into, **options)
 
-    return with_file(file, made)
+    return naming(file, made)
 
 
 def graph_of(
@@ -84,7 +84,7 @@ def graph_of(
         graph: AnyGraph = compiled(query.with_tables(read) if read else query)
         return graph
 
-    return with_file(file, made)
+    return naming(file, made)
 
 
 def said_of(file: Path, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,15 +99,6 @@ def query_of(known: Mapping[str, Any]) -> Any:
         file = Path(known["sql"])
         return sql(Text(file.read_text(encoding="utf-8"), file.name, file=str(file)))
     return dbt_project(known["dbt"], **{n: known[n] for n in OF_DBT if n in known and n != "into"})
-
-
-def with_file(file: Path, make: Callable[[], T]) -> T:
-    """What is made of a file, whose errors name the file: no line of the user led there."""
-    try:
-        return make()
-    except (InputError, CompileError) as e:
-        rest = str(e).removeprefix(f"{user_line()}: ")
-        raise type(e)(str(e) if rest == str(e) else f"{file}: {rest}") from e
 
 
 def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -312,7 +312,7 @@ class _Finder:
                 self.before = KeptCircuit(said)
             except Unreadable as e:
                 self.damage = str(e)
-        self.renamed = _checked_renames(renamed, graph, self._inputs_before())
+        self.renamed = _renames_to_come(renamed, graph, self._inputs_before())
 
     def _inputs_before(self) -> Mapping[str, int]:
         return {} if self.before is None else self.before.inputs
@@ -501,18 +501,41 @@ def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
     return set(given)
 
 
-def _checked_renames(
+def check_renames(renamed: Mapping[str, str], inputs: Collection[str]) -> None:
+    """Raise an `InputError` for renames that the inputs of the query contradict."""
+    for old, new in renamed.items():
+        wrong = ""
+        if new not in inputs:
+            wrong = f"there is no input {new!r}"
+        elif old in inputs:
+            wrong = f"{old!r} is an input of the query too, so nobody can tell which has its rows"
+        elif list(renamed.values()).count(new) > 1:
+            wrong = f"another input is said to be {new!r} now, too"
+        if wrong:
+            raise _not_renamed(old, new, wrong, inputs)
+
+
+def _not_renamed(old: str, new: str, wrong: str, inputs: Iterable[str]) -> InputError:
+    return InputError(
+        f"{user_line()}: renamed= says that the input {old!r} is {new!r} now, and {wrong}; the "
+        f"inputs of the query are {', '.join(map(repr, inputs))}: name for each one that has "
+        "another name its old name and its new one, {old: new}, and leave out the others"
+    )
+
+
+def _renames_to_come(
     renamed: Mapping[str, str], graph: AnyGraph, before: Mapping[str, int]
 ) -> dict[str, str]:
     """The renames that the state has not had yet."""
     inputs = [label for label, _ in inputs_of(graph)]
+    check_renames(renamed, inputs)
     for old, new in renamed.items():
-        if new not in inputs or (before and not {old, new} & before.keys()):
-            raise InputError(
-                f"{user_line()}: renamed= says that the input {old!r} is {new!r} now; the inputs "
-                f"are {', '.join(map(repr, inputs))}, and those of the state "
-                f"{', '.join(map(repr, before)) or 'unknown'}; write renamed={{old: new}}"
-            )
+        known = {old, new} & before.keys()
+        if len(known) == 2:
+            raise _not_renamed(old, new, "the state has both, each with rows of its own", inputs)
+        if before and not known:
+            names = ", ".join(map(repr, before))
+            raise _not_renamed(old, new, f"the state has neither, but {names}", inputs)
     return {old: new for old, new in renamed.items() if old in before}
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError, SteppingError
 from stepping_spark.base.limits import Limits, checked_limits
+from stepping_spark.evolve.evolution import check_renames
 from stepping_spark.pipeline.changed_query import check_inputs, store_at, telling_the_plan
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
 from stepping_spark.pipeline.dry_run import Prospect, prospect_of, unstepped
@@ -171,6 +172,7 @@ class Pipeline(Closing):
 
     def allow_evolution(self, renamed: Mapping[str, str]) -> None:
         """Let a run begin with an evolution, as `evolve=True` and `renamed` do."""
+        check_renames(renamed, [feed.name for feed in self._feeds])
         self.evolves = True
         self.renamed = dict(renamed)
         was = {new: old for old, new in renamed.items()}

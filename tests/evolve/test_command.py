@@ -104,7 +104,24 @@ def test_what_cannot_be_done_is_said_and_the_state_stays(
     assert step(folder) == 1
 
 
-@pytest.mark.parametrize("options", [["--renamed", "a=b"], ["--evolve", "--renamed", "ab"]])
+def test_a_renamed_input_need_not_be_read_again(folder: Path) -> None:
+    (folder / "queries.py").write_text(QUERIES.replace("orders", "sales"))
+    done = evolve("state", "queries.py:large", "--renamed", "orders=sales", "--apply")
+    assert done.exit_code == 0, done.output
+    assert "renamed: input orders is sales now" in done.output
+    assert step(folder) == 2
+    done = evolve("state", "queries.py:large", "--renamed", "orders=sold")
+    assert "queries.py:large: renamed= says that the input 'orders' is 'sold' now" in done.output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--renamed", "a=b"],
+        ["--evolve", "--renamed", "ab"],
+        ["--evolve", "--renamed", "a=b", "--renamed", "a=c"],
+    ],
+)
 def test_a_rename_that_says_too_little_is_refused(folder: Path, options: list[str]) -> None:
     (folder / "pipeline.py").write_text(
         QUERIES + 'pipeline = st.Pipeline(totals, store="memory", orders=[], into=print)\n'

@@ -223,8 +223,10 @@ def test_an_input_that_is_said_to_be_renamed_is_read_on(orders: Path) -> None:
         run_renamed("sales", 4)
     with pytest.raises(st.InputError, match="write evolve=True"):
         run_renamed("sales", 4, renamed=renamed)
-    with pytest.raises(st.InputError, match="renamed= says that the input 'order' is 'sales'"):
+    with pytest.raises(st.InputError, match="'order' is 'sales' now, and the state has neither"):
         run_renamed("sales", 4, evolve=True, renamed={"order": "sales"})
+    with pytest.raises(st.InputError, match="there is no input 'sold'"):
+        run_renamed("sales", 4, evolve=True, renamed={"orders": "sold"})
     run_renamed("sales", 4, evolve=True, renamed=renamed)
     assert content(place / "sums") == [("de", 15), ("fr", 7), ("it", 100)]
     run_renamed("sales", 4)
@@ -249,3 +251,56 @@ def test_the_dry_run_says_that_an_input_is_renamed(orders: Path) -> None:
     assert found.evolution is not None
     assert "renamed: input orders is sales now" in str(found)
     assert (found.evolution.read_again, found.evolution.filled) == ((), {})
+
+
+def united(a: st.ZSet[str], b: st.ZSet[str]) -> st.ZSet[str]:
+    return st.distinct(st.add(a, b))
+
+
+def alone(b: st.ZSet[str]) -> st.ZSet[str]:
+    return st.distinct(b)
+
+
+@pytest.mark.parametrize(
+    ("query", "renamed", "message"),
+    [
+        (alone, {"a": "b"}, "the state has both, each with rows of its own"),
+        (united, {"a": "b", "b": "a"}, "'a' is an input of the query too"),
+        (united, {"a": "b"}, "'a' is an input of the query too"),
+        (alone, {"x": "b", "y": "b"}, "another input is said to be 'b' now, too"),
+    ],
+)
+def test_a_rename_that_would_mix_inputs_is_refused(
+    tmp_path: Path, query: Any, renamed: dict[str, str], message: str
+) -> None:
+    """Nothing is read, and the state goes on with the query that made it."""
+    items = {
+        "a": [(1, st.ZSetPython({"ann": 1}))],
+        "b": [(1, st.ZSetPython({"bob": 1})), (2, st.ZSetPython({"bob": -1}))],
+    }
+    seen: list[Any] = []
+
+    def run(query: Any, *names: str, **more: Any) -> None:
+        with st.Pipeline(
+            {"v": query},
+            store=f"parquet:{tmp_path / 'state'}",
+            sources={name: items[name] for name in names},
+            into={"v": lambda _, change: seen.append(change.to_python())},
+            **more,
+        ) as pipeline:
+            pipeline.run(max_steps=1)
+
+    run(united, "a", "b")
+    names = ("a", "b") if query is united else ("b",)
+    with pytest.raises(st.InputError, match=message):
+        run(query, *names, evolve=True, renamed=renamed)
+    run(united, "a", "b")
+    assert sum(seen[2:], seen[0]) == st.ZSetPython({"ann": 1})
+
+
+def test_a_stepper_refuses_a_rename_that_would_mix_inputs() -> None:
+    graph = st.compile(united)
+    store = st.StoreMemory.from_graph(graph)
+    st.iteration(store, graph, (st.ZSetPython({"ann": 1}), st.ZSetPython({"bob": 1})))
+    with pytest.raises(st.InputError, match="the state has both"):
+        st.Stepper(st.compile(alone), store, evolve=True, renamed={"a": "b"})
