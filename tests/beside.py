@@ -58,14 +58,17 @@ def result_of(name: str) -> Result:
 
 
 def _run(name: str) -> Result:
-    done = subprocess.run(
-        [sys.executable, "-m", *checks()[name]],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=MOST_SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *checks()[name]],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=MOST_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as e:  # the others are still to run
+        return Result(1, "", str(e))
     return Result(done.returncode, done.stdout, done.stderr)
 
 

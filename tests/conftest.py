@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import gc
+import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -160,7 +162,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     leave_to_others(config, items)
     items.sort(key=place)
-    unwanted = [] if "long" in config.option.markexpr else ["long"]
+    unwanted = [] if asks_for("long", config.option.markexpr) else ["long"]
     unwanted += ["driver"] if config.getoption("--in-spark") else []
     left_out = {item for item in items if any(map(item.get_closest_marker, unwanted))}
     items[:] = [item for item in items if item not in left_out]
@@ -173,9 +175,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as long what this run leaves to other rotations.
 
-    The tests of a module that are some parts are dealt one by one, unless they have a number.
+    The tests of a module that are some parts are dealt one by one, unless they have a number. Tests
+    that are asked for by their names all run.
     """
-    if "compat" in config.option.markexpr:
+    by_name = any("::" in argument for argument in config.args)
+    if by_name or asks_for("compat", config.option.markexpr):
         return
     counts: Counter[tuple[Path, int]] = Counter()
     for item in items:
@@ -183,8 +187,19 @@ def leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
             (parts,) = turn.args
             number = turn.kwargs.get("number", counts[item.path, parts])
             counts[item.path, parts] += 1
-            if "long" in config.option.markexpr or (number - config.option.rotation) % parts:
+            is_long = asks_for("long", config.option.markexpr)
+            if is_long or (number - config.option.rotation) % parts:
                 item.add_marker(pytest.mark.long)
+
+
+def asks_for(mark: str, expression: str) -> bool:
+    """Whether an expression of `-m` can be true of a test with this mark, and names the mark."""
+    names = set(re.findall(r"\w+", expression)) - {"not", "and", "or", "True", "False"}
+    others = sorted(names - {mark})
+    return mark in names and any(
+        eval(expression, {}, {mark: True, **dict(zip(others, values, strict=True))})
+        for values in itertools.product((False, True), repeat=len(others))
+    )
 
 
 def place(item: pytest.Item) -> int:

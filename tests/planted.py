@@ -61,7 +61,8 @@ def copy_to(directory: Path) -> Path:
 
 def run(root: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     """The tests of a copy, up to the first that fails."""
-    options = ("-n=0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider")
+    # A copy has no commit that could say the rotation, and the day would.
+    options = ("-n=0", "-x", "-q", "--tb=line", "-p", "no:cacheprovider", "--rotation=0")
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *arguments],
         cwd=root,
