@@ -9,7 +9,7 @@ import pyarrow as pa
 from stepping_spark.base.errors import StoreError
 from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame, StorageLevel, raised
-from stepping_spark.relations import relation as checkpoint
+from stepping_spark.relations import relation
 from stepping_spark.relations.arrow import canonical
 from stepping_spark.relations.relation import Relation, SparkRelation
 from stepping_spark.relations.store import Register
@@ -67,7 +67,7 @@ def settle(change: SparkRelation, register: Register) -> SparkRelation:
         return change
     try:
         # On disk, because frequently read rows are cached on top of it.
-        return checkpoint.settle(
+        return relation.settle(
             SparkRelation(
                 change.frame.select(*[column(n) for n, _ in register.schema.all]), register.schema
             ),

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepping_spark.base.errors import StepError
-from stepping_spark.relations import arrow as relations
-from stepping_spark.relations import hashing
+from stepping_spark.relations import arrow, hashing
 from stepping_spark.relations.arrow import (
     concat,
     consolidate,
@@ -34,11 +33,11 @@ from tests.relation_cases import Rows, in_pieces, row_key, table_of
 MOST = 2**63 - 1
 
 
-@pytest.fixture(autouse=True, scope="module", params=[0, relations.FEW], ids=["in Arrow", "few"])
+@pytest.fixture(autouse=True, scope="module", params=[0, arrow.FEW], ids=["in Arrow", "few"])
 def few(request: pytest.FixtureRequest) -> Iterator[None]:
     """Few rows are grouped by Python, where their types are simple."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relations, "FEW", request.param)
+        patch.setattr(arrow, "FEW", request.param)
         yield
 
 

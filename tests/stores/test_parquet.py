@@ -24,9 +24,7 @@ from stores.contract.values import (
     keys_relation,
     row,
 )
-from stores.parquet import file_validation as file_checks
-from stores.parquet import files, merges
-from stores.parquet import files as parquet_files
+from stores.parquet import file_validation, files, merges
 from stores.parquet.store import StoreParquet
 from tests.stores.model import Move, hold_against_sums, moves, words
 
@@ -92,7 +90,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
-    for module in (parquet_files, files, merges):
+    for module in (files, merges):
         patch.setattr(module, "GROUP_ROWS", 4)
 
 
@@ -135,13 +133,13 @@ def test_a_row_is_rewritten_a_logarithmic_number_of_times(
 def test_keys_all_over_a_large_batch_are_found_without_spark(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    rows = [(f"w{i}", i, 1) for i in range(4 * file_checks.GROUP_ROWS)]
+    rows = [(f"w{i}", i, 1) for i in range(4 * file_validation.GROUP_ROWS)]
     path = tmp_path / "state"
     with StoreParquet(path, [BY_WORD], create=True, driver_rows=100) as store:
         add(store, BY_WORD, as_it_is, rows)
         store.commit(1, None)
     wanted = keys_relation(BY_WORD, [(w,) for w, _, _ in rows[::7]])
-    limits = Limits(searched_rows=2 * file_checks.GROUP_ROWS)
+    limits = Limits(searched_rows=2 * file_validation.GROUP_ROWS)
     with StoreParquet(path, [BY_WORD], driver_rows=100, limits=limits) as store:
         (found,) = store.read(BY_WORD.name, wanted)
         assert found.frame is not None  # rather than to read four row groups

@@ -13,7 +13,6 @@ import pytest
 from stepping_spark.base.limits import DEFAULT
 from stores.batches.driver import built
 from stores.contract.values import BY_WORD, add, as_it_is, content, keys_relation, relation_of
-from stores.parquet import files as file_writer
 from stores.parquet import files as parquet_files
 from stores.parquet.directories import directory_of
 from stores.parquet.files import FileReader, FileWriter, content_of
@@ -68,8 +67,7 @@ def test_what_was_read_of_deleted_files_leaves_the_cache(tmp_path: Path) -> None
 def test_row_groups_that_are_read_together_are_kept_each_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (file_writer, parquet_files):
-        monkeypatch.setattr(module, "GROUP_ROWS", 1_000)
+    monkeypatch.setattr(parquet_files, "GROUP_ROWS", 1_000)
     directory = directory_of(tmp_path, None)
     directory.make((DATA,))
     batch = built(

@@ -29,7 +29,6 @@ from stores.contract.values import (
     row,
 )
 from stores.parquet import files
-from stores.parquet import files as parquet_files
 from stores.parquet.store import StoreParquet
 
 
@@ -90,7 +89,6 @@ SMALL_FILES = Limits(file_rows=300)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files have several row groups."""
     monkeypatch.setattr(files, "GROUP_ROWS", 100)
-    monkeypatch.setattr(parquet_files, "GROUP_ROWS", 100)
 
 
 def rows_of(store: StoreParquet) -> list[str]:

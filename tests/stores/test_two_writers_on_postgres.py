@@ -23,7 +23,7 @@ from psycopg import sql
 
 from stepping_spark.base.errors import StoreError, StoreLocked
 from stepping_spark.relations.store import Store
-from stores import step_lock as steps
+from stores import step_lock
 from stores.postgres import connection, session
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
@@ -57,7 +57,7 @@ class InPostgres:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        real = steps.this_process()
+        real = step_lock.this_process()
 
         def this_process() -> str:
             process = current()
@@ -67,7 +67,7 @@ class InPostgres:
             self._admin = all_of.enter_context(psycopg.connect(self._url, autocommit=True))
             wait = told(psycopg.Connection.wait, "exchange", at)
             for owner, name, value in (
-                (steps, "this_process", this_process),
+                (step_lock, "this_process", this_process),
                 (session, "this_process", this_process),
                 (connection, "LOCK_TRIES", 1),
                 (psycopg, "connect", self._connecting(psycopg.connect)),

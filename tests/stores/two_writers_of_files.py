@@ -18,8 +18,7 @@ from unittest import mock
 import pyarrow as pa
 
 from stepping_spark.relations.store import Store
-from stores import step_lock
-from stores import threads as pools
+from stores import step_lock, threads
 from stores.parquet import directories, fencing
 from stores.parquet.directories import Directory, LocalDirectory, Status
 from stores.parquet.store import StoreParquet
@@ -57,7 +56,7 @@ def simulated_processes() -> Iterator[None]:
     with ExitStack() as patches:
         for module in (step_lock, fencing):
             patches.enter_context(mock.patch.object(module, "this_process", this_process))
-        patches.enter_context(mock.patch.object(pools, "_pool", return_value=pool))
+        patches.enter_context(mock.patch.object(threads, "_pool", return_value=pool))
         yield
 
 
