@@ -6,7 +6,15 @@ nothing, or with `null_safe` each other.
 
 from __future__ import annotations
 
-from stepping_spark.algebra.rows import add, filter, map, row_of, subtract  # noqa: A004
+import typing
+
+from stepping_spark.algebra.rows import (
+    add,
+    filter,  # noqa: A004
+    map,  # noqa: A004
+    row_of,
+    subtract,
+)
 from stepping_spark.algebra.sets import distinct, positive_part
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import Join
@@ -17,6 +25,8 @@ from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.types import Optional, Struct, unwrap
 
 On = tuple[Key, Key]
+JoinSide = typing.Literal["left", "right", "full"]
+"""The side whose rows stay without a match."""
 ONE_KEY = Key(Literal(INT, 0))  # the same key for all rows
 
 
@@ -68,7 +78,7 @@ def outer_join(
     r: Vertex,
     *,
     on: On,
-    how: str = "left",
+    how: JoinSide = "left",
     where: Expr | None = None,
     null_safe: bool = False,
 ) -> Vertex:
@@ -87,14 +97,14 @@ def cross_join(
     l: Vertex,  # noqa: E741
     r: Vertex,
     *,
-    how: str = "inner",
+    how: typing.Literal["inner", "left"] = "inner",
     where: Expr | None = None,
 ) -> Vertex:
     """The join by a key that all rows share."""
     on = (ONE_KEY, ONE_KEY)
-    return (
-        join(l, r, on=on, where=where) if how == "inner" else outer_join(l, r, on=on, where=where)
-    )
+    if how == "inner":
+        return join(l, r, on=on, where=where)
+    return outer_join(l, r, on=on, how=how, where=where)
 
 
 def _whole_row(a: Vertex) -> Key:

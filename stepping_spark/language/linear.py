@@ -55,64 +55,6 @@ from stepping_spark.rows.schema import Accumulated
 from stepping_spark.rows.types import Struct, ZSetOf, row_type, unwrap
 from stepping_spark.zsets.spark import ZSet, ZSetPython
 
-T = TypeVar("T")
-
-
-def union(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
-    """a UNION b, of the values of one step; with `all`, a UNION ALL b, which is `add`.
-
-    See `st.union`. Keeps no state.
-    """
-    return cast("ZSet[T]", on_streams(sets.union)(*_both(a, b, "union"), all=all, name=name))
-
-
-def intersect(
-    a: ZSet[T],
-    b: ZSet[T],
-    *,
-    all: bool = False,  # noqa: A002
-    name: str | None = None,
-) -> ZSet[T]:
-    """a INTERSECT b, of the values of one step; with `all`, a INTERSECT ALL b.
-
-    See `st.intersect`. Keeps no state.
-    """
-    both = _both(a, b, "intersect")
-    return cast("ZSet[T]", on_streams(sets.intersect)(*both, all=all, name=name))
-
-
-def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
-    """a EXCEPT b, of the values of one step; with `all`, a EXCEPT ALL b.
-
-    See `st.except_`. Keeps no state.
-    """
-    return cast("ZSet[T]", on_streams(sets.except_)(*_both(a, b, "except_"), all=all, name=name))
-
-
-def symmetric_difference(a: ZSet[T], b: ZSet[T], *, name: str | None = None) -> ZSet[T]:
-    """The rows that are in exactly one of two values of one step, each once.
-
-    See `st.symmetric_difference`. Keeps no state.
-    """
-    both = _both(a, b, "symmetric_difference")
-    return cast("ZSet[T]", on_streams(sets.symmetric_difference)(*both, name=name))
-
-
-def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
-    """x⁺ = max(x, 0): every row with a positive weight in the value, with its weight.
-
-    Keeps no state; a step costs the value.
-    """
-    return cast("ZSet[T]", on_streams(sets.positive_part)(a, name=name))
-
-
-def _both(a: ZSet[T], b: ZSet[T], what: str) -> tuple[ZSet[T], ZSet[T]]:
-    """The two streams. Raises `CompileError` if one is no stream of Z-sets."""
-    for stream in (a, b):
-        row_of(stream, what)
-    return a, b
-
-
 __all__ = [
     "Grouped",
     "accumulate",
@@ -162,6 +104,7 @@ __all__ = [
     "window",
 ]
 
+T = TypeVar("T")
 U = TypeVar("U")
 K = TypeVar("K")
 V = TypeVar("V")
@@ -384,3 +327,61 @@ def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
     if expr.type != t:
         expr = Call(t, "coalesce", (expr, Literal(t, kind(0))))
     return coerce(expr, wanted, f"{user_line()}: pick_value")
+
+
+# SQL's set operations
+
+
+def union(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
+    """a UNION b, of the values of one step; with `all`, a UNION ALL b, which is `add`.
+
+    See `st.union`. Keeps no state.
+    """
+    return cast("ZSet[T]", on_streams(sets.union)(*_both(a, b, "union"), all=all, name=name))
+
+
+def intersect(
+    a: ZSet[T],
+    b: ZSet[T],
+    *,
+    all: bool = False,  # noqa: A002
+    name: str | None = None,
+) -> ZSet[T]:
+    """a INTERSECT b, of the values of one step; with `all`, a INTERSECT ALL b.
+
+    See `st.intersect`. Keeps no state.
+    """
+    both = _both(a, b, "intersect")
+    return cast("ZSet[T]", on_streams(sets.intersect)(*both, all=all, name=name))
+
+
+def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
+    """a EXCEPT b, of the values of one step; with `all`, a EXCEPT ALL b.
+
+    See `st.except_`. Keeps no state.
+    """
+    return cast("ZSet[T]", on_streams(sets.except_)(*_both(a, b, "except_"), all=all, name=name))
+
+
+def symmetric_difference(a: ZSet[T], b: ZSet[T], *, name: str | None = None) -> ZSet[T]:
+    """The rows that are in exactly one of two values of one step, each once.
+
+    See `st.symmetric_difference`. Keeps no state.
+    """
+    both = _both(a, b, "symmetric_difference")
+    return cast("ZSet[T]", on_streams(sets.symmetric_difference)(*both, name=name))
+
+
+def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
+    """x⁺ = max(x, 0): every row with a positive weight in the value, with its weight.
+
+    Keeps no state; a step costs the value.
+    """
+    return cast("ZSet[T]", on_streams(sets.positive_part)(a, name=name))
+
+
+def _both(a: ZSet[T], b: ZSet[T], what: str) -> tuple[ZSet[T], ZSet[T]]:
+    """The two streams. Raises `CompileError` if one is no stream of Z-sets."""
+    for stream in (a, b):
+        row_of(stream, what)
+    return a, b

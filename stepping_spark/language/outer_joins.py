@@ -18,7 +18,6 @@ from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
 U = TypeVar("U")
-JoinSide = Literal["left", "right", "full"]
 
 
 def semijoin(
@@ -103,7 +102,7 @@ def outer_join(
     *,
     on_left: KeyFunction[T],
     on_right: KeyFunction[U],
-    how: JoinSide = "left",
+    how: joins.JoinSide = "left",
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
