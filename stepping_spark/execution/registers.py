@@ -1,13 +1,4 @@
-"""Reads the registers of a plan for a step: whole, by key, by due time, or after a prefix.
-
-A step that adds a row to the end of a partition needs the last rows of it, and of the others their
-count, or their sum. Both were known to the step before. So this keeps them: of each partition that
-was computed, from which place in the order on it is to be read, and what comes before that place
-(`engines.arrow.kernels.Prefix`). It is no state: what is not known is read.
-
-What is known is of the last step that was committed by this stepper. Where the store is at another
-step, or a partition has changed and was not computed on the driver, it is forgotten.
-"""
+"""Reads the registers of a plan for a step: whole, by key, by due time, or after a prefix."""
 
 from __future__ import annotations
 
@@ -59,7 +50,16 @@ class _Touched:
 
 
 class KnownPrefixes:
-    """The prefixes of the partitions of a plan's windows."""
+    """The prefixes of the partitions of a plan's windows.
+
+    A step that adds a row to the end of a partition needs the last rows of it, and of the others
+    their count, or their sum. The step before knew both. So this keeps for each partition that was
+    computed the place in the order from which it is to be read, and the values before that place
+    (`engines.arrow.kernels.Prefix`). It is no state: an unknown partition is read.
+
+    The values are of the last step that was committed by this stepper. If the store is at another
+    step, or a partition has changed and was not computed on the driver, they are forgotten.
+    """
 
     def __init__(self, store: StepStore, limits: Limits) -> None:
         self._store = store

@@ -1,13 +1,11 @@
 """Columns of PySpark as trees: their functions, texts of SQL, constants, CASE and casts.
 
-Private in PySpark, which has no public way to inspect a Column: `_jc`, the Java object of a classic
-Column, whose node has its children; and `_expr`, the expression of a Column of Spark Connect, which
-is an object of Python (`pyspark.sql.connect.expressions`), with its parts in private attributes.
-
-PySpark's functions take Columns, and there is no public way to pass a substitute. They read two
-private members: `_jc`, the Java object of a classic Column, and `_expr`, the plan of a Column of
-Spark Connect. They also ask whether it is an instance of the class of Columns, and `isinstance`
-believes what an object says of itself (`__class__`). Only this module uses these members.
+Private in PySpark, which has no public way to inspect a Column, or to pass a substitute to its
+functions: `_jc`, the Java object of a classic Column, whose node has its children; and `_expr`, the
+expression of a Column of Spark Connect, an object of Python (`pyspark.sql.connect.expressions`)
+with its parts in private attributes. Functions of PySpark read both. They also ask whether they are
+given an instance of the class of Columns, and `isinstance` believes what an object says of itself
+(`__class__`). Only this module uses these members.
 """
 
 from __future__ import annotations
