@@ -312,6 +312,11 @@ class _Finder:
                 self.before = KeptCircuit(said)
             except Unreadable as e:
                 self.damage = str(e)
+        if renamed and self.before is None and store.last_step():
+            raise StoreMismatch(
+                f"{user_line()}: renamed= cannot be followed: {self.damage}; run the query before, "
+                "with its own names, once with evolve=True, and then this one"
+            )
         self.renamed = _renames_to_come(renamed, graph, self._inputs_before())
 
     def _inputs_before(self) -> Mapping[str, int]:

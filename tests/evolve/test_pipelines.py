@@ -298,6 +298,16 @@ def test_a_rename_that_would_mix_inputs_is_refused(
     assert sum(seen[2:], seen[0]) == st.ZSetPython({"ann": 1})
 
 
+def test_a_state_that_names_no_inputs_follows_no_rename(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version before this one made it: nobody can tell which input is which."""
+    graph = st.compile(people)
+    store = st.StoreMemory.from_graph(graph)
+    st.iteration(store, graph, (st.ZSetPython({"ann": 1}),))
+    monkeypatch.setattr(st.StoreMemory, "last_circuit", lambda _: None)
+    with pytest.raises(st.StoreMismatch, match="run the query before, with its own names"):
+        st.Stepper(st.compile(persons), store, evolve=True, renamed={"people": "persons"})
+
+
 def test_a_stepper_refuses_a_rename_that_would_mix_inputs() -> None:
     graph = st.compile(united)
     store = st.StoreMemory.from_graph(graph)
