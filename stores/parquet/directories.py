@@ -1,12 +1,14 @@
 """The directories of states, on disks and in object stores, and the file operations in them.
 
-The file systems of pyarrow cannot create a file only if it does not exist. On S3, obstore does this
-(`pip install 'stepping-spark[s3]'`), with the options of the pyarrow file system.
+The file systems of pyarrow cannot create a file only if it does not exist, and send three requests
+for a small file. On S3, obstore does both (`pip install 'stepping-spark[s3]'`), with the options of
+the pyarrow file system.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import re
@@ -254,7 +256,7 @@ def _link(source: str, target: str) -> None:
 
 try:
     import obstore
-    from obstore.exceptions import AlreadyExistsError, BaseError
+    from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
     from obstore.store import S3Store
 except ImportError:
     INSTALLED = False
@@ -272,35 +274,92 @@ _KEYS_OF_ENVIRONMENT = (
 )
 
 
+PART_BYTES = 8 << 20
+"""Bytes of a file in an object store up to which one request writes it."""
+
+
 @dataclass(eq=False)
-class Creator:
-    """Creates files on S3. If two writers create the same file at once, only one succeeds."""
+class S3:
+    """What obstore does on S3, with names `bucket/key`. Failures raise `OSError`."""
 
     options: dict[str, Any] = field(repr=False)
     _buckets: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def create(self, path: str, data: bytes) -> None:
-        """Create the file `bucket/key`, or raise `FileExistsError`."""
-        bucket, _, key = path.partition("/")
-        try:
-            obstore.put(self._bucket(bucket), key, data, mode="create", use_multipart=False)
-        except AlreadyExistsError:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
-        except BaseError as e:
-            raise OSError(f"{path} could not be created: {e}") from None
+        """Create a file. If two writers create it at once, one gets a `FileExistsError`."""
+        bucket, key = self._found(path)
+        with _failing(path, "created"):
+            obstore.put(bucket, key, data, mode="create", use_multipart=False)
+
+    def output(self, path: str) -> pa.NativeFile:
+        """A new file to write to, which is there once it is closed."""
+        bucket, key = self._found(path)
+        with _failing(path, "written"):
+            writer = obstore.open_writer(bucket, key, buffer_size=PART_BYTES)
+        return pa.PythonFile(_Upload(writer, path), mode="w")
+
+    def status(self, path: str) -> Status | None:
+        """The status of a file; None if it does not exist."""
+        bucket, key = self._found(path)
+        with suppress(FileNotFoundError), _failing(path, "found"):
+            found = obstore.head(bucket, key)
+            return Status(found["size"], found["last_modified"].timestamp())
+        return None
+
+    def remove(self, root: str, names: Sequence[str]) -> None:
+        """Remove files below `root`, a thousand with one request. Missing files are no error."""
+        bucket, key = self._found(root)
+        if names:
+            with _failing(root, "cleared of old files"):
+                obstore.delete(bucket, [f"{key}/{name}" for name in names])
 
     def __getstate__(self) -> dict[str, Any]:
         # Where it is sent to a worker of Spark's, it connects anew.
         return {"options": self.options, "_buckets": {}}
 
-    def _bucket(self, name: str) -> Any:
+    def _found(self, path: str) -> tuple[Any, str]:
+        """The bucket of a path, and the key in it."""
+        name, _, key = path.partition("/")
         if name not in self._buckets:
             self._buckets[name] = _store(name, self.options)
-        return self._buckets[name]
+        return self._buckets[name], key
 
 
-def creator_for(filesystem: pafs.FileSystem) -> Creator | None:
-    """The creator of files for a file system; None if it has no exclusive creation."""
+class _Upload(io.RawIOBase):
+    """A writer of obstore as a file of Python's, whose errors are `OSError`s."""
+
+    def __init__(self, writer: Any, path: str) -> None:
+        self._writer, self._path = writer, path
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with _failing(self._path, "written"):
+            return int(self._writer.write(bytes(data)))
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            with _failing(self._path, "written"):
+                self._writer.close()
+
+
+@contextmanager
+def _failing(path: str, what: str) -> Iterator[None]:
+    """Errors of obstore as those of a file system."""
+    try:
+        yield
+    except AlreadyExistsError:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
+    except (NotFoundError, FileNotFoundError):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+    except BaseError as e:
+        raise OSError(f"{path} could not be {what}: {e}") from None
+
+
+def s3_of(filesystem: pafs.FileSystem) -> S3 | None:
+    """obstore for a file system of S3; None for another one, and where obstore has no keys."""
     if not INSTALLED or not isinstance(filesystem, pafs.S3FileSystem):
         return None
     options: dict[str, Any] = filesystem.__reduce__()[1][0]  # type: ignore[assignment]
@@ -308,7 +367,7 @@ def creator_for(filesystem: pafs.FileSystem) -> Creator | None:
         return None
     if not options["access_key"] and not any(map(os.environ.get, _KEYS_OF_ENVIRONMENT)):
         return None  # pyarrow finds keys where obstore does not look, such as in a profile
-    return Creator(options)
+    return S3(options)
 
 
 def _store(bucket: str, options: dict[str, Any]) -> Any:
@@ -333,14 +392,14 @@ def _store(bucket: str, options: dict[str, Any]) -> Any:
 class ObjectDirectory:
     """A prefix of an object store. Files are durable and complete as soon as others see them.
 
-    pyarrow has no exclusive creation: on S3 `create` goes by obstore, where that is installed, and
-    is exclusive. Elsewhere it looks first, and `excludes` is False (see `stores.parquet.fencing`).
+    On S3 obstore writes and removes, where it is installed. pyarrow has no exclusive creation:
+    without obstore `create` looks first, and `excludes` is False (see `stores.parquet.fencing`).
     """
 
     filesystem: pafs.FileSystem = field(repr=False)
     root: str
     scheme: str
-    creator: Creator | None = field(default=None, repr=False, compare=False)
+    s3: S3 | None = field(default=None, repr=False, compare=False)
 
     @property
     def shown(self) -> str:
@@ -352,7 +411,7 @@ class ObjectDirectory:
 
     @property
     def excludes(self) -> bool:
-        return self.creator is not None
+        return self.s3 is not None
 
     def make(self, folders: Sequence[str]) -> None:
         pass
@@ -365,14 +424,17 @@ class ObjectDirectory:
         return self.filesystem.open_input_file(f"{self.root}/{name}")
 
     def output(self, name: str) -> pa.NativeFile:
-        return self.filesystem.open_output_stream(f"{self.root}/{name}", compression=None)
+        path = f"{self.root}/{name}"
+        if self.s3 is not None:
+            return self.s3.output(path)
+        return self.filesystem.open_output_stream(path, compression=None)
 
     def sync(self, names: Sequence[str]) -> None:
         pass
 
     def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
-        if self.creator is not None:
-            self.creator.create(f"{self.root}/{name}", data)
+        if self.s3 is not None:
+            self.s3.create(f"{self.root}/{name}", data)
             return
         if self.status(name) is not None:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
@@ -389,17 +451,20 @@ class ObjectDirectory:
         return {f"{folder}/{i.base_name}": (i.mtime_ns or 0) / 1e9 for i in self._listed(folder)}
 
     def status(self, name: str) -> Status | None:
+        if self.s3 is not None:
+            return self.s3.status(f"{self.root}/{name}")
         found = self.filesystem.get_file_info(f"{self.root}/{name}")
         if found.type != pafs.FileType.File:
             return None
         return Status(found.size, (found.mtime_ns or 0) / 1e9)
 
     def remove(self, names: Iterable[str]) -> None:
-        def one(name: str) -> None:
+        if self.s3 is not None:
+            self.s3.remove(self.root, list(names))
+            return
+        for name in names:  # one by one: this is no hurry, and runs in the pool of threads
             with suppress(FileNotFoundError):
                 self.filesystem.delete_file(f"{self.root}/{name}")
-
-        side_by_side(one, list(names))
 
     def for_spark(self, name: str) -> str:
         scheme = "s3a" if self.scheme == "s3" else self.scheme
@@ -436,7 +501,7 @@ def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | Non
         raise StoreUnavailable(f"{user_line()}: {wrong}")
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         scheme = {"gcs": "gs", "abfs": "abfss"}.get(filesystem.type_name, filesystem.type_name)
-        return ObjectDirectory(filesystem, text.strip("/"), scheme, creator_for(filesystem))
+        return ObjectDirectory(filesystem, text.strip("/"), scheme, s3_of(filesystem))
     uri = uri_of(text)
     if uri is None:
         return LocalDirectory(os.path.abspath(text))
@@ -450,7 +515,7 @@ def _of_object_store(text: str, uri: Uri) -> Directory:
     try:
         _check_has_no_key(uri)
         found, root = pafs.FileSystem.from_uri(f"s3{text[3:]}" if uri.scheme == "s3a" else text)
-        return ObjectDirectory(found, root.strip("/"), uri.scheme, creator_for(found))
+        return ObjectDirectory(found, root.strip("/"), uri.scheme, s3_of(found))
     except pa.ArrowException:
         wrong = (
             "pyarrow cannot open a file system of this URI; give one that "

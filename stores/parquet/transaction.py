@@ -130,8 +130,7 @@ class Sweeper:
 
     def _remove(self, names: list[str]) -> None:
         with suppress(OSError):
-            for name in names:  # one by one: this is no hurry, and runs in the pool itself
-                self._directory.remove([name])
+            self._directory.remove(names)
 
     def _keep(self, manifest: Manifest) -> None:
         batches = [b for bs in manifest.registers.values() for b in bs]

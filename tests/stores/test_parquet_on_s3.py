@@ -112,6 +112,40 @@ def path() -> str:
     return f"bucket/{uuid4().hex}"
 
 
+@contextmanager
+def requests() -> Iterator[list[str]]:
+    """The requests that the server gets within the block: their methods."""
+    log, found = logging.getLogger("werkzeug"), list[str]()
+    before, propagates = log.level, log.propagate
+
+    class Counting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(record.getMessage())
+
+    counting = Counting()
+    log.addHandler(counting)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield found
+    finally:
+        log.removeHandler(counting)
+        log.setLevel(before)
+        log.propagate = propagates
+
+
+def test_a_small_step_takes_few_requests(s3: pafs.FileSystem, path: str) -> None:
+    # Two write the file and the manifest, one removes old files; others see who else writes.
+    steps = 12
+    with opened(s3, path) as store:
+        for i in range(5):
+            step(store, f"before {i}")
+        with requests() as found:
+            for i in range(steps):
+                step(store, f"word {i}")
+    assert 2 * steps <= len(found) <= 8 * steps, found
+
+
 def test_who_holds_a_store_is_told(s3: pafs.FileSystem, path: str) -> None:
     said = pytest.raises(StoreLocked, match=r"process \d+ on .* since.*or wait 60 seconds")
     with opened(s3, path), elsewhere(), said:
