@@ -434,6 +434,30 @@ def test_a_table_that_is_replaced_by_the_same_rows_reads_none(table: Path) -> No
     assert reader.source.behind(reader.position) == 0
 
 
+@pytest.mark.parametrize("diff", BOTH)
+def test_each_read_lists_the_log_once(
+    table: Path, diff: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On an object store each listing is a request, which takes longer than a small step.
+    write_deltalake(str(table), rows(id=[1, 2], name=["a", "b"]), configuration=FEED)
+    reader = Reader(table, USERS, diff=diff)
+    reader.read()
+    for i in range(3):
+        write_deltalake(str(table), rows(id=[i], name=["c"]), mode="append")
+    listed = 0
+    update = DeltaTable.update_incremental
+
+    def counted(found: DeltaTable) -> None:
+        nonlocal listed
+        listed += 1
+        update(found)
+
+    monkeypatch.setattr(DeltaTable, "update_incremental", counted)
+    assert reader.read() == 1
+    assert listed == 2  # the last read finds nothing new
+    assert reader.rows == there(table, USERS)
+
+
 def test_a_version_that_changes_nothing_is_not_waited_for_and_its_position_is_kept(
     table: Path,
 ) -> None:

@@ -239,6 +239,11 @@ class DeltaLog:
         ):
             return Table(self.uri, version=version, storage_options=self._options)
 
+    @property
+    def table(self) -> Table:
+        """The table as `newest` found it last: nothing is read again."""
+        return self.newest() if self._table is None else self._table
+
     def newest(self) -> Table:
         """The table as it is now; opened again where it is another one under the same path."""
         if self._table is not None and self._mark[1] == self._marked(self._mark[0]):
@@ -266,14 +271,14 @@ class DeltaLog:
             return told_schema(table)
 
     def meta(self, version: int | None = None) -> Meta:
-        """The metadata at a version, or as it is now."""
-        table = self.newest() if version is None else self.at(version)
+        """The metadata at a version, or of the table as it was found last."""
+        table = self.table if version is None else self.at(version)
         with self.trying("its columns are not known", OTHER):
             return meta_of(table)
 
     def back_to(self, version: int) -> Iterator[Commit]:
         """The commits after a version, the newest first, as far as their log is kept."""
-        for number in range(self.newest().version(), version, -1):
+        for number in range(self.table.version(), version, -1):
             try:
                 yield self.commit(number)
             except SteppingError as e:

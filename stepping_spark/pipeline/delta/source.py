@@ -68,6 +68,7 @@ class DeltaSource(InPieces):
         super().open(columns)
         self._metas, self._versions, self._committed = {}, {}, None
         if len(columns):
+            self._log.newest()
             self._check_feed()
 
     def schema(self) -> pa.Schema:
@@ -106,8 +107,8 @@ class DeltaSource(InPieces):
 
     def look(self, after: Position | None, portion: Portion) -> Batch | None:
         """What `read` would give, without its rows."""
-        self._check_feed()
         newest = self._log.newest().version()
+        self._check_feed()
         version, table, *piece = (newest, 0) if after is None else numbers_of(after)
         if after is not None:
             self._check_table(table, version, newest)
@@ -179,8 +180,8 @@ class DeltaSource(InPieces):
                 yield from self._rows_of(span.first - 1, -1, schema, span.where)
                 continue
             names = self._names(span.after, span.last)
-            at_newest = span.last == self._log.newest().version()
-            table = self._log.newest() if at_newest else self._log.at(span.last)
+            newest = self._log.table
+            table = newest if span.last == newest.version() else self._log.at(span.last)
             what = f"the changes of version {span.first} cannot be read"
             with self._log.trying(what, RETRY, _VACUUMED):
                 for found, counts in by_feed(table, span, list(names.values())):
@@ -260,7 +261,7 @@ class DeltaSource(InPieces):
 
     def _check_table(self, table: int, version: int, newest: int) -> None:
         """Refuse another table; one that was replaced (CREATE OR REPLACE) goes on in its log."""
-        now = number_of(str(self._log.newest().metadata().id))
+        now = number_of(str(self._log.table.metadata().id))
         if newest < version or (now != table and number_of(self._log.meta(version).table) != table):
             raise self._failure(
                 f"this is another table than the one that was read up to version {version}: it "
@@ -279,7 +280,7 @@ class DeltaSource(InPieces):
             if not meta.physical or now.table != meta.table or now.physical == meta.physical:
                 raise
             before = {physical: name for name, physical in meta.physical.items()}
-            names = self._found(now, self._log.newest().version())
+            names = self._found(now, self._log.table.version())
             found = {field: before.get(now.physical[name]) for field, name in names.items()}
             old = {field: name for field, name in found.items() if name is not None}
             if len(old) < len(names):
