@@ -29,10 +29,11 @@ class Limits:
 
     # -- where a stream is computed
 
-    local_rows: int = _limit(2_000_000, "rows", zero="sends everything to Spark")
+    local_rows: int = _limit(100_000_000, "rows", zero="sends everything to Spark")
     """Rows that a stream reads to be computed on the driver. Beyond: Spark computes it.
 
-    Up to that many, it is computed where that is estimated to take less time.
+    Up to that many, it is computed where that is estimated to take less time, if there is the
+    memory for it.
     """
 
     parallelism: int = _limit(0, "tasks", zero="asks the session")
@@ -48,16 +49,16 @@ class Limits:
     Beyond: Spark computes it. 0 allows a quarter of the memory that this process may use.
     """
 
-    given_rows: int = _limit(2_000_000, "rows")
+    given_rows: int = _limit(100_000_000, "rows")
     """Rows in the result of one driver computation, one small query, or one read by key.
 
     Beyond: Spark does it, even if it reads few rows.
     """
 
-    given_bytes: int = _limit(256 << 20, "bytes")
-    """Bytes in the result of a join, a window or a list's rows on the driver.
+    given_bytes: int = _limit(0, "bytes", zero="allows a fifth of working_bytes")
+    """Bytes in the result of a join, a window or a list's rows on the driver, or of a read by key.
 
-    They are estimated by the average rows of what it reads. Beyond: Spark does it.
+    Those of a computation are estimated by the average rows that it reads. Beyond: Spark does it.
     """
 
     small_rows: int = _limit(100_000, "rows")
@@ -96,7 +97,10 @@ class Limits:
     # -- what comes to the driver
 
     fetched_rows: int = _limit(2_000_000, "rows")
-    """Computed rows that the driver fetches from Spark. Beyond: they stay in Spark."""
+    """Computed rows that the driver fetches from Spark. Beyond: they stay in Spark.
+
+    With more rows of the driver, Spark computes what needs a function that only Spark knows.
+    """
 
     fetched_bytes: int = _limit(256 << 20, "bytes")
     """Bytes of such rows, in Arrow. Beyond: they stay in Spark."""

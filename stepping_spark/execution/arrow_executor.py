@@ -264,14 +264,18 @@ class Driver:
     def _ask(
         self, m: Materialized, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
     ) -> list[Array]:
-        self._asked.update(dict.fromkeys(for_spark(exprs)))
+        asked = dict.fromkeys(for_spark(exprs))
+        self._check_few(table, "what " + ", ".join(asked) + " is computed of")
+        self._asked.update(asked)
         return self._questions.values(m, table, schema, exprs)
 
     def _chain(
         self, step: Step, table: pa.Table, t: StreamType, parts: Sequence[Operator]
     ) -> pa.Table:
         """Apply linear operators to a relation, one after the other, in one query of Spark."""
-        self._asked[" and ".join(p.name for p in parts) + " as a whole"] = None
+        names = " and ".join(p.name for p in parts)
+        self._check_few(table, f"what {names} is given")
+        self._asked[f"{names} as a whole"] = None
         name = step.sources.name("chain")
         rendering = Rendering(name)
         step.sources.define(name, (DriverRelation(table, t.schema),), t.schema)
@@ -281,16 +285,23 @@ class Driver:
         made = Fused(tuple(parts)).type_of(t)
         grows = any(isinstance(n, Unnest) for n in walk(*trees_of(parts, (t,))))
         text = query.text
+        most = min(self.limits.given_rows, self.limits.fetched_rows)
         if grows:
-            text = f"SELECT * FROM ({text}) LIMIT {self.limits.given_rows + 1}"
+            text = f"SELECT * FROM ({text}) LIMIT {most + 1}"
         columns = self._projection.fetched(
             step.sources.sql(text, query.uses),
             [c for _, c in made.schema.all],
             few=table.num_rows <= self.limits.collected_rows and not grows,
         )
         if grows:
-            check_cut(len(columns[0]), parts[-1].name, self.limits.given_rows)
+            check_cut(len(columns[0]), parts[-1].name, most)
         return pa.Table.from_arrays(columns, schema=made.schema.arrow)
+
+    def _check_few(self, table: pa.Table, what: str) -> None:
+        """Leave to Spark what it is asked about so many rows that they would go there and back."""
+        rows, most = table.num_rows, self.limits.fetched_rows
+        if rows > most:
+            raise FanOut(f"{what} has {rows:,} rows, more than fetched_rows={most:,}")
 
 
 def _bytes(step: Step, leaves: Sequence[Leaf], *, only_here: bool = False) -> int:

@@ -40,6 +40,9 @@ from stepping_spark.spark.session import (
 )
 
 _ZONE, _PARSER = "spark.sql.session.timeZone", "spark.sql.legacy.timeParserPolicy"
+PYTHON_ROWS = 2_000_000
+"""Rows that a Python function of the driver gives at most: each is an object of some 100 bytes."""
+
 _NAMES = (
     "spark.sql.ansi.enabled",
     "spark.sql.decimalOperations.allowPrecisionLoss",
@@ -276,7 +279,7 @@ class Scheduler:
         jobs: int | None = 0
         if held.table is not None:
             try:
-                most = self.limits.given_rows
+                most = min(self.limits.given_rows, PYTHON_ROWS)
                 made = apply_python(m.vertex, held.table, f"{path} ({line})", most)
                 why = "a Python function, of rows on the driver"
             except FanOut as e:

@@ -8,6 +8,7 @@ two tasks at once, no estimate is in Spark's favour.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from rich.filesize import decimal
@@ -45,6 +46,12 @@ SENT_BYTE = 5e-6
 
 COPIES = 5
 """Bytes that the driver takes for each byte that it reads, at most. Measured: 0.1 to 4.8."""
+
+MOST_READ = 1 << 30
+"""Bytes that the driver reads for a computation at most, where a machine has more memory.
+
+A column of texts has at most 2 GB in Arrow.
+"""
 
 SEARCHED_ROW = 0.12e-3
 """Milliseconds to read a row of a Parquet file on the driver, and to see whether it has a key.
@@ -145,14 +152,25 @@ def resources(limits: Limits) -> Resources:
     """What the limits say, and where they say nothing, what the session and the machine have."""
     return Resources(
         limits.parallelism or tasks_at_once(),
-        limits.working_bytes or quarter_of_memory(),
+        limits.working_bytes or most_memory(),
         0.0 if has_started() else STARTING,
     )
 
 
 def bytes_of_a_step(limits: Limits) -> int:
     """The bytes of a change with which the driver computes in its memory."""
-    return resources(limits).memory // COPIES
+    return (limits.working_bytes or most_memory()) // COPIES
+
+
+def bytes_given(limits: Limits) -> int:
+    """The bytes that a computation on the driver may give."""
+    return limits.given_bytes or bytes_of_a_step(limits)
+
+
+@functools.cache
+def most_memory() -> int:
+    """The bytes of memory for one computation, where the limits do not say them."""
+    return min(quarter_of_memory(), COPIES * MOST_READ)
 
 
 def is_sent_whole(rows: int, nbytes: int, limits: Limits) -> bool:

@@ -28,6 +28,7 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.relations.arrow import empty
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes
+from stepping_spark.relations.placement import bytes_given
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.schema import Schema
 from stores.batches.driver import DriverBatch, ends_of
@@ -164,23 +165,23 @@ class FileReader:
         """How many row groups are not in the cache."""
         return sum(self._cache.get(f.name, i) is None for f, i in groups)
 
-    def at(
-        self, groups: Sequence[Group], pick: Pick, register: Register, most: int
-    ) -> list[pa.Table] | None:
+    def at(self, groups: Sequence[Group], pick: Pick, register: Register) -> list[pa.Table] | None:
         """The rows that are picked of row groups, not many groups at a time in memory.
 
-        None where there are more than `most`.
+        None where they are more than the limits say that the driver reads by key.
         """
         found: list[pa.Table] = []
-        rows = 0
+        rows = nbytes = 0
+        most, most_bytes = self._limits.given_rows, bytes_given(self._limits)
         for i in range(0, len(groups), self._limits.groups_at_once):
             some = self.groups(groups[i : i + self._limits.groups_at_once], register)
             parts = [part for g in some if (part := pick(g)) is not None]
             rows += sum(part.num_rows for part in parts)
+            nbytes += sum(part.nbytes for part in parts)
             if len(parts) > self._limits.given_parts:
                 parts = [pa.concat_tables(parts).combine_chunks()]
             found += parts
-            if rows > most:
+            if rows > most or nbytes > most_bytes:
                 return None
         return found
 

@@ -18,7 +18,12 @@ from stepping_spark.plan.difference import Described
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes
-from stepping_spark.relations.placement import ALWAYS_SEARCHED, resources
+from stepping_spark.relations.placement import (
+    ALWAYS_SEARCHED,
+    COPIES,
+    bytes_given,
+    resources,
+)
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.relations.store import Register, fingerprint_of, now_to_text
 from stepping_spark.rows.schema import Schema
@@ -130,7 +135,7 @@ class Reading:
                 large = {f for b in batches if b.rows > self._driver_rows for f in b.files}
                 here = [g for g in groups if g[0] not in large]
                 there = [g for g in groups if g[0] in large]
-            found = self._reader.at(here, pick, register, self._limits.given_rows)
+            found = self._reader.at(here, pick, register)
             if found is None:
                 return (self._in_spark(register, groups),)
             parts = tuple(DriverRelation(t, register.schema) for t in found)
@@ -182,8 +187,9 @@ class Reading:
             raise
 
     def _whole(self, register: Register, batches: FileBatches, most: int) -> tuple[Relation, ...]:
-        small = [b for b in batches if b.rows <= most]
-        large = [b for b in batches if b.rows > most]
+        most_bytes = bytes_given(self._limits) // COPIES  # files take less than rows in memory
+        small = [b for b in batches if b.rows <= most and b.nbytes <= most_bytes]
+        large = [b for b in batches if b not in small]
         parts: list[Relation] = [
             DriverRelation(self._reader.table(b, register), register.schema) for b in small
         ]

@@ -412,7 +412,8 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
 
         def found(connection: Connection) -> Relation:
             if where is not None:
-                few = few_rows(connection, layout, where, self._limits.given_rows)
+                most = min(self._limits.given_rows, self._limits.fetched_rows)
+                few = few_rows(connection, layout, where, most)
                 if few is not None:
                     return few
             with snapshot(connection):

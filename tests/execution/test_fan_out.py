@@ -227,6 +227,28 @@ def test_few_rows_of_many_bytes_are_for_spark(
         assert out == expected
 
 
+def in_binary(a: st.ZSet[Two]) -> st.ZSet[str]:
+    return st.map(a, f=lambda x: F.conv(column(x.n).cast("string"), 10, 2), to=str)
+
+
+def test_many_rows_with_a_function_that_only_spark_knows_are_for_spark(
+    spark: SparkSession, fetched: list[int]
+) -> None:
+    """The driver would send them all, and fetch a column of as many rows."""
+    graph = st.compile(in_binary)
+    expected = Z({f"{i:b}": 1 for i in range(300)})
+    for fetched_rows, how in ((299, "spark"), (300, "driver")):
+        limits = st.Limits(fetched_rows=fetched_rows)
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+        fetched.clear()
+        (out,) = stepper.step((twos(300),))
+        (ran,) = (v for v in stepper.metrics[-1].vertices.values() if v.within is None)
+        assert ran.how == how
+        assert max(fetched, default=0) <= fetched_rows
+        assert ("has 300 rows, more than fetched_rows=299" in ran.why) is (how == "spark")
+        assert out == expected
+
+
 def test_few_rows_of_a_join_stay_on_the_driver(fetched: list[int]) -> None:
     graph = st.compile(joined)
     limits = st.Limits(given_rows=GIVEN)

@@ -15,12 +15,12 @@ import stepping_spark as st
 from stepping_spark.base.limits import Limits
 from stepping_spark.relations import placement
 from stepping_spark.relations.arrow import concat
-from stepping_spark.relations.placement import Resources, Workload, resources
+from stepping_spark.relations.placement import Resources, Workload, bytes_given, resources
 from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, Schema
-from stepping_spark.spark.session import cores, count_jobs, quarter_of_memory
+from stepping_spark.spark.session import cores, count_jobs
 from stores.parquet import store as reading
 from stores.parquet.file_validation import GROUP_ROWS
 from tests.postgres_server import PostgresServer
@@ -74,7 +74,7 @@ def test_a_computation_runs_where_it_takes_less_time(
 def test_with_two_tasks_the_driver_computes_all_that_its_limits_allow(tasks: int) -> None:
     there_is, most = Resources(tasks, 64 * GB), Limits()
     for rows in (1, 1_000, 100_000, most.local_rows):
-        for nbytes in (rows, 10 * rows, most.fetched_bytes):
+        for nbytes in (rows, 10 * rows, bytes_given(most)):
             for fetched in (0, nbytes):
                 work = Workload(rows, nbytes, fetched=fetched, sent=nbytes - fetched)
                 assert there_is.placed(work).on_driver, work
@@ -108,11 +108,11 @@ def test_limits_say_what_there_is_to_compute_with() -> None:
 
 def test_without_a_session_the_machine_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    found = Resources(cores(), quarter_of_memory(), placement.STARTING)
+    found = Resources(cores(), placement.most_memory(), placement.STARTING)
     assert resources(Limits()) == found
     work = Workload(4_000_000, 32)
     assert found.placed(work).on_driver  # a session that runs would be sooner done
-    assert not Resources(100, quarter_of_memory()).placed(work).on_driver
+    assert not Resources(100, placement.most_memory()).placed(work).on_driver
     assert SparkContext._active_spark_context is None
 
 

@@ -52,6 +52,7 @@ from stepping_spark.relations.arrow import (
     one_array,
     row_ids,
 )
+from stepping_spark.relations.placement import bytes_given
 from stepping_spark.relations.relation import FanOut, each_once
 from stepping_spark.relations.sums.arrow import totals
 from stepping_spark.rows.schema import COUNT, GroupedType
@@ -64,7 +65,7 @@ def most_given(limits: Limits, *tables: pa.Table) -> int:
     Those of a join are rows of both tables.
     """
     width = sum(t.nbytes // t.num_rows for t in tables if t.num_rows)
-    return min(limits.given_rows, limits.given_bytes // max(width, 1))
+    return min(limits.given_rows, bytes_given(limits) // max(width, 1))
 
 
 def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
