@@ -83,7 +83,7 @@ def changed(change: Path, lake: Path) -> None:
     for name in workload.OF_ORDERS:
         rows = pq.read_table(change / f"{name}.parquet")
         weights = rows.column("weight").to_numpy()
-        gone = sorted(set(rows.filter(weights < 0).column("orderkey").to_pylist()))
+        gone = rows.filter(weights < 0).column("orderkey").unique().to_pylist()
         table = deltalake.DeltaTable(lake / name)
         if gone:
             table.delete(f"orderkey IN ({', '.join(map(str, gone))})")
