@@ -260,3 +260,27 @@ def test_a_table_that_others_made_with_newer_features_is_written(
     table = st.DeltaTable(path, key="id")
     pipeline(Note, items, table).run()
     assert read(table, Note) == Z({b: 1, c: 1})
+
+
+# -- old files
+
+
+@pytest.mark.parametrize("vacuum", [False, True])
+def test_small_files_are_merged_and_old_ones_removed_whichever_process_writes(
+    tmp_path: Path, vacuum: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_sink, "MERGED_EVERY", 4)
+    path, state = tmp_path / "table", f"parquet:{tmp_path / 'state'}"
+    items = [(i, Z({Note(id=i, text="a"): 1})) for i in range(1, 10)]
+    most = 0
+    for n in range(1, 10):  # each step is one of a pipeline of its own, as cron starts them
+        table = st.DeltaTable(path, key="id", vacuum=vacuum)
+        pipeline(Note, items[:n], table, store=state).run()
+        if n == 1:
+            none = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+            DeltaTable(str(path)).alter.set_table_properties(none)
+        most = max(most, len(DeltaTable(str(path)).file_uris()))
+    assert most == 4
+    assert len(DeltaTable(str(path)).file_uris()) == 2
+    assert len([*path.glob("*.parquet")]) == (2 if vacuum else 11)
+    assert read(st.DeltaTable(path), Note) == Z({Note(id=i, text="a"): 1 for i in range(1, 10)})

@@ -41,7 +41,10 @@ ANY = "stepping_spark"
 """The application of every pipeline: two that write at the same moment are in each other's way."""
 
 MERGED_EVERY = 64
-"""Steps after which small files are merged: each step writes some, and a step by key reads keys."""
+"""Steps after which small files are merged: each step writes some, and a step by key reads keys.
+
+They are counted by all processes together: one that is started for each step merges, too.
+"""
 
 _OWN = "__delta_rs_"
 
@@ -83,15 +86,16 @@ class DeltaSink:
         key: Sequence[str],
         *,
         changes: bool,
+        vacuum: bool,
     ) -> None:
         self._log = DeltaLog(uri, options, self._failure)
         self._options = dict(options) if options else None
         self._key = tuple(key)
         self._feed = changes
+        self._vacuum = vacuum
         self._columns = pa.schema([])
         self._owner = ""
         self._ready: DeltaWrite | None = None
-        self._written = 0  # steps, by this process
         self._seen = -1  # the version up to which nobody else wrote rows
         self._where = f"Delta table {uri}"
 
@@ -145,6 +149,7 @@ class DeltaSink:
         ready, self._ready = self._ready, None
         if ready is None or ready.step != step or ready.of is not change:
             ready = self._checked(table, step, change)
+        before = table.transaction_version(self._owner) or 0
         properties = CommitProperties(
             app_transactions=[Transaction(name, step) for name in (ANY, self._owner)]
         )
@@ -154,9 +159,8 @@ class DeltaSink:
             self._append(table, ready.rows, properties)
         else:
             self._by_count(table, ready.rows, properties)
-        self._written += 1
-        if self._written % MERGED_EVERY == 0:
-            self._merge_files()
+        if step // MERGED_EVERY > before // MERGED_EVERY:
+            self._tidy()
 
     def _checked(self, table: Table, step: int, change: ZSetSpark[Any]) -> DeltaWrite:
         """A step as it is written; a SinkError where its rows and the table do not allow it."""
@@ -173,10 +177,12 @@ class DeltaSink:
             raise self._failure(_APPEND_ONLY)
         return ready
 
-    def _merge_files(self) -> None:
-        """Merge small files, which changes no rows; if somebody else does it just now, leave it."""
+    def _tidy(self) -> None:
+        """Merge small files, and remove old ones; if somebody else does it just now, leave it."""
         with suppress(DeltaError, OSError):
             self._log.newest().optimize.compact()
+            if self._vacuum:
+                self._log.newest().vacuum(dry_run=False)
 
     # -- the three forms
 

@@ -53,7 +53,10 @@ class DeltaTable:
     Types that Delta does not have (durations) are refused when the pipeline is opened. A key that
     is not unique and an append-only table are refused before the step is committed.
 
-    Every 64 steps small files are merged (OPTIMIZE); call VACUUM yourself.
+    Every 64 steps small files are merged (OPTIMIZE). A step by key writes the files anew that have
+    one of its keys, and the old ones stay. With `vacuum=True` they are removed, every 64 steps,
+    when they are older than `delta.deletedFileRetentionDuration` of the table, a week if nothing is
+    said; otherwise call VACUUM yourself.
 
     The number of the step goes into the same commit. A table that already has rows of others, rows
     that others write between two steps, and a second pipeline raise `SinkError`; OPTIMIZE and
@@ -93,6 +96,7 @@ class DeltaTable:
         columns: Mapping[str, str] | None = None,
         on_invalid: object = "fail",
         options: Mapping[str, str] | None = None,
+        vacuum: bool = False,
     ) -> None:
         if diff not in DIFFS:
             raise InputError(
@@ -105,6 +109,7 @@ class DeltaTable:
         self.columns = dict(columns or {})
         self.on_invalid = on_invalid
         self._options = options
+        self._vacuum = vacuum
 
     def __repr__(self) -> str:
         return f"DeltaTable({self.path!r})"
@@ -120,4 +125,6 @@ class DeltaTable:
 
     def sink(self) -> DeltaSink:
         """The table as a sink."""
-        return DeltaSink(self.path, self._options, self.key, changes=self.changes)
+        return DeltaSink(
+            self.path, self._options, self.key, changes=self.changes, vacuum=self._vacuum
+        )
