@@ -120,11 +120,10 @@ class _Function:
         return self.source.function(e)
 
     def _number(self, e: Scalar) -> int:
-        if isinstance(e, exp.Neg):
-            return -self._number(e.this)
-        if not isinstance(e, exp.Literal) or not e.name.isdigit():
-            raise self.fail("this argument has to be a number")
-        return int(e.name)
+        found = self.source.expr(e)
+        if not isinstance(found, Literal) or type(found.constant) is not int:
+            raise self.fail("this argument has to be a whole number, and a constant")
+        return found.constant
 
     def _shifted(self) -> Any:
         call = self.over.call
@@ -132,6 +131,8 @@ class _Function:
         name = call.name
         if n < 0:
             name, n = ("lead" if name == "lag" else "lag"), -n
+        if not n and not call.ignore_nulls:
+            return win.first_value(self._value(), rows=(0, 0))
         function = win.lag if name == "lag" else win.lead
         default = None
         if len(call.args) > 2 and not isinstance(call.args[2], exp.Null):

@@ -339,6 +339,12 @@ ROW) AS n FROM orders
 SELECT DISTINCT customer, lag(customer, 1, 0) OVER (ORDER BY customer) AS before FROM (SELECT
 DISTINCT customer FROM customers)
 
+--- lag by nothing, by less and by a sum
+SELECT id, lag(qty, 0) OVER (ORDER BY id) AS own, lag(qty, -1, 9) OVER (ORDER BY id) AS next,
+lead(qty, 1 + 1) OVER (ORDER BY id) AS second, sum(qty) OVER (ORDER BY id ROWS BETWEEN 1 + 1
+PRECEDING AND CURRENT ROW) AS three FROM (SELECT DISTINCT customer AS id, customer % 3 AS qty FROM
+customers)
+
 --- pivot
 SELECT * FROM (SELECT customer, note, qty FROM orders) PIVOT (sum(qty) AS s, count(*) AS n FOR
 note IN ('a' AS a, 'b'))
