@@ -82,11 +82,14 @@ class Pipeline(Closing):
     A step takes from each source at most `max_versions` versions, with about `max_bytes` bytes
     together, by default a twentieth of the memory of the machine or container, and `max_rows` rows
     if that is given. A single version with more, such as the first load of a large table, is
-    several steps, between which readers of a sink see a part of it. If `now` is given, a function
-    without arguments, each round is a step at the time it returns, with or without changes, as
-    `st.temporal_filter` needs it. `append_only`, `strict` and `lateness` are as for `st.compile`,
-    `limits` and `profile` as for `st.Stepper`; the store has these limits too. Rows are late by
-    step, the pieces of a version, too.
+    several steps, between which readers of a sink see a part of it. `append_only`, `strict` and
+    `lateness` are as for `st.compile`, `limits` and `profile` as for `st.Stepper`; the store has
+    these limits too. Rows are late by step, the pieces of a version, too.
+
+    A query that compares with the time of the step, by `st.temporal_filter` or by `current_date` in
+    SQL, is stepped whenever the time has changed, with or without changes of the sources. The time
+    is what `now` returns, a function without arguments, and that of this machine, in UTC, where
+    none is given.
 
     With `evolve`, a run begins with a step that makes the state of another query that of this one.
     It gives sinks what changes in their views, and new sinks all rows: see `Stepper.evolve`. Inputs

@@ -19,8 +19,16 @@ from stepping_spark.pipeline.outputs import Outlet, deliver
 from stepping_spark.pipeline.protocols import STATE, Batch, Portion, offsets_of, without
 from stepping_spark.pipeline.reporting import Reporting, StepReport, rows_of
 from stepping_spark.relations.store import Now, Store
+from stepping_spark.rows.atoms import DATE, DATETIME, LOCAL_DATETIME, RowType
 from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.zsets.spark import ZSetSpark
+
+CLOCKS: dict[RowType, Callable[[], dt.date]] = {
+    DATE: lambda: dt.datetime.now(dt.UTC).date(),
+    DATETIME: lambda: dt.datetime.now(dt.UTC),
+    LOCAL_DATETIME: lambda: dt.datetime.now(dt.UTC).replace(tzinfo=None),
+}
+"""The time of this machine, in UTC, by the type of the times that a query compares with it."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +59,13 @@ class Rounds:
         # The position is committed, so that nobody reads and counts the same misfits again.
         final = bool(misfits) or any(batch is not None and batch.final for batch in batches)
         nothing = all(t.change is None and t.rejected is None for t in taken)
-        if self.now is None and not final and nothing:
+        now = self._now(stepper)
+        if not final and nothing and now in (None, stepper.store.last_now()):
             self._advance(batches)
             return read, False
         outputs = stepper.step(
             self._changes(taken),
-            now=None if self.now is None else self.now(),
+            now=now,
             offsets=self._offsets(stepper.store, batches, state),
             before_commit=self._prepare,
         )
@@ -87,6 +96,19 @@ class Rounds:
         offsets = store.last_offsets()
         for feed in self.feeds:
             feed.position = feed.position_in(offsets)
+
+    def _now(self, stepper: Stepper[Any, Any]) -> Now:
+        """The time of a step: as it was said, or that of this machine, for a query that has times.
+
+        Where the clock of the machine has gone back, it is the time of the last step.
+        """
+        if self.now is not None:
+            return self.now()
+        clock = next((CLOCKS[t] for t in stepper.times if t in CLOCKS), None)
+        if clock is None:
+            return None
+        now, before = clock(), stepper.store.last_now()
+        return max(now, before) if isinstance(before, type(now)) else now
 
     def _changes(self, taken: Sequence[Taken]) -> list[ZSetSpark[Any] | None]:
         """The changes of the circuit's inputs: of the query's, then rows that do not fit."""

@@ -16,6 +16,7 @@ from stepping_spark.language.trace import row_of as stream_row
 from stepping_spark.rows.atoms import Column as Named
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.data import Data
+from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.emit import Emitter
 from stepping_spark.sql.parse import failure, line_of
 from stepping_spark.sql.plan import OneSource, PlanColumn, Scalar, SelectList, ref
@@ -85,19 +86,24 @@ def _emitted(
 ) -> Any:
     """The streams of the views' rows."""
     given = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
-    made = [made_of(view, given, to).stream for view in views]
+    clock = clock_of(e for view in views for e in view.exprs)
+    made = [made_of(view, given, clock, to).stream for view in views]
     return made[0] if len(made) == 1 else tuple(made)
 
 
-def made_of(view: View, tables: Mapping[str, SqlTable], to: type[Data] | None = None) -> SqlTable:
-    """A view as a table: the stream of its rows, whose columns have the view's names."""
+def made_of(
+    view: View, tables: Mapping[str, SqlTable], clock: str, to: type[Data] | None = None
+) -> SqlTable:
+    """A view as a table: the stream of its rows, whose columns have the view's names.
+
+    `clock` is the Spark type of the times of steps that the views of the circuit compare with.
+    """
     with standing_at(line_of([view.at], view.name or "query")):
-        return _made_of(view, tables, to)
+        known = {n: (t.stream, t.columns) for n, t in tables.items()}
+        return _made_of(view, Emitter(view.text, known, clock, view.name or "query"), to)
 
 
-def _made_of(view: View, tables: Mapping[str, SqlTable], to: type[Data] | None) -> SqlTable:
-    known = {n: (t.stream, t.columns) for n, t in tables.items()}
-    emitter = Emitter(view.text, known, view.name or "query")
+def _made_of(view: View, emitter: Emitter, to: type[Data] | None) -> SqlTable:
     columns = view.plan.columns
     _check_names(view)
     if to is None:

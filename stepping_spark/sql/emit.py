@@ -26,6 +26,7 @@ from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
 from stepping_spark.sql.aggregates import aggregated
+from stepping_spark.sql.clock import held_by_clock, reads_clock
 from stepping_spark.sql.kinds import common_kind, item_kind, struct_fields
 from stepping_spark.sql.operators import converted
 from stepping_spark.sql.over import over_windows
@@ -208,7 +209,9 @@ class Emitter:
     text: str
     tables: Mapping[str, tuple[Any, Mapping[str, tuple[tuple[str, ...], str]]]]
     """By table: its stream, and for each column its place in a row and its Spark type."""
-    view: str = ""
+    clock: str
+    """The Spark type of the times of steps that the query compares with."""
+    view: str
 
     def fail(self, node: Scalar | None, reason: str, remedy: str = "") -> NoReturn:
         """Raise the error of a place in the text."""
@@ -226,7 +229,7 @@ class Emitter:
             case SelectList():
                 return projected(self.relation(plan.source), plan.items)
             case WhereClause():
-                return filtered(self.relation(plan.source), plan.conditions)
+                return self._where(plan)
             case SqlJoin():
                 return joined(plan, self.relation(plan.left), self.relation(plan.right))
             case GroupBy():
@@ -250,6 +253,15 @@ class Emitter:
         stream, known = self.tables[plan.table]
         places = {c: known[c.name][0] for c in plan.made}
         return PlacedStream(stream, places, {c: known[c.name][1] for c in plan.made}, self.text)
+
+    def _where(self, plan: WhereClause) -> PlacedStream:
+        """The rows for which the conditions are true, those on the time of the step last."""
+        source = self.relation(plan.source)
+        timed = [e for e in plan.conditions if reads_clock(e)]
+        lasting = [e for e in plan.conditions if e not in timed]
+        if lasting:
+            source = filtered(source, lasting)
+        return held_by_clock(source, timed, self.clock) if timed else source
 
     # -- constants and lists
 

@@ -83,7 +83,8 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
             node,
             f"{name} differs from step to step, so that removing a row would not undo what adding "
             "it did",
-            "put the time into the rows, or compare times with st.temporal_filter",
+            "compare a column with it, as a condition of its own in WHERE: placed >= "
+            "current_date - 30; or put the time into the rows",
         )
     if name in _RANDOM:
         env.fail(

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from stepping_spark.sql.clock import reads_clock
 from stepping_spark.sql.plan import (
     GroupBy,
     LateralView,
@@ -174,7 +175,7 @@ def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPla
     while rest:
         right = rest.pop(_next(joined, rest, between))
         there = set(joined.columns) | set(right.columns)
-        on = [e for e in between if refs(e) and refs(e) <= there]
+        on = [e for e in between if refs(e) and refs(e) <= there and not reads_clock(e)]
         between = [e for e in between if e not in on]
         joined = SqlJoin(joined, right, "inner", tuple(on))
     return _where(joined, between)

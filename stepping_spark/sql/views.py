@@ -57,6 +57,11 @@ class View:
         return {node.table for node in nodes(self.plan) if isinstance(node, TableScan)}
 
     @property
+    def exprs(self) -> Iterator[Scalar]:
+        """The expressions of its plan."""
+        return (e for node in nodes(self.plan) for e in node.exprs())
+
+    @property
     def keeps_state(self) -> bool:
         """Whether it is more than rows of a table that are mapped and filtered."""
         return not all(

@@ -28,7 +28,7 @@ from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.relation import Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store, now_to_text
 from stepping_spark.report import Report, report_of, sizes_of, state_of_store
-from stepping_spark.rows.atoms import short
+from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.session import first_line
 from stepping_spark.zsets.spark import ZSetSpark
@@ -345,6 +345,11 @@ class Stepper(Evolving, Generic[In, Out]):
             f"step {step} is committed (the last one is {last}), and its outputs were not kept; "
             f"go on with step {last + 1}, and read what you need from a cache"
         )
+
+    @property
+    def times(self) -> frozenset[RowType]:
+        """The types of the times that the query compares with those of steps."""
+        return frozenset(self._plan.times)
 
     def _check_now(self, number: int, now: Now) -> Now:
         if now is None:

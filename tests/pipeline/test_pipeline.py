@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,10 @@ from stepping_spark.base.errors import (
     StepError,
     StoreMismatch,
 )
+from stepping_spark.pipeline import rounds
 from stepping_spark.pipeline.reporting import serve
 from stepping_spark.pipeline.rounds import seconds_of
+from stepping_spark.rows.atoms import DATE
 from tests.cases import Order, User, Z
 from tests.pipeline.shop import Shop, Total, View, names, numbered, totals
 
@@ -569,3 +573,32 @@ def test_metrics_are_served_at_a_port_of_this_machine() -> None:
             assert b'stepping_spark_steps_total{pipeline="names"} 1.0' in answer.read()
     finally:
         end()
+
+
+def test_a_view_of_the_time_is_stepped_when_the_time_of_the_machine_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    today = dt.date(2024, 3, 1)
+    monkeypatch.setitem(rounds.CLOCKS, DATE, lambda: today)
+    query = st.sql("SELECT id FROM orders WHERE day >= current_date", orders="id INT, day DATE")
+    rows = query.rows["orders"]
+    given = [(1, Z({rows(id=i, day=dt.date(2024, 3, i)): 1 for i in range(1, 4)}))]
+    seen: list[tuple[int, Counter[int]]] = []
+
+    def noted(step: int, change: Any) -> None:
+        seen.append((step, Counter({row.id: n for row, n in change.iter()})))
+
+    with st.Pipeline(query, store="memory", orders=given, into=noted) as pipeline:
+        assert pipeline.run() == 1
+        assert pipeline.run() == 0  # nothing is new, and it is the same day
+        today = dt.date(2024, 3, 3)
+        assert pipeline.run() == 1
+        today = dt.date(2024, 3, 2)  # the clock of the machine has gone back
+        assert pipeline.run() == 0
+        today = dt.date(2024, 3, 9)
+        assert pipeline.run() == 1
+    assert seen == [
+        (1, Counter({1: 1, 2: 1, 3: 1})),
+        (2, Counter({1: -1, 2: -1})),
+        (3, Counter({3: -1})),
+    ]

@@ -29,6 +29,7 @@ from stepping_spark.pipeline.dbt.seeds import Seed
 from stepping_spark.pipeline.outputs import Check
 from stepping_spark.pipeline.view_decorator import Declared, declare
 from stepping_spark.sql.api import function_of, made_of, unbound
+from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.parse import Text, failure
 from stepping_spark.sql.views import (
@@ -259,13 +260,14 @@ class _Project:
         tables = dict(given)
         refused = dict(known)
         made: dict[str, Stream] = {}
+        clock = clock_of(e for id_, view in views.items() if id_ in which for e in view.exprs)
         for node in self.nodes:
             if node.id in which and not self._reads_refused(node, refused):
                 view = views[node.id]
                 if not view.tables <= tables.keys():
                     continue  # nothing that is written reads it, so its input is none
                 try:
-                    table = tables[view.name] = made_of(view, tables)
+                    table = tables[view.name] = made_of(view, tables, clock)
                     made[node.id] = table.stream
                 except CompileError as e:
                     refused[node.id] = str(e)
