@@ -80,7 +80,7 @@ class _Groups:
         types = dict(groups.row.fields)  # type: ignore[attr-defined]
         kinds = {c: kind_of(types[f]) for c, (f,) in groups.places.items()}
         kinds |= {c: self.source.kind(e) for c, e in self.plan.keys}
-        kept = [(c, call) for c, call in calls if call.name in KEPT]
+        kept = [(c, _with_argument(call)) for c, call in calls if call.name in KEPT]
         return kinds | {c: self.source.kind(self.value_of(call)) for c, call in kept}
 
     # -- the rows that are aggregated
@@ -140,8 +140,10 @@ class _Groups:
             call = FunctionCall(name, call.args, call.at, False, call.condition)
         if name == "count":
             return self._count(call)
-        if name == "mode" and call.order:  # mode() WITHIN GROUP (ORDER BY x)
-            call = replace(call, args=(call.order[0].this,), order=())
+        if name == "mode" and any(o.args.get("desc") for o in call.order):
+            reason = "of values that are equally frequent, mode() gives the least one here"
+            raise failure(self.source.text, call.at, reason, "leave out DESC")
+        call = _with_argument(call)
         maker = _MAKERS.get((name, call.distinct))
         if maker is None or not call.args:
             said = f"{name}(DISTINCT …)" if call.distinct else name
@@ -201,6 +203,13 @@ class _Groups:
         if isinstance(e, exp.Literal):
             return e.name if e.is_string else float(e.name)
         raise failure(self.source.text, e, "this argument has to be a constant")
+
+
+def _with_argument(call: FunctionCall) -> FunctionCall:
+    """The call with its argument in parentheses: of `mode() WITHIN GROUP (ORDER BY x)` it is x."""
+    if call.name == "mode" and call.order:
+        return replace(call, args=(call.order[0].this,), order=())
+    return call
 
 
 def _field(name: str) -> Callable[[Any], Any]:

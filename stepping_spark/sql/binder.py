@@ -43,13 +43,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class Grouping:
-    """The keys of groups, and the grouping sets as numbers of keys; None: all keys."""
+    """The keys of groups, and the grouping sets as numbers of keys; None: all keys.
+
+    `written` are the keys as the text has them: one with a sub-query is known by its text only.
+    """
 
     keys: list[Item]
     sets: tuple[tuple[int, ...], ...] | None
+    written: dict[Scalar, int] = field(default_factory=dict)
 
-    def number(self, e: Scalar) -> int:
+    def number(self, written: Scalar, bind: Callable[[Scalar], Scalar]) -> int:
         """The number of a key, which is added if it is not there."""
+        if written not in self.written:
+            self.written[written] = self._number(bind(written))
+        return self.written[written]
+
+    def _number(self, e: Scalar) -> int:
         for i, (_, known) in enumerate(self.keys):
             if known == e:
                 return i
@@ -64,7 +73,7 @@ def grouping_of(group: exp.Group, items: Sequence[tuple[str, Scalar]], binder: B
     if group.args.get("all"):
         for _, e in items:
             if not any(is_aggregate(p) for p in e.walk()):
-                found.number(binder.bind_row(e))
+                found.number(e, binder.bind_row)
         return found
     parts = [_sets(e, found, items, binder) for e in _elements(group)]
     if all(len(sets) == 1 for sets in parts) and not _has_sets(group):
@@ -112,7 +121,7 @@ def _numbers(
         return tuple(i for e in node.expressions for i in _numbers(e, found, items, binder))
     while isinstance(node, exp.Paren):
         node = node.this
-    return (found.number(binder.bind_row(_meant(node, items, binder))),)
+    return (found.number(_meant(node, items, binder), binder.bind_row),)
 
 
 def _meant(node: Scalar, items: Sequence[tuple[str, Scalar]], binder: Binder) -> Scalar:
@@ -281,7 +290,9 @@ class Binder:
         """The reference to the key of the groups that an expression is; None if it is none."""
         if isinstance(node, exp.Literal | exp.Null | exp.Boolean):
             return None
-        if any(is_aggregate(p) or isinstance(p, exp.Window | exp.Query) for p in node.walk()):
+        if node.find(exp.Query) is not None:
+            return self._key_with_query(node)
+        if any(is_aggregate(p) or isinstance(p, exp.Window) for p in node.walk()):
             return None
         was, self.trying = self.trying, True
         try:
@@ -290,6 +301,11 @@ class Binder:
             return None
         finally:
             self.trying = was
+
+    def _key_with_query(self, node: Scalar) -> Scalar | None:
+        assert self.grouping is not None
+        number = self.grouping.written.get(node)
+        return None if number is None else ref(self.grouping.keys[number][0], node)
 
     def _key_of(self, bound: Scalar, at: Scalar | None = None) -> Scalar | None:
         assert self.grouping is not None

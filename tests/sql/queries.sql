@@ -345,6 +345,15 @@ lead(qty, 1 + 1) OVER (ORDER BY id) AS second, sum(qty) OVER (ORDER BY id ROWS B
 PRECEDING AND CURRENT ROW) AS three FROM (SELECT DISTINCT customer AS id, customer % 3 AS qty FROM
 customers)
 
+--- mode within a group
+SELECT customer, mode() WITHIN GROUP (ORDER BY qty NULLS LAST) AS q, mode() WITHIN GROUP (ORDER BY note) AS n
+FROM orders GROUP BY customer
+
+--- group by a sub-query
+SELECT CASE WHEN qty > (SELECT avg(qty) FROM orders) THEN 'many' ELSE 'few' END AS kind, count(*) AS n,
+sum(qty) + (SELECT count(*) FROM customers) AS total FROM orders GROUP BY CASE WHEN qty > (SELECT
+avg(qty) FROM orders) THEN 'many' ELSE 'few' END
+
 --- pivot
 SELECT * FROM (SELECT customer, note, qty FROM orders) PIVOT (sum(qty) AS s, count(*) AS n FOR
 note IN ('a' AS a, 'b'))

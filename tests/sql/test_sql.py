@@ -141,6 +141,7 @@ def test_the_same_view_by_hand_and_in_sql_has_the_same_registers() -> None:
         ("CREATE FUNCTION f AS SELECT 1", "CREATE FUNCTION makes no view"),
         ("SELECT 'x", "missing quote"),
         ("SELECT FROM WHERE", "SQL, line 1"),
+        ("SELECT mode() WITHIN GROUP (ORDER BY id DESC) FROM orders", "leave out DESC"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_view_is_refused_with_its_place(text: str, said: str) -> None:
