@@ -1,25 +1,23 @@
-"""Views that are held to Spark's own answers; by hand also those of others, of openivm.
+"""Views that are held to Spark's own answers, and the queries of others.
 
-    STEPPING_SPARK_CORPORA=folder python -m tests.sql.corpus --every 10
-
-The queries of others are data beside the project, not in it: the variable names their folder.
+These are data beside the project, not in it: `STEPPING_SPARK_CORPORA` names their folder.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import importlib.util
 import json
 import os
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from pyspark.errors import PySparkException
 
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
@@ -125,82 +123,75 @@ def streams(seed: int, steps: int) -> Iterator[tuple[Change, dict[str, Rows]]]:
         )
 
 
-def main() -> None:
-    """Run the queries of a corpus; print what is refused and what is wrong."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--only")
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--steps", type=int, default=4)
-    given = parser.parse_args()
-    ddls = tpcc().TABLES
-    chosen = [q for q in queries("openivm")[:: given.every] if given.only in (None, q["name"])]
-    said: Counter[str] = Counter()
-    views: dict[str, tuple[dict[str, Any], Maintained]] = {}
-    began = time.time()
-    for q in chosen:
+@dataclass
+class Compared:
+    """What became of the queries of a corpus: by name, why one is refused, and what is wrong."""
+
+    right: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+
+
+def compare(
+    queries: Sequence[dict[str, Any]],
+    ddls: Mapping[str, str],
+    streams_of: Callable[[dict[str, Any]], Iterable[tuple[Change, dict[str, Rows]]]],
+    spark: Any,
+) -> Compared:
+    """Step the view of each query; after the first and the last step it is what Spark answers."""
+    found = Compared()
+    for q in queries:
         try:
-            views[q["name"]] = q, Maintained(q["sql"], {t: ddls[t] for t in q["tables"]})
+            view = Maintained(q["sql"], {t: ddls[t] for t in q["tables"]})
         except CompileError as e:
-            said["refused"] += 1
-            print("REFUSED", q["name"], str(e).replace("\n", " | ")[:400], flush=True)
+            found.refused[q["name"]] = " | ".join(str(e).splitlines())
+            continue
         except Exception as e:
-            said["crashed"] += 1
-            print("CRASHED", q["name"], type(e).__name__, str(e)[:300], flush=True)
-            if given.only:
-                raise
-    print(f"{len(views)} of {len(chosen)} compiled in {time.time() - began:.0f} s", dict(said))
-    if not given.compile:
-        compare(views, ddls, given.steps)
+            found.wrong[q["name"]] = f"{type(e).__name__}: {e}"
+            continue
+        said = _held(q, view, ddls, [*streams_of(q)], spark)
+        if said is None:
+            found.right += 1
+        else:
+            found.wrong[q["name"]] = said
+    return found
 
 
-def session() -> Any:
-    """A session of Spark as a user has it, in UTC."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.session.timeZone", "UTC")
-    return builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
-
-
-def compare(views: dict[str, tuple[dict[str, Any], Maintained]], ddls: Any, steps: int) -> None:
-    """Step all views, and compare each with Spark after the first and the last step."""
-    spark = session()
-    said: Counter[str] = Counter()
-    bad: set[str] = set()
-    for number, (change, tables) in enumerate(streams(1, steps), 1):
-        for name, rows in tables.items():
-            table_in_spark(spark, rows, ddls[name]).createOrReplaceTempView(name)
-        for name, (q, view) in views.items():
-            if name in bad:
-                continue
-            try:
-                view.step(change)
-            except Exception as e:
-                bad.add(name)
-                print("CRASHED", name, number, type(e).__name__, str(e)[:500], flush=True)
-                continue
-            if number not in (1, steps):
-                continue
+def _held(
+    q: Mapping[str, Any],
+    view: Maintained,
+    ddls: Mapping[str, str],
+    steps: Sequence[tuple[Change, dict[str, Rows]]],
+    spark: Any,
+) -> str | None:
+    """What is wrong with a view; None: nothing."""
+    for number, (change, tables) in enumerate(steps):
+        try:
+            view.step(change)
+        except Exception as e:
+            ours: Exception | None = e
+        else:
+            ours = None
+        if ours is None and 0 < number < len(steps) - 1:
+            continue
+        for name in q["tables"]:
+            table_in_spark(spark, tables[name], ddls[name]).createOrReplaceTempView(name)
+        if ours is not None:
+            return None if _fails(spark, q["sql"]) else f"step {number}: {ours}"
+        try:
             wanted = plain_rows(spark.sql(q["sql"]))
-            if view.left != wanted:
-                bad.add(name)
-                more, less = view.left - wanted, wanted - view.left
-                print(
-                    "WRONG",
-                    name,
-                    number,
-                    q["sql"][:500],
-                    "\n   ours",
-                    list(more)[:3],
-                    "\n  spark",
-                    list(less)[:3],
-                    flush=True,
-                )
-            else:
-                said["right"] += 1
-    print(dict(said), f"bad: {len(bad)}")
+        except PySparkException:  # of a sub-query whose rows nobody reads here
+            return None
+        if view.left != wanted:
+            more, fewer = view.left - wanted, wanted - view.left
+            return f"step {number}: ours {[*more][:3]}, Spark's {[*fewer][:3]}"
+    return None
 
 
-if __name__ == "__main__":
-    main()
+def _fails(spark: Any, text: str) -> bool:
+    """Whether Spark raises an error for these rows, too: of a division by zero, of two rows."""
+    try:
+        spark.sql(text).collect()
+    except PySparkException:
+        return True
+    return False
