@@ -1,13 +1,15 @@
 """Conditions that compare with the time of the step: they become bounds of a temporal filter.
 
-`placed >= current_date - 30` holds while current_date < placed + 31 days. What is beside the clock
-is moved to the other side, and the comparison becomes a bound before which, or from which on, a row
-is there. This is `mz_now()` of Materialize, for Spark's own functions.
+`placed >= current_date - 30` holds while current_date < placed + 31 days. The clock stands in a
+chain of functions that never fall, such as `date_trunc('month', current_date) - 1`. Each is undone
+on the other side, from the outside in: `x >= f(t)` holds for times up to the last one with
+f(t) <= x.
+This is `mz_now()` of Materialize, for Spark's own functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,19 +36,16 @@ _FLIPPED: dict[type, type[exp.Binary]] = {
     exp.LTE: exp.GTE,
     exp.EQ: exp.EQ,
 }
-_OPENED: dict[type, tuple[type[exp.Binary], ...]] = {
-    exp.GT: (exp.GT,),
-    exp.GTE: (exp.GTE,),
-    exp.LT: (exp.LT,),
-    exp.LTE: (exp.LTE,),
-    exp.EQ: (exp.GTE, exp.LTE),
-}
-"""A comparison as bounds: an equality is two."""
+_TICKS = {DATE: "day", TIMESTAMP: "microsecond", LOCAL: "microsecond"}
+"""The least distance of two times."""
 
 _REMEDY = (
-    "compare a date with current_date, or an instant with current_timestamp(), plus or minus days "
-    "or an interval without months, as a condition of its own in WHERE: placed >= current_date - 30"
+    "compare a date with current_date, or an instant with current_timestamp(), plus or minus days, "
+    "months or an interval, as a condition of its own in WHERE: placed >= current_date - 30"
 )
+
+Inverse = Callable[[Scalar], Scalar]
+"""Of a function that never falls: the greatest time whose value is not above another one."""
 
 
 def kind_of_clock(node: Scalar) -> str | None:
@@ -72,13 +71,9 @@ def held_by_clock(source: PlacedStream, conditions: Sequence[Scalar], clock: str
 
     `clock` is the Spark type of the times of the query, to which all bounds are converted.
     """
-    lower: list[Scalar] = []
-    upper: list[Scalar] = []
-    for e in conditions:
-        for condition in _between(e):
-            bound = _Bound.of(source, condition).at(clock)
-            (upper if bound.is_upper else lower).append(bound.value)
+    found = [_bound(source, c) for e in conditions for c in _comparisons(e)]
     stream = source.stream
+    lower, upper = ([b.at(clock) for b in found if b.is_upper is which] for which in (False, True))
     for i in range(max(len(lower), len(upper))):
         given: dict[str, Any] = {}
         for name, bounds in (("lower", lower), ("upper", upper)):
@@ -88,117 +83,204 @@ def held_by_clock(source: PlacedStream, conditions: Sequence[Scalar], clock: str
     return source.with_stream(stream)
 
 
-def _between(e: Scalar) -> list[Scalar]:
-    """The comparisons of a condition, which AND connects."""
-    while isinstance(e, exp.Paren):
-        e = e.this
+def _comparisons(e: Scalar) -> list[Scalar]:
+    """The comparisons of a condition, which AND connects; an equality is two."""
+    e = _bare(e)
     if isinstance(e, exp.And):
-        return [c for part in conjuncts(e) for c in _between(part)]
+        return [c for part in conjuncts(e) for c in _comparisons(part)]
     if isinstance(e, exp.Between):
         low = exp.GTE(this=e.this.copy(), expression=e.args["low"].copy())
         return [low, exp.LTE(this=e.this.copy(), expression=e.args["high"].copy())]
-    return [made(this=e.this.copy(), expression=e.expression.copy()) for made in _made(e)]
-
-
-def _made(e: Scalar) -> tuple[type[exp.Binary], ...]:
-    return _OPENED.get(type(e), (type(e),)) if isinstance(e, exp.Binary) else ()
+    if isinstance(e, exp.EQ):
+        both = (exp.GTE, exp.LTE)
+        return [made(this=e.this.copy(), expression=e.expression.copy()) for made in both]
+    return [e]
 
 
 @dataclass(frozen=True)
 class _Bound:
-    """A bound of the time of the step: it is below `value`, or equal to it and above."""
+    """The time of the step is below `value`, or not below it."""
 
-    source: PlacedStream
     value: Scalar
     kind: str
     is_upper: bool
 
-    @classmethod
-    def of(cls, source: PlacedStream, e: Scalar) -> _Bound:
-        """The bound that one comparison says."""
-
-        def fail(reason: str) -> Exception:
-            return failure(source.text, _placed(e), reason, _REMEDY)
-
-        if type(e) not in _FLIPPED:
-            raise fail("a condition on the time of the step is no comparison")
-        if reads_clock(e.this):
-            e = _FLIPPED[type(e)](this=e.expression, expression=e.this)
-        if reads_clock(e.this):
-            raise fail("the time of the step stands on both sides")
-        terms: list[tuple[type[exp.Binary], Scalar]] = []
-        kind = _solved(source, e.expression, terms)
-        if kind is None:
-            raise fail("the time of the step stands within a function")
-        inclusive = isinstance(e, exp.GTE | exp.LTE)
-        is_upper = isinstance(e, exp.GT | exp.GTE)
-        value, found = e.this, source.kind(e.this)
-        if kind == DATE and found in (TIMESTAMP, LOCAL):
-            # A date stands for its midnight. An instant is after it, if the one before is not
-            # before it.
-            if inclusive is not is_upper:
-                value = _parens(exp.Sub(this=_parens(value), expression=_interval("microsecond")))
-                inclusive = not inclusive
-            value, found = _cast(value, "date"), DATE
-        elif found != kind and found in (DATE, TIMESTAMP, LOCAL):
-            value = _cast(value, kind)
-        elif found != kind:
-            raise fail(f"{kind}s are compared with {found}")
-        for op, term in terms:
-            value = _parens(op(this=_parens(value), expression=term.copy()))
-        if source.kind(value) != kind:
-            raise fail(f"{kind}s are compared with {source.kind(value)}")
-        if inclusive is is_upper:  # clock <= value, or clock > value
-            value = _parens(exp.Add(this=value, expression=_interval(_TICKS[kind])))
-        return cls(source, value, kind, is_upper)
-
-    def at(self, clock: str) -> _Bound:
-        """The bound as one of this type: a date begins at midnight."""
-        if self.kind == clock:
-            return self
-        return _Bound(self.source, _cast(self.value, clock), clock, self.is_upper)
+    def at(self, clock: str) -> Scalar:
+        """The bound as a time of this type: a date begins at midnight."""
+        return self.value if self.kind == clock else _cast(self.value, clock)
 
 
-_TICKS = {DATE: "day", TIMESTAMP: "microsecond", LOCAL: "microsecond"}
-"""The least distance of two times."""
+def _bound(source: PlacedStream, e: Scalar) -> _Bound:
+    """The bound that one comparison says."""
+
+    def fail(reason: str) -> Exception:
+        return failure(source.text, _placed(e), reason, _REMEDY)
+
+    if type(e) not in _FLIPPED:
+        raise fail("a condition on the time of the step is no comparison")
+    made, left, right = type(e), e.this, e.expression
+    if reads_clock(left):
+        made, left, right = _FLIPPED[made], right, left
+    if reads_clock(left):
+        raise fail("the time of the step stands on both sides")
+    chain = _chain(source, right)
+    if chain is None:
+        raise fail("the time of the step stands within a function that is not understood")
+    kind, inverses = chain
+    found = source.kind(left)
+    if found not in _TICKS:
+        raise fail(f"{kind}s are compared with {found}")
+    if found != kind and kind != DATE:  # a date begins at midnight
+        left, found = _cast(left, kind), kind
+    if made in (exp.GT, exp.LTE):  # x > t is (x - 1) >= t, for times have a least distance
+        left = _sum(exp.Sub, left, _interval(_TICKS[found]))
+    if found != kind:  # at least at the midnight of a date, is of that date or later
+        left = _cast(left, kind)
+    for inverse in inverses:
+        left = inverse(left)
+    if source.kind(left) != kind:
+        raise fail(f"{kind}s are compared with {source.kind(left)}")
+    value = _sum(exp.Add, left, _interval(_TICKS[kind]))
+    return _Bound(value, kind, made in (exp.GT, exp.GTE))
 
 
-def _solved(
-    source: PlacedStream, e: Scalar, terms: list[tuple[type[exp.Binary], Scalar]]
-) -> str | None:
-    """The type of the clock in a side; `terms` are what the other side gains or loses instead."""
-    while isinstance(e, exp.Paren):
-        e = e.this
+def _chain(source: PlacedStream, e: Scalar) -> tuple[str, tuple[Inverse, ...]] | None:
+    """The type of the clock in an expression, and what undoes the functions around it.
+
+    The outermost comes first. None: the expression is no such chain.
+    """
+    e = _bare(e)
     kind = kind_of_clock(e)
     if kind is not None:
-        return kind
-    sides = _sum_of(e)
-    if sides is None:
-        return None
-    op, inner, term = sides
+        return kind, ()
+    if isinstance(e, exp.Cast) and e.args["to"].sql("spark").lower() == DATE:
+        return _as_date(source, e.this)
+    if isinstance(e, exp.Add | exp.Sub):
+        return _shifted(source, e)
+    if isinstance(e, exp.Anonymous):
+        return _called(source, e.name.lower(), list(e.expressions))
+    return None
+
+
+def _as_date(source: PlacedStream, e: Scalar) -> tuple[str, tuple[Inverse, ...]] | None:
+    """The day of the clock: only of a clock as it is, whose day is the date of the step."""
+    return (DATE, ()) if kind_of_clock(_bare(e)) is not None else None
+
+
+def _shifted(source: PlacedStream, e: exp.Add | exp.Sub) -> tuple[str, tuple[Inverse, ...]] | None:
+    inner, term = e.this, e.expression
+    if isinstance(e, exp.Add) and not reads_clock(inner):
+        inner, term = term, inner
     if reads_clock(term):
         return None
-    kind = _solved(source, inner, terms)
-    if kind is None or not _is_distance(source.kind(term), kind):
+    back = exp.Add if isinstance(e, exp.Sub) else exp.Sub
+    months = _months_in(term)
+    if months is not None:
+        return _with(source, inner, _months_back(months, back), only=DATE)
+    chain = _chain(source, inner)
+    if chain is None or not _is_distance(source.kind(term), chain[0]):
         return None
-    terms.append((op, term))
-    return kind
+    return _with(source, inner, lambda x: _sum(back, x, term.copy()))
 
 
-def _sum_of(e: Scalar) -> tuple[type[exp.Binary], Scalar, Scalar] | None:
-    """What undoes a sum, the part with the clock, and the other one."""
-    match e:
-        case exp.Sub():
-            return exp.Add, e.this, e.expression
-        case exp.Add() if reads_clock(e.this):
-            return exp.Sub, e.this, e.expression
-        case exp.Add():
-            return exp.Sub, e.expression, e.this
-        case exp.Anonymous(expressions=[inner, days]) if e.name.lower() == "date_sub":
-            return exp.Add, inner, days
-        case exp.Anonymous(expressions=[inner, days]) if e.name.lower() in ("date_add", "dateadd"):
-            return exp.Sub, inner, days
+def _called(
+    source: PlacedStream, name: str, args: list[Scalar]
+) -> tuple[str, tuple[Inverse, ...]] | None:
+    """A function of the clock."""
+    match name, args:
+        case (("date" | "to_date"), [inner]):
+            return _as_date(source, inner)
+        case "date_sub", [inner, days] if not reads_clock(days):
+            return _with(source, inner, lambda x: _sum(exp.Add, x, days.copy()), only=DATE)
+        case (("date_add" | "dateadd"), [inner, days]) if not reads_clock(days):
+            return _with(source, inner, lambda x: _sum(exp.Sub, x, days.copy()), only=DATE)
+        case "add_months", [inner, n] if not reads_clock(n):
+            return _with(source, inner, _months_back(n, exp.Sub), only=DATE)
+        case "date_trunc", [exp.Literal() as unit, inner]:
+            return _truncated(source, inner, unit.name.lower())
+        case "trunc", [inner, exp.Literal() as unit]:
+            return _truncated(source, inner, unit.name.lower())
     return None
+
+
+def _truncated(
+    source: PlacedStream, inner: Scalar, unit: str
+) -> tuple[str, tuple[Inverse, ...]] | None:
+    """The begin of a month and the like: not above x are all times up to the end of that of x."""
+    last = _LAST.get(unit)
+    return None if last is None else _with(source, inner, last, only=DATE)
+
+
+def _with(
+    source: PlacedStream, inner: Scalar, inverse: Inverse, *, only: str | None = None
+) -> tuple[str, tuple[Inverse, ...]] | None:
+    """The chain of an inner expression, within one more function."""
+    chain = _chain(source, inner)
+    if chain is None or only not in (None, chain[0]):
+        return None
+    return chain[0], (inverse, *chain[1])
+
+
+def _last_of_months(unit: str, months: int) -> Inverse:
+    """The last day of the months that begin with the unit."""
+
+    def last(x: Scalar) -> Scalar:
+        first = _call("trunc", x, exp.Literal.string(unit))
+        return _call("last_day", _call("add_months", first, exp.Literal.number(months - 1)))
+
+    return last
+
+
+def _last_of_week(x: Scalar) -> Scalar:
+    monday = _call("trunc", x, exp.Literal.string("week"))
+    return _call("date_add", monday, exp.Literal.number(6))
+
+
+_OF_MONTH = _last_of_months("month", 1)
+_LAST: dict[str, Inverse] = {
+    **dict.fromkeys(("day", "dd"), lambda x: x),
+    "week": _last_of_week,
+    **dict.fromkeys(("month", "mon", "mm"), _OF_MONTH),
+    "quarter": _last_of_months("quarter", 3),
+    **dict.fromkeys(("year", "yyyy", "yy"), _last_of_months("year", 12)),
+}
+
+
+def _months_in(term: Scalar) -> Scalar | None:
+    """The number of months of an interval of months or years; None for all others."""
+    term = _bare(term)
+    if not isinstance(term, exp.Interval) or term.args.get("unit") is None:
+        return None
+    unit = term.args["unit"].name.lower().removesuffix("s")
+    count = _bare(term.this)
+    if unit not in ("month", "year", "quarter"):
+        return None
+    if isinstance(count, exp.Literal):
+        if not count.name.lstrip("+-").isdigit():
+            return None
+        count = exp.Literal.number(int(count.name))
+    each = {"month": 1, "quarter": 3, "year": 12}[unit]
+    return _parens(exp.Mul(this=_parens(count.copy()), expression=exp.Literal.number(each)))
+
+
+def _months_back(months: Scalar, op: type[exp.Binary]) -> Inverse:
+    """The last day that, some months earlier or later, is not after another one.
+
+    It is the day before the one whose sum is the next day. Where a month is too short for that day,
+    Spark takes its last one, so the first day of the month after is the first with a later sum.
+    """
+    n = months.copy() if op is exp.Add else _parens(exp.Neg(this=_parens(months.copy())))
+
+    def last(x: Scalar) -> Scalar:
+        after = _call("date_add", x, exp.Literal.number(1))
+        back = _call("add_months", after, n.copy())
+        shorter = exp.LT(this=_call("day", back.copy()), expression=_call("day", after.copy()))
+        days = exp.Case(
+            ifs=[exp.If(this=shorter, true=exp.Literal.number(0))], default=exp.Literal.number(1)
+        )
+        return _call("date_sub", back, days)
+
+    return last
 
 
 def _is_distance(kind: str, of: str) -> bool:
@@ -213,8 +295,22 @@ def _placed(e: Scalar) -> Scalar:
     return next((n for n in e.walk() if n._meta and "start" in n._meta), e)
 
 
+def _bare(e: Scalar) -> Scalar:
+    while isinstance(e, exp.Paren):
+        e = e.this
+    return e
+
+
 def _parens(e: Scalar) -> Scalar:
     return e if isinstance(e, exp.Paren | exp.Column) else exp.Paren(this=e)
+
+
+def _sum(op: type[exp.Binary], a: Scalar, b: Scalar) -> Scalar:
+    return _parens(op(this=_parens(a.copy()), expression=b))
+
+
+def _call(name: str, *args: Scalar) -> Scalar:
+    return exp.Anonymous(this=name, expressions=[a.copy() for a in args])
 
 
 def _interval(unit: str) -> Scalar:
