@@ -39,6 +39,7 @@ _CLOCK = {
     "unix_timestamp",
 }
 _RANDOM = {"rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"}
+_OF_TIME = ("session_window", "window", "window_time")
 _SESSION = {
     *("current_catalog", "current_database", "current_schema", "current_timezone", "current_user"),
     *("input_file_block_length", "input_file_block_start", "input_file_name", "session_user"),
@@ -92,6 +93,13 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
             f"{name} gives another value each time, so that removing a row would not undo what "
             "adding it did",
             "compute a number from the row: pmod(xxhash64(id), 100)",
+        )
+    if name in _OF_TIME:
+        env.fail(
+            node,
+            f"{name} makes other rows than those of its table, and is not supported",
+            "group by date_trunc('hour', placed), or CAST(placed AS DATE); for sessions use "
+            "st.sessions",
         )
     if name in _SESSION:
         env.fail(
