@@ -98,6 +98,7 @@ def fixpoint(
     f: Callable[[A, Y], Y],
     *,
     to: Any = None,
+    distinct: bool = True,
     max_iterations: int = MAX_ITERATIONS,
     name: str | None = None,
 ) -> Y:
@@ -117,6 +118,11 @@ def fixpoint(
     The result of a minimum or maximum over `y` must return to its own group, as the row of `y`
     there, which a better one replaces. If it only produces other rows, and these can displace it,
     the rows alternate for ever, and a step raises `FixpointError`.
+
+    With `distinct=False` it is the `y` with `y = f(a, y)`, as SQL's UNION ALL has it: a row is
+    there once for each way in which it is found. Then `f` is linear in `y`: on `y` you can use map,
+    map_many, filter, add, a difference, and joins (also antijoin) with streams that do not depend
+    on `y`. A row that leads to itself is found without end, and a step raises `FixpointError`.
 
     No row of `a` may have a negative weight in the sum of all changes; rows of tables never have
     one. A row with a negative weight removes rows when it is joined, so that there may be no
@@ -152,7 +158,7 @@ def fixpoint(
     streams = inside.recursive(types)
     given = inside.run(f, [a, streams[0] if single else tuple(streams)])
     nexts = _checked(inside, given, streams, single, f)
-    body, inputs = _body(inside, nexts, streams, f, line)
+    body, inputs = _body(inside, nexts, streams, f, line, distinct)
     operators = [Fixpoint(body, i, max_iterations) for i in range(len(types))]
     for op in operators:
         around.bodies.setdefault(op, body)
@@ -310,6 +316,7 @@ def _body(
     streams: list[Stream],
     f: Callable[..., Any],
     line: Line,
+    distinct: bool,
 ) -> tuple[AnyGraph, list[Stream]]:
     """The circuit of the loop, and its inputs, which are streams of the query."""
     for _, line in inside.caches.values():
@@ -337,7 +344,10 @@ def _body(
             stream = _lifted(v, inside)
             made = inputs.leaf_for(stream, origins[v].path.parts[-1])
         else:
-            _check_monotone(v, origins[v].line)
+            if distinct:
+                _check_monotone(v, origins[v].line)
+            else:
+                _check_linear(v, recursive, origins[v].line)
             made = Vertex(v.operator, *(place(i) for i in v.inputs))
         origins.setdefault(made, origins[v])
         moved[v] = made
@@ -347,7 +357,7 @@ def _body(
     for v in values:
         placed = place(v)
         last = placed
-        if not placed.operator.unit_weights:
+        if distinct and not placed.operator.unit_weights:
             last = Vertex(Distinct(), placed)
             origins.setdefault(last, _beside(origins[placed]))
         outputs.append(last)
@@ -400,6 +410,21 @@ def _lifted(v: Vertex, inside: BodyTracer) -> Stream:
 def _check_monotone(v: Vertex, line: Line) -> None:
     if not v.operator.recursive:
         _refuse(v, line)
+
+
+def _check_linear(v: Vertex, recursive: set[Vertex], line: Line) -> None:
+    """Raise an error unless the value is a linear function of the recursive streams."""
+    op, several = v.operator, sum(i in recursive for i in v.inputs) > 1
+    linear = op.linearity is Linearity.LINEAR
+    bilinear = op.linearity is Linearity.BILINEAR and not several
+    if (linear or bilinear) and (op.recursive or isinstance(op, Neg)):
+        return
+    raise CompileError(
+        f"{line}: {op.name} of {'recursive streams' if several else 'a recursive stream'} in a "
+        "fixpoint with distinct=False: it is not linear; on the stream you can use map, map_many, "
+        "filter, add, subtract, and joins with streams that do not depend on it; apply the others "
+        "to what the fixpoint gives, or leave out distinct=False"
+    )
 
 
 def _refuse(v: Vertex, line: Line) -> NoReturn:

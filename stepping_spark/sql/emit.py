@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from sqlglot import exp
@@ -21,6 +21,7 @@ from stepping_spark.language import agg, win
 from stepping_spark.language.primitives import add, map_many
 from stepping_spark.language.primitives import filter as filter_
 from stepping_spark.language.primitives import map as map_
+from stepping_spark.language.recursion import fixpoint
 from stepping_spark.language.trace import make, on_streams
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.data import Pair, pair_of
@@ -37,6 +38,8 @@ from stepping_spark.sql.plan import (
     LateralView,
     Limit,
     PlanColumn,
+    RecursiveQuery,
+    RecursiveRows,
     RelationalPlan,
     Scalar,
     SelectDistinct,
@@ -212,6 +215,8 @@ class Emitter:
     clock: str
     """The Spark type of the times of steps that the query compares with."""
     view: str
+    found: dict[RecursiveRows, PlacedStream] = field(default_factory=dict)
+    """What recursive queries found so far, while their loops are traced."""
 
     def fail(self, node: Scalar | None, reason: str, remedy: str = "") -> NoReturn:
         """Raise the error of a place in the text."""
@@ -241,6 +246,10 @@ class Emitter:
                 return source.with_stream(_distinct(source.stream))
             case SetOf():
                 return self._set(plan)
+            case RecursiveQuery():
+                return self._recursive(plan)
+            case RecursiveRows():
+                return self.found[plan]
             case Limit():
                 return self._first(plan)
             case InlineValues():
@@ -373,6 +382,44 @@ class Emitter:
         )
         stream = _SETS[plan.kind](left, right, all=plan.all)
         places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
+        return PlacedStream(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
+
+    # -- recursion
+
+    def _recursive(self, plan: RecursiveQuery) -> PlacedStream:
+        """The rows of the anchor, whose types are those of the result, and what follows from them.
+
+        A step may find NULL in any column.
+        """
+        anchor = self.relation(plan.anchor)
+        kinds = [anchor.kinds[c] for c in plan.anchor.columns]
+        names = fields_of(plan.made)
+        row = _converted(anchor, plan.anchor.columns, names, kinds).row
+        assert isinstance(row, Struct)
+        types = [Optional(unwrap(t)) for _, t in row.fields]
+        places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
+
+        def step(first: Any, y: Any) -> Any:
+            rows = plan.rows.columns
+            where = {c: (n,) for c, n in zip(rows, names, strict=True)}
+            self.found[plan.rows] = PlacedStream(
+                y, where, dict(zip(rows, kinds, strict=True)), self.text
+            )
+            further = self.relation(plan.step)
+            for c, made, kind in zip(plan.step.columns, plan.made, kinds, strict=True):
+                if common_kind(kind, further.kinds[c]) != kind:
+                    self.fail(
+                        next((e for e in plan.step.exprs() if c in refs(e)), None),
+                        f"column {made.name} of {plan.name} is {kind}, and the recursive part "
+                        f"makes {further.kinds[c]} of it",
+                        f"cast it to {kind} there, or to {further.kinds[c]} in the first part",
+                    )
+            again = _converted(further, plan.step.columns, names, kinds, types)
+            return add(first, again.stream)
+
+        step.__name__ = step.__qualname__ = plan.name
+        first = _converted(anchor, plan.anchor.columns, names, kinds, types)
+        stream: Any = fixpoint(first.stream, step, distinct=not plan.all, name=plan.name)
         return PlacedStream(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
 
     # -- the first rows

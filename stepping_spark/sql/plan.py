@@ -390,6 +390,39 @@ class LateralView(OneSource):
         return replace(self, value=f(self.value))
 
 
+@dataclass(frozen=True, eq=False)
+class RecursiveRows(RelationalPlan):
+    """The rows that a recursive query found in the iteration before."""
+
+    made: tuple[PlanColumn, ...]
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return self.made
+
+
+@dataclass(frozen=True, eq=False)
+class RecursiveQuery(RelationalPlan):
+    """WITH RECURSIVE: the rows of `anchor`, and those that `step` makes of `rows`, again and again.
+
+    With `all` a row comes as often as it is found (UNION ALL), otherwise once (UNION).
+    """
+
+    name: str
+    all: bool
+    anchor: RelationalPlan
+    step: RelationalPlan
+    rows: RecursiveRows
+    made: tuple[PlanColumn, ...]
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return self.made
+
+    def sources(self) -> tuple[RelationalPlan, ...]:
+        return (self.anchor, self.step)
+
+
 # -- questions about plans
 
 
@@ -417,6 +450,8 @@ def with_sources(plan: RelationalPlan, *sources: RelationalPlan) -> RelationalPl
         return replace(plan, source=sources[0])
     if isinstance(plan, SqlJoin | SetOf):
         return replace(plan, left=sources[0], right=sources[1])
+    if isinstance(plan, RecursiveQuery):
+        return replace(plan, anchor=sources[0], step=sources[1])
     return plan
 
 

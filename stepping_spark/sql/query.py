@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from stepping_spark.sql.aggregate_calls import GENERATORS, args_of, is_aggregate, name_of
 from stepping_spark.sql.binder import Binder
+from stepping_spark.sql.ctes import recursive_query, table_named, used_queries
 from stepping_spark.sql.joins import joined, lateral_view, unnested
 from stepping_spark.sql.names import Scope, same
 from stepping_spark.sql.parse import failure
@@ -225,17 +226,11 @@ class QueryScope:
 
     def planned(self, node: Scalar, outer: Scope | None = None) -> RelationalPlan:
         """The plan of a query."""
-        with_ = node.args.get("with_") or node.args.get("with")
+        with_ = node.args.get("with_")
         if with_ is not None:
             return self._with(node, with_, outer)
-        while isinstance(node, exp.Subquery | exp.Paren):
-            if isinstance(node, exp.Subquery) and (node.args.get("with_") is not None):
-                return self._with(node, node.args["with_"], outer)
-            inner = node.this
-            if any(node.args.get(k) for k in ("order", "limit", "offset")):
-                plan = self.planned(inner, outer)
-                return self._first(plan, node)
-            node = inner
+        if isinstance(node, exp.Subquery | exp.Paren):
+            return self._first(self.planned(node.this, outer), node)
         if isinstance(node, exp.Select):
             return self._select(node, outer)
         if isinstance(node, exp.SetOperation):
@@ -251,8 +246,9 @@ class QueryScope:
         self.ctes.append(known)
         try:
             for cte in used_queries(node, with_):
-                if with_.args.get("recursive") and _names(cte.this, cte.alias):
-                    self.fail(cte, "WITH RECURSIVE is not supported", "use st.fixpoint")
+                if with_.args.get("recursive") and table_named(cte.this, cte.alias):
+                    known[cte.alias.lower()] = recursive_query(self, cte, known, outer)
+                    continue
                 plan = self.planned(cte.this, outer)
                 known[cte.alias.lower()] = self._aliased(plan, cte.args["alias"], cte)
             bare = node.copy()
@@ -461,25 +457,6 @@ class QueryScope:
         return InlineValues(tuple(rows), tuple(PlanColumn(n, table) for n in names))
 
 
-def used_queries(node: Scalar, with_: exp.With) -> list[exp.CTE]:
-    """The queries of a WITH that its query reads, also by way of others; in their order."""
-    wanted: set[str] = set()
-    for part in node.iter_expressions():
-        if part is not with_:
-            wanted |= _unqualified(part)
-    found: list[exp.CTE] = []
-    for cte in reversed(with_.expressions):
-        if cte.alias.lower() in wanted:
-            found.insert(0, cte)
-            wanted |= _unqualified(cte.this)
-    return found
-
-
-def _unqualified(node: Scalar) -> set[str]:
-    """The names of tables without a schema."""
-    return {t.name.lower() for t in node.find_all(exp.Table) if not t.args.get("db")}
-
-
 def _number(n: int) -> Scalar:
     literal = exp.Literal.number(abs(n))
     return exp.Neg(this=literal) if n < 0 else literal
@@ -492,7 +469,3 @@ def _whole(node: Scalar) -> int | None:
     if not isinstance(inner, exp.Literal) or not inner.name.isdigit():
         return None
     return -int(inner.name) if negative else int(inner.name)
-
-
-def _names(node: Scalar, table: str) -> bool:
-    return any(same(t.name, table) for t in node.find_all(exp.Table))

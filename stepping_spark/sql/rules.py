@@ -18,6 +18,7 @@ from stepping_spark.sql.plan import (
     LateralView,
     Limit,
     PlanColumn,
+    RecursiveQuery,
     RelationalPlan,
     Scalar,
     SelectDistinct,
@@ -246,6 +247,8 @@ def pruned(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
             return replace(fewer, source=_fitted(plan.source, _below(fewer, needed)))
         case SelectDistinct():
             return with_sources(plan, _fitted(plan.sources()[0], set(plan.columns)))
+        case RecursiveQuery():
+            return with_sources(plan, *(_fitted(s, set(s.columns)) for s in plan.sources()))
         case Limit() | LateralView():
             return with_sources(plan, _fitted(plan.source, _below(plan, needed)))
         case WhereClause():

@@ -23,6 +23,7 @@ from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.row_class import class_of
 from stepping_spark.rows.types import Struct, row_type
+from stepping_spark.sql.ctes import used_queries
 from stepping_spark.sql.kinds import kind_of, row_type_of
 from stepping_spark.sql.parse import failure, query_of, tokens_of
 from stepping_spark.sql.plan import (
@@ -34,7 +35,7 @@ from stepping_spark.sql.plan import (
     nodes,
     with_fresh_columns,
 )
-from stepping_spark.sql.query import QueryScope, used_queries
+from stepping_spark.sql.query import QueryScope
 
 _KINDS = ("VIEW", "TABLE")
 _BEFORE = ("OR", "REPLACE", "REFRESH", "TEMPORARY", "TEMP", "GLOBAL", "MATERIALIZED", "STREAMING",

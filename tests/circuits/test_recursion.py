@@ -121,6 +121,58 @@ class Maintained:
         return sum(self.stepper.metrics[-1].iterations.values())
 
 
+# -- rows that come as often as they are found
+
+
+def walks(edges: st.ZSet[Link]) -> st.ZSet[Link]:
+    def longer(edges: st.ZSet[Link], y: st.ZSet[Link]) -> st.ZSet[Link]:
+        met = st.join(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)
+        return st.add(edges, st.map(met, f=ends))
+
+    return st.fixpoint(edges, longer, distinct=False)
+
+
+def dead_ends(edges: st.ZSet[Link]) -> st.ZSet[Link]:
+    """Each edge, and from where no edge begins the numbers after it; a difference is linear."""
+
+    def longer(edges: st.ZSet[Link], y: st.ZSet[Link]) -> st.ZSet[Link]:
+        ends = st.antijoin(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)
+        short = st.filter(ends, f=lambda p: p.right < 6)
+        further = st.map(short, f=lambda p: st.Pair(left=p.left, right=p.right + 1))
+        return st.add(edges, further)
+
+    return st.fixpoint(edges, longer, distinct=False)
+
+
+@every_way
+@pytest.mark.parametrize("query", [walks, dead_ends])
+def test_rows_are_counted_as_often_as_they_are_found(
+    make_store: MakeStore, how: dict[str, Any], query: Any
+) -> None:
+    rng = random.Random(5)
+    graph = st.compile(query, optimize=how.get("optimize", True))
+    store, reference, there = make_store(graph), st.reference(graph), Z[Link]()
+    nodes, many, steps = (7, 5, 8) if on_the_driver(how) else (4, 3, 4)
+    for _ in range(steps):
+        gone = [row for row, _ in there.iter() if rng.random() < 0.4]
+        new = [sorted(rng.sample(range(nodes), 2)) for _ in range(many)]
+        change = Z([*((st.Pair(left=a, right=b), rng.choice((1, 2))) for a, b in new),
+                    *((row, -1) for row in gone)])  # fmt: skip
+        there += change
+        store = make_store.reopen(store, graph)
+        limits = {k: v for k, v in how.items() if k == "local_rows"}
+        (out,) = st.Stepper(graph, store, **limits).step((change,))
+        (wanted,) = reference.step((change,))
+        assert out.to_python() == wanted
+
+
+def test_walks_are_as_many_as_the_powers_of_the_matrix_say() -> None:
+    edges = {(0, 1): 2, (1, 2): 3, (0, 2): 1, (2, 3): 1}
+    (out,) = st.reference(st.compile(walks)).step((links(edges),))
+    more = {(0, 2): 7, (1, 3): 3, (0, 3): 7}
+    assert out == links({**edges, **more})
+
+
 # -- the cases that catch wrong versions
 
 

@@ -113,8 +113,6 @@ def bag(change: Any) -> Bag:
 
 @pytest.mark.parametrize("case", CASES, ids=[c["name"] for c in CASES])
 def test_a_changed_view_of_others(make_store: MakeStore, case: dict[str, Any]) -> None:
-    if "RECURSIVE" in str(case["new"]):
-        pytest.skip("WITH RECURSIVE is not understood")
     tables = Tables([*case["ddl"], *case["steps_before"]])
     views = Views(case["old"], tables.ddl())
     store = make_store(views.graph)

@@ -1,0 +1,143 @@
+"""The queries of WITH: which of them are read, and the plans of those that read themselves.
+
+WITH RECURSIVE has what it begins with, and what follows from the rows found before. It is
+maintained where this recursive part is linear in the rows: they go through maps, filters, unions,
+and joins with what does not depend on them. Then what follows from some rows together is what
+follows from each. So it does not matter that SQL applies the part to the rows of the last
+iteration, and a fixpoint to all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from stepping_spark.sql.names import Scope, same
+from stepping_spark.sql.plan import (
+    LateralView,
+    PlanColumn,
+    RecursiveQuery,
+    RecursiveRows,
+    RelationalPlan,
+    Scalar,
+    SelectList,
+    SetOf,
+    SqlJoin,
+    WhereClause,
+    conjuncts,
+    free,
+    nodes,
+    refs,
+)
+from stepping_spark.sql.rules import equality
+
+if TYPE_CHECKING:
+    from stepping_spark.sql.query import QueryScope
+
+SHAPE = "write WITH RECURSIVE name AS (SELECT … UNION ALL SELECT … FROM name …)"
+
+JOINS = (
+    "it is on one side of an inner join, or on the left of EXISTS and IN; with UNION ALL also on "
+    "the left of a LEFT JOIN whose conditions are equalities, and of NOT EXISTS"
+)
+
+
+def used_queries(node: Scalar, with_: exp.With) -> list[exp.CTE]:
+    """The queries of a WITH that its query reads, also by way of others; in their order."""
+    wanted: set[str] = set()
+    for part in node.iter_expressions():
+        if part is not with_:
+            wanted |= _unqualified(part)
+    found: list[exp.CTE] = []
+    for cte in reversed(with_.expressions):
+        if cte.alias.lower() in wanted:
+            found.insert(0, cte)
+            wanted |= _unqualified(cte.this)
+    return found
+
+
+def _unqualified(node: Scalar) -> set[str]:
+    """The names of tables without a schema."""
+    return {t.name.lower() for t in node.find_all(exp.Table) if not t.args.get("db")}
+
+
+def table_named(node: Scalar, name: str) -> exp.Table | None:
+    """The first table of this name in a query; one with a schema is another."""
+    tables = (t for t in node.find_all(exp.Table) if not t.args.get("db"))
+    return next((t for t in tables if same(t.name, name)), None)
+
+
+def recursive_query(
+    queries: QueryScope, cte: exp.CTE, known: dict[str, RelationalPlan], outer: Scope | None
+) -> RecursiveQuery:
+    """The plan of a query of WITH that names itself. `known` has those before it."""
+    name, union = cte.alias, cte.this
+    own = table_named(union, name)
+    bare = not any(union.args.get(k) for k in ("with_", "order", "limit", "offset", "by_name"))
+    if not isinstance(union, exp.Union) or not bare or table_named(union.left, name) is not None:
+        reason = f"{name} reads itself, and is no UNION of what it begins with and what follows"
+        queries.fail(own, reason, SHAPE)
+    anchor = queries.planned(union.left, outer)
+    named = [c.name for c in cte.args["alias"].args.get("columns") or ()]
+    names = named or [c.name for c in anchor.columns]
+    if len(names) != len(anchor.columns):
+        queries.fail(cte, f"{name} names {len(names)} columns of {len(anchor.columns)}")
+    rows = RecursiveRows(tuple(PlanColumn(n, name) for n in names))
+    known[name.lower()] = rows
+    step = queries.planned(union.right, outer)
+    if len(step.columns) != len(names):
+        queries.fail(
+            own,
+            f"the recursive part of {name} has {len(step.columns)} columns, and its first part "
+            f"{len(names)}",
+        )
+    if free(anchor) or free(step):
+        queries.fail(
+            own,
+            f"{name} reads columns of an outer query",
+            "join the outer query with it, by a column that it has",
+        )
+    every = union.args.get("distinct") is False
+    reason = _not_linear(step, rows, every=every)
+    if reason:
+        queries.fail(own, f"{name} in its own recursive part: {reason}")
+    made = tuple(PlanColumn(n, name) for n in names)
+    return RecursiveQuery(name, every, anchor, step, rows, made)
+
+
+def _not_linear(step: RelationalPlan, rows: RecursiveRows, *, every: bool) -> str:
+    """Why the recursive part is not linear in the rows; nothing if it is.
+
+    With `every`, rows are counted, and those that have no match may be told.
+    """
+    for node in nodes(step):
+        if rows not in nodes(node) or node is rows:
+            continue
+        match node:
+            case SelectList() | WhereClause() | LateralView():
+                continue
+            case SetOf(kind="union", all=True):
+                continue
+            case SqlJoin():
+                if _is_linear_join(node, rows, every=every):
+                    continue
+                return JOINS
+        return "it has no aggregate, DISTINCT, window, LIMIT, nor set operation but UNION ALL"
+    return ""
+
+
+def _is_linear_join(plan: SqlJoin, rows: RecursiveRows, *, every: bool) -> bool:
+    """Whether the join is linear in its side that has the rows."""
+    if all(rows in nodes(side) for side in plan.sources()):
+        return False
+    if plan.how == "inner":
+        return True
+    own, other = (plan.right, plan.left) if plan.how == "right" else (plan.left, plan.right)
+    if plan.how == "full" or rows not in nodes(own):
+        return False
+    if plan.how == "semi":
+        return True
+    there = set(own.columns), set(other.columns)
+    conditions = [e for on in plan.on for e in conjuncts(on)]
+    return every and all(equality(e, *there) or refs(e) <= there[1] for e in conditions)
