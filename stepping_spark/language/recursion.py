@@ -401,7 +401,8 @@ def _lifted(v: Vertex, inside: BodyTracer) -> Stream:
         (source,) = (s for s, leaf in inside.outside.items() if leaf is v)
         return Stream(source, around)
     changes = [_lifted(i, inside) for i in v.inputs]
-    if v.operator.linearity is Linearity.LINEAR:
+    # What waits for its time waits as a change: of a whole it would be there once for each step.
+    if v.operator.linearity is Linearity.LINEAR or v.operator.gives_change:
         return make(v.operator, *changes)
     whole = make(v.operator, *(make(Integrate(), c) for c in changes))
     return make(Differentiate(), whole)

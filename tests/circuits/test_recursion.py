@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -759,3 +760,68 @@ def test_a_null_that_an_iteration_makes_is_an_error(limits: st.Limits) -> None:
         stepper.step((Z({Timer(name=1, left=5): 1}),))
     (out,) = stepper.step((Z({Timer(name=1, left=2): 1}),))
     assert out == Z({Timer(name=1, left=n): 1 for n in range(3)})
+
+
+# -- the time in a loop
+
+
+def timed_paths(*, distinct: bool) -> Callable[..., Any]:
+    """Paths over edges of an acyclic graph, each of which is there from one time to another."""
+
+    def query(edges: st.ZSet[tuple[int, int, int]]) -> st.ZSet[Link]:
+        def longer(edges: st.ZSet[tuple[int, int, int]], y: st.ZSet[Link]) -> st.ZSet[Link]:
+            now = st.temporal_filter(edges, lower=lambda e: e[2], upper=lambda e: e[2] + 4)
+            links = st.map(now, f=lambda e: st.Pair(left=e[0], right=e[1]))
+            met = st.join(links, y, on_left=lambda e: e.right, on_right=lambda p: p.left)
+            further = st.map(met, f=lambda m: st.Pair(left=m.left.left, right=m.right.right))
+            return st.add(links, further)
+
+        return st.fixpoint(edges, longer, to=Link, distinct=distinct)
+
+    return query
+
+
+@every_way
+@pytest.mark.parametrize("distinct", [True, False])
+def test_edges_that_come_and_go_with_the_time(
+    make_store: MakeStore, how: Mapping[str, Any], distinct: bool
+) -> None:
+    given = {k: v for k, v in how.items() if k == "optimize"}
+    graph = st.compile(timed_paths(distinct=distinct), **given)
+    rest = {k: v for k, v in how.items() if k != "optimize"}
+    stepper: Any = st.Stepper(graph, make_store(graph), **rest)
+    reference = st.reference(graph)
+    rng = random.Random(7)
+    edges: Counter[tuple[int, int, int]] = Counter()
+    found: Counter[Link] = Counter()
+    for now in range(1, 10 if on_the_driver(how) else 6):
+        change: Counter[tuple[int, int, int]] = Counter()
+        for _ in range(3 if now < 5 else 0):
+            a, b = sorted(rng.sample(range(6), 2))
+            change[a, b, now + rng.randrange(-1, 4)] += 1
+        if now % 3 == 0 and edges:
+            change[rng.choice(sorted(edges))] -= 1
+        edges = Counter({e: n for e in edges | change if (n := edges[e] + change[e])})
+        inputs = (Z({e: n for e, n in change.items() if n}),)
+        (out,) = stepper.step(inputs, now=now)
+        assert out == reference.step(inputs, now=now)[0]
+        for link, n in out.iter():
+            found[link] += n
+        assert {p: n for p, n in found.items() if n} == _paths(edges, now, distinct=distinct), now
+
+
+def _paths(edges: Counter[tuple[int, int, int]], now: int, *, distinct: bool) -> dict[Link, int]:
+    """The paths at a time, and how many there are of each."""
+    there: Counter[Edge] = Counter()
+    for (a, b, since), n in edges.items():
+        if since <= now < since + 4:
+            there[a, b] += n
+    paths: Counter[Edge] = Counter()
+    for a in range(5, -1, -1):
+        for (x, b), n in there.items():
+            if x == a:
+                paths[a, b] += n
+                for (y, c), m in list(paths.items()):
+                    if y == b:
+                        paths[a, c] += n * m
+    return {st.Pair(left=a, right=b): 1 if distinct else n for (a, b), n in paths.items() if n}
