@@ -69,6 +69,11 @@ def function(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlVa
     handler = _HANDLERS.get(lower)
     if handler is not None and _ARITY[lower](len(args)):
         return handler(args, node, env)
+    if lower == "array" and args and len({a.kind for a in args}) == 1:
+        exprs = exprs_of(*args)
+        made = None if exprs is None else function_of(lower, exprs)
+        if made is not None:
+            return ours(made, f"array<{args[0].kind}>")
     if lower in _CASTS and len(args) == 1:
         return explicit(args[0], _CASTS[lower], node, env)
     found = _ours(lower, args)
