@@ -50,6 +50,7 @@ _INTS = {
     *("length", "len", "char_length", "character_length", "year", "quarter", "month", "day"),
     *("dayofmonth", "weekofyear", "dayofweek", "weekday", "dayofyear", "hour", "minute", "second"),
     *("datediff", "date_diff", "unix_date", "ascii", "instr", "locate", "position", "sign_of_int"),
+    *("size", "array_size", "cardinality"),
 }
 # Functions that convert their arguments to one type, which their result has
 _ALIKE = {"greatest", "least", "pmod", "&", "|", "^"}
@@ -118,6 +119,9 @@ def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
     found = None if exprs is None else function_of(name, exprs)
     if found is None:
         return None
+    if name == "sequence":
+        kinds = {a.kind for a in args}
+        return ours(found, f"array<{kinds.pop()}>") if len(kinds) == 1 else None
     if unwrap(found.type) != INT:
         kind = kind_of(found.type)
         return ours(found, args[0].kind if args[0].kind.startswith("interval") else kind)

@@ -66,7 +66,10 @@ _NAMES = {
 
 def converted(value: SqlValue, kind: str) -> SqlValue:
     """The value as Spark converts it implicitly to a kind, to meet another value."""
-    return _cast(value, kind) or SqlValue(column_of(value).cast(kind), kind)
+    # Which type Spark makes of text beside a number depends on the other
+    of_text = value.kind == "string" and not isinstance(expr_of(value), Literal)
+    found = None if of_text and kind != "string" else _cast(value, kind)
+    return found or SqlValue(column_of(value).cast(kind), kind)
 
 
 def explicit(

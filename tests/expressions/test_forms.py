@@ -22,7 +22,8 @@ from stepping_spark.expressions.spark_functions import (
     TEXTS,
 )
 from stepping_spark.expressions.spark_to_arrow import SparkFunction, reading_of
-from stepping_spark.expressions.zones import known_zone
+from stepping_spark.expressions.zones import TESTED, instants, known_zone, local_times
+from stepping_spark.relations.transfer import frame_of
 from stepping_spark.rows.atoms import (
     BOOL,
     DATE,
@@ -36,6 +37,7 @@ from stepping_spark.rows.atoms import (
     Atom,
     RowType,
 )
+from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import ListOf, Optional, unwrap
 from stepping_spark.spark import types
 from stepping_spark.spark.column_tree import Tree
@@ -68,7 +70,17 @@ TEXT += [
 TEXT += ["abcabc", "A1b22", "%_\\", "1e5", "today", "true"]
 DAYS = [dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1582, 10, 10), dt.date(2024, 2, 29)]
 DAYS += [dt.date(2023, 1, 31), dt.date(2020, 12, 31), dt.date(1969, 12, 31), dt.date(1893, 4, 1)]
+# Where clocks change in Berlin and New York, and before 1900, when each town had its own time.
+CHANGES = [
+    *("2024-03-31 00:59:59", "2024-03-31 01:00", "2024-03-31 01:30", "2024-03-31 02:30"),
+    *("2024-10-27 00:30", "2024-10-27 01:30", "2024-10-27 02:30", "2024-10-27 03:00"),
+    *("2024-03-10 02:30", "2024-03-10 06:59:59", "2024-03-10 07:00", "2024-03-10 07:30"),
+    *("2024-11-03 01:30", "2024-11-03 05:30", "2024-11-03 06:30", "2024-11-03 00:10"),
+    *("1893-03-31 23:06:31", "1893-03-31 23:06:32", "1883-11-18 16:59", "1883-11-18 17:03:58"),
+    *("1883-11-18 12:03:57", "1893-04-01 00:03", "1850-06-01 12:00", "0200-01-05 12:00"),
+]
 TIMES = [dt.datetime(d.year, d.month, d.day, 23 - i, i, 59, i) for i, d in enumerate(DAYS[2:])]
+TIMES += [dt.datetime.fromisoformat(t) for t in CHANGES]
 VALUES: dict[RowType, list[Any]] = {
     STR: TEXT,
     BOOL: [True, False],
@@ -122,7 +134,7 @@ def columns_of(name: str, t: RowType) -> Iterator[list[Expr]]:
         yield [Field(shown, (f"{'n' if nullable else ''}{slug(inner)}{i}",)) for i in range(count)]
 
 
-FEW = {"make_date": 40}
+FEW = {"make_date": 60}
 """Of how many rows one is enough: three random ints are a day seldom."""
 
 
@@ -158,7 +170,7 @@ def table_of(fields: list[Field], seed: int) -> pa.Table:
     chance, columns = random.Random(seed), {}
     for f in fields:
         t = unwrap(f.type)
-        rows = 40
+        rows = 60
         if isinstance(t, ListOf):
             inner = VALUES[unwrap(t.inner)]
             values: list[Any] = [chance.choices(inner, k=chance.randrange(4)) for _ in range(rows)]
@@ -195,15 +207,15 @@ def compare(spark: SparkSession, cases: list[SparkFunction], zone: str) -> None:
         assert compute is not None, str(e)
         values = [compute(row, lambda: there) for row in rows]
         known = [v is not None for v in values]
-        assert sum(known) * FEW.get(e.name, 40 if unwrap(e.args[0].type) == STR else 8) >= len(
+        assert sum(known) * FEW.get(e.name, 60 if unwrap(e.args[0].type) == STR else 8) >= len(
             rows
         ), f"{e} asks Spark for most of its edges"
         masks[f"known{j}"] = pa.array(known)
         found.append([None if v is None else v[0].as_py() for v in values])
         wanted.append(f"if(known{j}, {e.sql('')}, NULL) AS v{j}")
-    frame = spark.createDataFrame(
-        pa.Table.from_arrays([*table.columns, *masks.values()], names=[*table.column_names, *masks])
-    )
+    types_of = [*((n, FIELDS[n].type) for n in table.column_names), *((n, BOOL) for n in masks)]
+    both = pa.table({**dict(zip(table.column_names, table.itercolumns(), strict=True)), **masks})
+    frame = frame_of(both, Schema(tuple(types_of), ()), spark)
     made = frame.selectExpr(*wanted).coalesce(1).toArrow()
     typed = spark.createDataFrame([], shown_schema(table.schema))
     for j, e in enumerate(cases):
@@ -243,3 +255,37 @@ def test_functions_of_times_are_those_of_the_session_s_zone(spark: SparkSession,
         compare(spark, cases, zone)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zone", sorted(TESTED))
+def test_clocks_of_a_zone_change_when_they_do_in_spark(spark: SparkSession, zone: str) -> None:
+    there = known_zone(zone)
+    if there is None:
+        pytest.skip("this machine has no rules of time zones")
+    chance, year = random.Random(3), 365 * 86_400
+    changes = [s for s in range(-120 * year, 80 * year, 43_200) if differs(s, there)]
+    assert len(changes) > 1
+    seconds = [c + d for c in changes for d in (*range(0, 43_200, 1800), 1, 1799, 43_199)]
+    seconds += [chance.randrange(-1900 * year, 8000 * year) for _ in range(1_000)]
+    micros = pa.array([s * 1_000_000 for s in seconds], pa.int64())
+    moments, clocks = micros.cast(pa.timestamp("us", "UTC")), micros.cast(pa.timestamp("us"))
+    schema = Schema((("moment", DATETIME), ("clock", LOCAL_DATETIME)), ())
+    frame = frame_of(pa.table({"moment": moments, "clock": clocks}), schema, spark).coalesce(1)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        made = frame.selectExpr(
+            "CAST(moment AS TIMESTAMP_NTZ) AS clock", "unix_micros(CAST(clock AS TIMESTAMP)) AS n"
+        ).toArrow()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    found = local_times(moments, there), instants(clocks, there)
+    assert made.column(0).cast(pa.int64()).to_pylist() == found[0].cast(pa.int64()).to_pylist()
+    assert made.column(1).to_pylist() == found[1].cast(pa.int64()).to_pylist()
+
+
+def differs(seconds: int, zone: dt.tzinfo) -> bool:
+    """Whether clocks of a zone change within the twelve hours from these seconds on."""
+    at = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
+    both = (at.astimezone(zone), (at + dt.timedelta(hours=12)).astimezone(zone))
+    return both[0].utcoffset() != both[1].utcoffset()
