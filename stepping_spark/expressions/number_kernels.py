@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.expressions.arrow_kernels import as_floats, one_nan
+from stepping_spark.expressions.strict_math import exp, ln
 from stepping_spark.rows.atoms import INT, MOST_DIGITS, Atom, RowType
 
 pc: Any = pyarrow.compute
@@ -96,6 +97,20 @@ def _whole(x: Any, of_floats: Callable[[Any], Any], mode: str) -> Any:
 
 def _each_decimal(f: Callable[[Decimal], Decimal], x: Any, t: RowType) -> Any:
     return pa.array([None if v is None else f(v) for v in x.to_pylist()], t.arrow)
+
+
+def powers_of_e(x: Any) -> Any:
+    return _each_float(exp, x)
+
+
+def logarithms(x: Any) -> Any:
+    """Natural logarithms; NULL of what has none."""
+    return _each_float(lambda v: None if v <= 0 else ln(v), x)
+
+
+def _each_float(f: Callable[[float], float | None], x: Any) -> Any:
+    found = [None if v is None else f(v) for v in as_floats(x).to_pylist()]
+    return one_nan(pa.array(found, pa.float64()))
 
 
 def sign(x: Any) -> Any:

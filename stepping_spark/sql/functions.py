@@ -120,8 +120,8 @@ def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
     if found is None:
         return None
     if name == "sequence":
-        kinds = {a.kind for a in args}
-        return ours(found, f"array<{kinds.pop()}>") if len(kinds) == 1 else None
+        kind = common_of(args)
+        return None if kind is None else ours(found, f"array<{kind}>")
     if unwrap(found.type) != INT:
         kind = kind_of(found.type)
         return ours(found, args[0].kind if args[0].kind.startswith("interval") else kind)

