@@ -108,9 +108,10 @@ def words(clicks: ZSet[Click]) -> Any:
 
 
 def numbers(clicks: ZSet[Click]) -> Any:
-    return st.distinct(
-        st.map(clicks, f=lambda c: (c.user, F.col(F.date_format(c.at, "dd")).cast("int"), F.to_date(c.at)))
-    )
+    def of(c: Click) -> tuple[int, int, dt.date]:
+        return c.user, F.col(F.date_format(c.at, "dd")).cast("int"), F.to_date(c.at)
+
+    return st.distinct(st.map(clicks, f=of))
 
 
 def firsts(clicks: ZSet[Click]) -> Any:
