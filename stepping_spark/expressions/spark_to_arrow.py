@@ -1,8 +1,9 @@
 """Spark's functions that Arrow computes as Spark does, without a call of Spark.
 
 A Column of such functions has a reading: an expression of fields, constants, operators and
-functions. The driver computes the reading, and Spark the Column itself. Only Spark computes
-functions that depend on the session's time zone, or on the letters of a language beyond ASCII.
+functions, of the type that Spark's analyzer says. The driver computes the reading, and Spark the
+Column itself. Only Spark computes functions of times in zones whose rules `zones` does not have, or
+of the letters of a language beyond ASCII.
 """
 
 from __future__ import annotations
