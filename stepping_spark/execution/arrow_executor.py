@@ -25,7 +25,7 @@ from stepping_spark.engines.spark.nodes import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
-from stepping_spark.expressions.arrow_kernels import Ask
+from stepping_spark.expressions.arrow_kernels import Ask, ZoneOf
 from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Leaf, Materialized, Read, refs
@@ -64,9 +64,9 @@ class StageInputs:
         self._once: list[tuple[pa.Table, Schema]] = []  # those of them that are consolidated
 
     @property
-    def in_utc(self) -> bool:
-        """Whether the session's time zone is known to be UTC."""
-        return self._projection.in_utc
+    def zone(self) -> ZoneOf:
+        """Tells the session's time zone."""
+        return self._projection.zone
 
     def begin(
         self, step: Step, members: Sequence[Materialized], is_ours: Callable[[Materialized], bool]
@@ -234,7 +234,7 @@ class Driver:
     def _local(self, step: Step, m: Materialized, rows: RowCounts) -> DriverRelation:
         questions = self._questions
         context = Context(
-            ask=Ask(partial(self._ask, m), questions.in_utc),
+            ask=Ask(partial(self._ask, m), questions.zone),
             now=step.now,
             is_once=questions.is_once,
             limits=self.limits,

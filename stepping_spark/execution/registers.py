@@ -291,7 +291,7 @@ class Registers:
             return parts
         tables = [p.table for p in parts if p.table is not None]
         often = len(parts) if all(p.consolidated for p in parts) else rows
-        kept = restrict(tables, change.table, often, self._projection.in_utc)
+        kept = restrict(tables, change.table, often, self._projection.zone)
         both = zip(kept, parts, strict=True)
         return tuple(DriverRelation(t, schema, p.consolidated) for t, p in both if t.num_rows)
 

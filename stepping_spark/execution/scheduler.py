@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from stepping_spark.execution.spark_executor import SparkExecutor
 from stepping_spark.execution.sql_scope import Projection, SqlScope
 from stepping_spark.execution.step import Computed, Deferred, Step, null_error, rows_of
 from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.zones import known_zone
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Leaf, Materialized, Read, RegisterPlan, Stage
@@ -49,7 +51,6 @@ _NAMES = (
     _PARSER,
     _ZONE,
 )
-_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
 
 
 def checked(spark: SparkSession, before: Mapping[str, str]) -> dict[str, str]:
@@ -65,9 +66,9 @@ def checked(spark: SparkSession, before: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def are_in_utc(settings: Mapping[str, str]) -> bool:
-    """Whether functions of times have their results of UTC; not with unknown settings."""
-    return settings.get(_ZONE) in _UTC and settings.get(_PARSER) != "LEGACY"
+def zone_of(settings: Mapping[str, str]) -> dt.tzinfo | None:
+    """The time zone of functions of times; None if it is unknown, or only Spark has its rules."""
+    return None if settings.get(_PARSER) == "LEGACY" else known_zone(settings.get(_ZONE, ""))
 
 
 _UNKNOWN = (None, None)
@@ -94,6 +95,7 @@ class Scheduler:
         """The settings of the session, once a step has used it; the store keeps them."""
         self._settings: Mapping[str, str] | None = None  # those, or those of the state
         self._projection = Projection(lambda: self.spark, limits)
+        self._projection.zone = self._zone
         self._jobs: JobCounter | None = None
         self._stepping = False
         self._registers = Registers(plan, store, self._projection, limits)
@@ -141,6 +143,15 @@ class Scheduler:
                 self._jobs.__exit__(*sys.exc_info())
                 metrics.add_jobs(self._jobs.count)
 
+    def _zone(self) -> dt.tzinfo | None:
+        """The session's time zone, as the state has it; else that of the session that is there."""
+        if not self.settings and not self.store.last_settings():
+            session = self._spark or running_session()
+            if session is None:
+                return None
+            self.settings = checked(session, {})
+        return zone_of(self.settings or self.store.last_settings())
+
     def count_from_here(self) -> None:
         """Count jobs that are run before the scheduler needs a session itself."""
         _ = self.spark
@@ -162,7 +173,7 @@ class Scheduler:
                 session = running_session()
                 if session is not None:
                     checked(session, settings)
-            self._settings, self._projection.in_utc = settings, are_in_utc(settings)
+            self._settings = settings
         since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),

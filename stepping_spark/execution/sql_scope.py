@@ -17,7 +17,7 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import Column, DataFrame, SparkSession
 from stepping_spark.engines.spark.nodes import DerivedTable
 from stepping_spark.engines.spark.text import consolidated, names
-from stepping_spark.expressions.arrow_kernels import Evaluator, evaluator
+from stepping_spark.expressions.arrow_kernels import Evaluator, ZoneOf, evaluator, unknown_zone
 from stepping_spark.expressions.expr import Expr, Field, fields_of, for_spark
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.plan.step_ir import ALL
@@ -152,7 +152,7 @@ class Projection:
         self.queries = 0
         self.jobs: int | None = 0
         self.asked: dict[str, None] = {}  # functions of keys that Spark was asked for
-        self.in_utc = False  # whether the session's time zone is known to be UTC
+        self.zone: ZoneOf = unknown_zone
         self._spark = spark
         self._columns: dict[Expr, Column] = {}
         self._evaluators: dict[Expr, Evaluator | None] = {}
@@ -184,7 +184,7 @@ class Projection:
             if e not in self._evaluators:
                 self._evaluators[e] = evaluator(e)
             compute = self._evaluators[e]
-            found[e] = None if compute is None else compute(table, self.in_utc)
+            found[e] = None if compute is None else compute(table, self.zone)
             if found[e] is None:
                 asked.append(e)
         if asked:

@@ -27,9 +27,12 @@ from stepping_spark.expressions.expr import (
     Call,
     Expr,
     Field,
+    Items,
     Literal,
     Opaque,
     Singleton,
+    Transformed,
+    Variable,
     is_plain,
 )
 from stepping_spark.expressions.operations import OPERATORS, digits, digits_of_result, fit, rank
@@ -314,11 +317,15 @@ def _same(equal: KernelFunction, a: Any, b: Any) -> Any:
 
 
 Arrays: TypeAlias = list[Array]
-Evaluator: TypeAlias = Callable[[pa.Table, bool], Any]
-"""Computes the column of an expression over a table's rows; None on an overflow: ask Spark.
+ZoneOf: TypeAlias = Callable[[], dt.tzinfo | None]
+"""Tells the session's time zone; None if it is unknown, or if only Spark knows its rules."""
 
-The second argument says whether the session's time zone is known to be UTC.
-"""
+Evaluator: TypeAlias = Callable[[pa.Table, ZoneOf], Any]
+"""Computes the column of an expression over a table's rows; None on an overflow: ask Spark."""
+
+
+def unknown_zone() -> None:
+    """No time zone: Spark is asked for functions of times."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +333,7 @@ class Ask:
     """Evaluates expressions over the rows of a relation where Arrow alone cannot."""
 
     values: Callable[[pa.Table, Schema, tuple[Expr, ...]], Arrays]  # Spark evaluates these
-    in_utc: bool = False  # whether the session's time zone is known to be UTC
+    zone: ZoneOf = unknown_zone
 
 
 ArraysOf: TypeAlias = Callable[[pa.Table, Ask], Arrays]
@@ -341,18 +348,23 @@ def evaluator(e: Expr) -> Evaluator | None:
         return _field(e)
     if isinstance(e, Opaque):
         return None if e.reading is None else evaluator(e.reading)
+    if isinstance(e, Variable):
+        return _at(_column_of(e))
     parts = tuple(map(evaluator, e.parts()))
     known = [p for p in parts if p is not None]
     if len(known) < len(parts):
         return None
+    if isinstance(e, Transformed):
+        return _of_items(e, *known)
+    if isinstance(e, Items):
+        return _of_parts(known, partial(_lists, e.type)) if known else None
     t = unwrap(e.type)
     if isinstance(e, Build) and isinstance(t, Struct):
         return _of_parts(known, struct_of(t))
     if isinstance(e, Singleton):
         return _of_parts(known, _singletons(e))
     if isinstance(e, Derived):
-        made = _of_parts(known, e.arrow)
-        return _if_in_utc(made) if e.in_session_zone else made
+        return _of_parts_in_zone(known, e) if e.in_session_zone else _of_parts(known, e.arrow)
     kernel = kernel_of(e) if isinstance(e, Call) else None
     return None if kernel is None else _of_parts(known, kernel)
 
@@ -367,7 +379,7 @@ def values_of(schema: Schema, exprs: Sequence[Expr]) -> ArraysOf:
         columns: list[Any] = []
         asked = []
         for i, compute in enumerate(evaluators):
-            column = None if compute is None else compute(table, ask.in_utc)
+            column = None if compute is None else compute(table, ask.zone)
             if column is None:
                 asked.append(i)
             columns.append(column)
@@ -399,7 +411,7 @@ def relation_of(schema: Schema) -> RelationOf:
 def _constant(e: Literal) -> Evaluator:
     value: Any = pa.scalar(e.type.encode(e.constant, "a constant"), e.type.arrow)
 
-    def constant(table: pa.Table, _: bool) -> Array:
+    def constant(table: pa.Table, _: ZoneOf) -> Array:
         column: Array = pa.repeat(value, table.num_rows)
         return column
 
@@ -417,7 +429,7 @@ def _field(e: Field) -> Evaluator:
 def _at(name: str, *path: str) -> Evaluator:
     """A function that reads a column, or a field within it."""
 
-    def read(table: pa.Table, _: bool) -> Array:
+    def read(table: pa.Table, _: ZoneOf) -> Array:
         chunks: Any = table.column(name)
         found: Array = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
         for part in path:
@@ -436,21 +448,73 @@ def _part(rows: Any, name: str) -> Array:
 def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Evaluator:
     """A function that computes the columns of the parts, and makes one column of them."""
 
-    def compute(table: pa.Table, in_utc: bool) -> Any:
-        columns = []
-        for part in parts:
-            found = part(table, in_utc)
-            if found is None:
-                return None
-            columns.append(found)
-        return made(columns)
+    def compute(table: pa.Table, zone: ZoneOf) -> Any:
+        columns = _all_of(parts, table, zone)
+        return None if columns is None else made(columns)
 
     return compute
 
 
-def _if_in_utc(evaluated: Evaluator) -> Evaluator:
-    """The same evaluator, but None (ask Spark) in a session time zone other than UTC."""
-    return lambda table, in_utc: evaluated(table, in_utc) if in_utc else None
+def _of_parts_in_zone(parts: Sequence[Evaluator], e: Derived) -> Evaluator:
+    """The same for a function of times, of the session's time zone."""
+
+    def compute(table: pa.Table, zone: ZoneOf) -> Any:
+        there = zone()
+        columns = None if there is None else _all_of(parts, table, zone)
+        return None if columns is None or there is None else e.arrow_in(columns, there)
+
+    return compute
+
+
+def _all_of(parts: Sequence[Evaluator], table: pa.Table, zone: ZoneOf) -> Arrays | None:
+    columns = []
+    for part in parts:
+        found = part(table, zone)
+        if found is None:
+            return None
+        columns.append(found)
+    return columns
+
+
+def _column_of(variable: Variable) -> str:
+    """The column of a variable, beside those of the rows that the lists are in."""
+    return f"item {variable.name}"
+
+
+def _of_items(e: Transformed, items: Evaluator, body: Evaluator) -> Evaluator:
+    """A function that computes lists, of a row for each item of others."""
+    made: Any = unwrap(e.type).arrow
+
+    def compute(table: pa.Table, zone: ZoneOf) -> Any:
+        lists = items(table, zone)
+        if lists is None:
+            return None
+        lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(), np.int64)
+        ends = np.cumsum(lengths)
+        parents = np.repeat(np.arange(len(lengths)), lengths)
+        rows = table.take(pa.array(parents, pa.int64()))
+        places = np.arange(len(parents)) - (ends - lengths)[parents]
+        for v, column in zip(e.variables, (pc.list_flatten(lists), pa.array(places)), strict=False):
+            rows = rows.append_column(_column_of(v), column)
+        found = body(rows, zone)
+        if found is None:
+            return None
+        offsets = pa.array(np.append(0, ends), pa.int32())
+        (values,) = cast([found], [made.value_field])
+        mask = lists.is_null() if lists.null_count else None
+        return pa.ListArray.from_arrays(offsets, values, type=made, mask=mask)
+
+    return compute
+
+
+def _lists(t: RowType, columns: Arrays) -> Any:
+    """The lists of one item of each column."""
+    made: Any = unwrap(t).arrow
+    width, rows = len(columns), len(columns[0])
+    each = pa.concat_arrays(cast(columns, [made.value_field] * width))
+    in_turn = np.arange(rows * width).reshape(width, rows).T.reshape(-1)
+    offsets = pa.array(np.arange(rows + 1) * width, pa.int32())
+    return pa.ListArray.from_arrays(offsets, each.take(pa.array(in_turn, pa.int64())), type=made)
 
 
 def _singletons(e: Singleton) -> Callable[[Arrays], Array]:

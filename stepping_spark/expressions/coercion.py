@@ -13,7 +13,7 @@ from stepping_spark.expressions.expr import (
     Items,
     Literal,
     Opaque,
-    guarded,
+    Transformed,
 )
 from stepping_spark.expressions.operations import rank
 from stepping_spark.rows.atoms import Atom, RowType
@@ -41,14 +41,16 @@ def coerce(e: Expr, target: RowType, where: str, shown: str = "") -> Expr:
         return e
     if isinstance(e, Opaque) and e.type.ddl == target.ddl:
         # Spark does not know Python classes, nor which values they allow.
-        return Opaque(target, guarded(e.column, target), e.meaning, e.text)
+        return e.converted(target, None if e.reading is None else renamed(e.reading, target))
     have, want = unwrap(e.type), unwrap(target)
+    if isinstance(e, Opaque) and e.reading is not None and rank(have) and rank(want):
+        return e.converted(target, coerce(e.reading, target, where, shown or str(e)))
     if isinstance(e, Literal) and e.constant is None and isinstance(target, Optional):
         return Literal(target, None)
     loses = (str(have).split("(")[0], str(want)) == ("Decimal", "float")
     if rank(have) and rank(want) and rank(have) <= rank(want) and not loses:
         if isinstance(e, Opaque):
-            return Opaque(target, e.column.cast(target.ddl), e.meaning, e.text)
+            return e.converted(target)
         name = {"Decimal": "to_decimal", "float": "to_float"}[str(want).split("(")[0]]
         return Call(target, name, (e,))
     if isinstance(e, Build) and isinstance(have, Struct):
@@ -96,3 +98,19 @@ def _coerce_build(e: Build, have: Struct, target: RowType, where: str) -> Expr |
 
 def _retype(e: Expr, target: RowType) -> Expr:
     return dataclasses.replace(e, type=target)
+
+
+def renamed(e: Expr, t: RowType) -> Expr | None:
+    """The same values as rows of another class, whose fields have other names; None if they differ.
+
+    It may be a list of them.
+    """
+    have, want = unwrap(e.type), unwrap(t)
+    if isinstance(e, Transformed) and isinstance(want, ListOf):
+        body = renamed(e.body, want.inner)
+        return None if body is None else dataclasses.replace(e, type=t, body=body)
+    if isinstance(e, Build) and isinstance(have, Struct) and isinstance(want, Struct):
+        pairs = zip(have.fields, want.fields, strict=False)
+        same = len(have.fields) == len(want.fields) and all(a[1] == b[1] for a, b in pairs)
+        return dataclasses.replace(e, type=t) if same else None
+    return e if have == want else None

@@ -8,19 +8,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Generic, TypeVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.base.packages import Column, functions
-from stepping_spark.expressions.expr import Build, Call, Expr, Items, Opaque, Singleton
+from stepping_spark.expressions.expr import Build, Call, Expr, Items, Opaque, Singleton, guarded
 from stepping_spark.expressions.spark_to_arrow import reading_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.sql_text import closed
 from stepping_spark.rows.types import Struct, unwrap
-from stepping_spark.spark.column_tree import DeferredColumn, has_order_within, sort_order, tree_of
+from stepping_spark.spark.column_made import in_running_session
+from stepping_spark.spark.column_text import text_of
+from stepping_spark.spark.column_tree import (
+    DeferredColumn,
+    ask_what_is_traced,
+    has_order_within,
+    is_traced,
+    key_of,
+    sort_order,
+    tree_of,
+)
 from stepping_spark.spark.session import get_session
-from stepping_spark.spark.types import analyzed, text_of
+from stepping_spark.spark.types import analyzed
 
 T = TypeVar("T")
 
@@ -110,12 +121,20 @@ _OF_COLUMNS: dict[str, Callable[..., Column]] = {
 
 
 def to_column(expr: Expr) -> Column:
-    """The pyspark Column of an expression. Starts a session if none is active."""
+    """The pyspark Column of an expression.
+
+    It is of the active session, and one is started if there is none. While a function is traced, it
+    is a tree, which needs no session.
+    """
     if isinstance(expr, Directed):
         raise not_a_value(expr, str(user_line()))
-    get_session()
+    if is_traced():
+        ask_what_is_traced()
+    else:
+        get_session()
     if isinstance(expr, Opaque):
-        return expr.column
+        column = expr.column if is_traced() else in_running_session(expr.column)
+        return reduce(lambda c, t: guarded(c.cast(t.ddl), t), expr.types, column)
     if expr.in_sql:
         text = expr.sql("")
         if (made := TEXTS.get()) is not None:
@@ -137,7 +156,7 @@ def to_column(expr: Expr) -> Column:
 
 
 def opaque(column: Column, at: str = "") -> Expr:
-    """The expression of a Column that only Spark can read, with the type from Spark's analyzer."""
+    """The expression of a Column. Spark is asked for its type where no table tells it."""
     ordered = sort_order(column)
     if ordered is not None:
         of = opaque(ordered.of, at)
@@ -148,6 +167,7 @@ def opaque(column: Column, at: str = "") -> Expr:
             f"{where}: an order (asc, desc, or one of their like) is inside of {text_of(column)}, "
             f"where a value is expected; leave it out ({TAKERS})"
         )
-    t, frame = analyzed(column, ROW.get(), where)
-    reading = reading_of(tree_of(column), TEXTS.get() or {}, t)
-    return Opaque.traced(t, column, frame, text_of(column), reading)
+    row = ROW.get()
+    reading = reading_of(tree_of(column), TEXTS.get() or {})
+    t = analyzed(column, row, where) if reading is None else reading.type
+    return Opaque(t, column, (row, key_of(column)), text_of(column), (t,), reading)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, final
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError, StepError
-from stepping_spark.base.packages import Column, DataFrame
+from stepping_spark.base.packages import Column
 from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.operations import OPERATORS, fit
 from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, Atom, RowType
@@ -219,6 +220,8 @@ class Items(Expr):
 
     items: tuple[Expr, ...]
 
+    on_driver: ClassVar[bool] = True
+
     def __str__(self) -> str:
         return f"[{', '.join(map(str, self.items))}]"
 
@@ -234,6 +237,70 @@ class Items(Expr):
 
     def under(self, side: str) -> Expr:
         return Items(self.type, tuple(e.under(side) for e in self.items))
+
+
+_BOUND: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=MappingProxyType({}))
+"""The values of variables, where plain Python evaluates a function of items."""
+
+
+@dataclass(frozen=True)
+class Variable(Expr):
+    """An item of a list, or its place in it, within the function of `Transformed`."""
+
+    name: str
+
+    on_driver: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _sql(self, row: str) -> str:
+        return quote(self.name)
+
+    def value(self, row: Any) -> Any:
+        return _BOUND.get()[self.name]
+
+    def under(self, side: str) -> Expr:
+        return self
+
+
+@dataclass(frozen=True)
+class Transformed(Expr):
+    """The list of what a function gives for each item of a list, and for its place if it asks."""
+
+    items: Expr
+    variables: tuple[Variable, ...]
+    body: Expr
+
+    on_driver: ClassVar[bool] = True
+
+    def __str__(self) -> str:
+        return f"transform({self.items}, ({', '.join(map(str, self.variables))}) -> {self.body})"
+
+    def _sql(self, row: str) -> str:
+        names = ", ".join(quote(v.name) for v in self.variables)
+        made = f"transform({self.items.sql(row)}, ({names}) -> {self.body.sql(row)})"
+        return f"CAST({made} AS {self.type.ddl})"
+
+    def value(self, row: Any) -> Any:
+        given = self.items.value(row)
+        if given is None:
+            return None
+        found = []
+        for place, item in enumerate(given):
+            values = zip((v.name for v in self.variables), (item, place), strict=False)
+            token = _BOUND.set({**_BOUND.get(), **dict(values)})
+            try:
+                found.append(self.body.value(row))
+            finally:
+                _BOUND.reset(token)
+        return tuple(found)
+
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.items, self.body)
+
+    def under(self, side: str) -> Expr:
+        return Transformed(self.type, self.items.under(side), self.variables, self.body.under(side))
 
 
 @dataclass(frozen=True)
@@ -293,55 +360,30 @@ class Call(Expr):
         return Call(self.type, self.op, tuple(e.under(side) for e in self.args))
 
 
-class Meaning:
-    """The common meaning of Columns that Spark considers the same; equal to no other object.
-
-    Spark is asked once, when a Column is traced. Later comparisons do not call the JVM: expressions
-    are compared during garbage collection too (vertices are interned by them), when another call of
-    the JVM may be in progress.
-    """
-
-    __slots__ = ("__weakref__", "analyzed")
-    _known: ClassVar[dict[str, weakref.WeakSet[Meaning]]] = {}
-
-    def __init__(self, analyzed: DataFrame) -> None:
-        self.analyzed = analyzed
-
-    @classmethod
-    def of(cls, analyzed: DataFrame, text: str) -> Meaning:
-        """The meaning of a Column with this text, from a query that selects it from its rows."""
-        known = cls._known.setdefault(text, weakref.WeakSet())
-        for meaning in list(known):
-            if meaning.analyzed.sameSemantics(analyzed):
-                return meaning
-        made = cls(analyzed)
-        known.add(made)
-        return made
-
-
 @dataclass(frozen=True)
 class Opaque(Expr):
-    """A pyspark Column that only Spark can read. Equal if Spark considers the Columns the same."""
+    """A pyspark Column, as a function of rows gave it. Equal if the parts of the Columns are."""
 
     column: Column = dataclasses.field(compare=False)
-    meaning: Meaning  # over rows of the type that it was traced with
+    meaning: Hashable  # what tells it apart, over rows of the type that it was traced with
     text: str
+    types: tuple[RowType, ...]  # what the Column is converted to, one after the other
     # The same expression for Arrow, if there is one
     reading: Expr | None = dataclasses.field(default=None, compare=False)
 
     in_sql: ClassVar[bool] = False
 
-    @classmethod
-    def traced(
-        cls, t: RowType, column: Column, analyzed: DataFrame, text: str, reading: Expr | None
-    ) -> Opaque:
-        """A Column as a value of the type; `analyzed` is a query that selects it from its rows."""
-        return cls(t, guarded(column.cast(t.ddl), t), Meaning.of(analyzed, text), text, reading)
+    def converted(self, target: RowType, reading: Expr | None = None) -> Opaque:
+        """The Column as a value of another type; the `reading` is of that type."""
+        types = (*self.types, target)
+        return Opaque(target, self.column, self.meaning, self.text, types, reading)
 
     def __str__(self) -> str:
         return self.text
 
     def value(self, row: Any) -> Any:
+        if self.reading is not None:
+            return self.reading.value(row)
         raise StepError(
             f"plain Python cannot evaluate the Spark expression {self}; for st.reference, write "
             "it with operators on fields, or as a st.python function"

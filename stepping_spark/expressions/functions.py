@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from stepping_spark.base.callsite import Line, is_ours, user_line
 from stepping_spark.base.errors import CompileError, SteppingError
-from stepping_spark.base.packages import Column
+from stepping_spark.base.packages import Column, is_imported
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.columns import TAKERS, By, refuse_orders
 from stepping_spark.expressions.expr import Expr, PythonCall
@@ -23,6 +23,7 @@ from stepping_spark.expressions.symbolic import trace_row
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import NoSuchRow
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
+from stepping_spark.spark.column_tree import ClassicColumn, ask_what_is_traced
 from stepping_spark.spark.session import get_session
 
 T = TypeVar("T")
@@ -190,10 +191,14 @@ def _declared(f: Callable[..., Any]) -> Any:
 
 
 def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
-    if _uses_spark(f):
-        get_session()  # functions such as F.lit need a session before they see a column
     try:
-        return trace_row(f, row, where)
+        used = [*_used(f)]
+        if any(map(_is_part_of_spark, used)):
+            ask_what_is_traced()
+        trees = not any(map(_asks_for_a_session, used))
+        if not trees:
+            get_session()
+        return trace_row(f, row, where, trees=trees)
     except SteppingError as e:
         if type(e) is SteppingError:  # Spark is not there: this is no error of the query alone
             raise CompileError(f"{where}: {e}") from e
@@ -206,6 +211,13 @@ def _untraced(where: str, e: Exception) -> CompileError:
     said = f"{type(e).__name__}: {e}"
     if isinstance(e, NoSuchRow):
         return CompileError(f"{where}: {e}")
+    if isinstance(e, ImportError) and is_imported("pyspark"):
+        return CompileError(
+            f"{where}: functions of pyspark.sql.functions are traced as Columns of Spark Connect, "
+            f"and importing these gives: {e}; install what they need with "
+            "pip install 'stepping-spark[spark]', or where a platform brings PySpark, with "
+            "pip install grpcio grpcio-status googleapis-common-protos zstandard"
+        )
     known = next((remedy for sign, remedy in _KNOWN.items() if sign in said), None)
     return CompileError(
         f"{where}: called with a symbolic row, it raised {said}; "
@@ -217,6 +229,11 @@ _KNOWN = {
     "CANNOT_CONVERT_COLUMN_INTO_BOOL": "put each comparison in parentheses: (a.x > 1) & (a.y < 2)",
     "should be Column or str, got": "Spark's function takes a column there: write F.lit(…) "
     "around a constant",
+    "[UNSUPPORTED_DATA_TYPE]": "Spark's functions take columns and constants: write F.struct(…) "
+    "for a row within one, or wrap the function in st.python",
+    "be WindowSpec, got WindowSpec": "this is a window function: it looks at several rows, and a "
+    "function of a row at one. Use st.window with the function of this name in st.win; for the "
+    "first rows of each group, st.first_n is cheaper",
     "'_get_object_id'": "Spark's functions take columns and constants: write F.struct(…) for a "
     "row within one, or wrap the function in st.python",
 }
@@ -275,21 +292,31 @@ def _names(code: CodeType) -> list[str]:
     return [*code.co_names, *(name for c in inner for name in _names(c))]
 
 
-def _uses_spark(f: Callable[..., Any]) -> bool:
-    """Whether a function uses pyspark, itself or in a function that it names."""
+def _is_part_of_spark(g: Any) -> bool:
+    """Whether it is a function or a module of pyspark."""
+    return _is_spark_s(g) or (isinstance(g, ModuleType) and g.__name__.startswith("pyspark."))
+
+
+def _asks_for_a_session(g: Any) -> bool:
+    """Whether it is a Column of a classic session, a UDF, or what makes one."""
+    if isinstance(g, ClassicColumn) or "evalType" in getattr(g, "__dict__", {}):
+        return True
+    return _is_spark_s(g) and getattr(g, "__name__", "") in ("udf", "pandas_udf", "arrow_udf")
+
+
+def _used(f: Callable[..., Any]) -> Iterator[Any]:
+    """What a function names, itself or in a function that it names."""
     seen: set[CodeType] = set()
     pending: list[Any] = [f]
     while pending:
         g = pending.pop()
         if isinstance(g, functools.partial):
             pending += [g.func, *g.args, *g.keywords.values()]
-        elif _is_spark_s(g) or (isinstance(g, ModuleType) and g.__name__.startswith("pyspark.")):
-            return True
-        function = _function_of(g)
+        yield g
+        function = None if _is_part_of_spark(g) else _function_of(g)
         if function is not None and function.__code__ not in seen:
             seen.add(function.__code__)
             pending += _named(function)
-    return False
 
 
 def _function_of(g: Any) -> FunctionType | None:

@@ -201,6 +201,10 @@ class Derived(Expr):
         found = [self.of(*(d(v) for d, v in zip(decoders, row, strict=True))) for row in rows]
         return pa.array([self.type.encode(v, self.said) for v in found], self.type.arrow)
 
+    def arrow_in(self, columns: Sequence[EngineColumn], zone: dt.tzinfo) -> EngineColumn:
+        """The values in a time zone."""
+        return self.arrow(columns)
+
     def value(self, row: Any) -> Any:
         return self.of(*(a.value(row) for a in self.args))
 

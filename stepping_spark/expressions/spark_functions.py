@@ -7,6 +7,7 @@ expressions of calls. The page *functions of rows* lists the names; a test compa
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import string
 import zlib
@@ -21,6 +22,44 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.expressions.arrow_kernels import as_floats, one_nan, remainder
+from stepping_spark.expressions.number_kernels import (
+    are_places,
+    ceil,
+    counted,
+    floor,
+    is_months,
+    logarithms,
+    made_date,
+    months_later,
+    powers_of_e,
+    rounded,
+    rounded_type,
+    sign,
+    whole_type,
+)
+from stepping_spark.expressions.text_kernels import (
+    are_texts,
+    before,
+    day,
+    extracted,
+    is_group,
+    is_index,
+    is_part,
+    is_separator,
+    is_sought,
+    is_substitution,
+    joined,
+    matches,
+    number,
+    part,
+    place,
+    split,
+    substituted,
+    translated,
+    whole,
+    with_capitals,
+)
+from stepping_spark.expressions.zones import day_of, instants, instants_beside, local_times
 from stepping_spark.rows.atoms import (
     BOOL,
     DATE,
@@ -32,10 +71,37 @@ from stepping_spark.rows.atoms import (
     Atom,
     RowType,
 )
+from stepping_spark.rows.types import ListOf
 
 pc: Any = pyarrow.compute
 ArrowFunction = Callable[..., Any]
 """Computes a column from columns and constants; None: ask Spark."""
+
+
+def _doubted_of(*types: RowType) -> Callable[[RowType], str]:
+    """Spark takes its own conversions of these types for nullable."""
+    return lambda t: "doubted" if t in types or (_is_decimal(t) and DECIMALS in types) else "any"
+
+
+def _is_decimal(t: RowType) -> bool:
+    return isinstance(t, Atom) and t.name == "Decimal"
+
+
+def _has_instants(types: frozenset[RowType], constants: tuple[Any, ...]) -> bool:
+    return DATETIME in types
+
+
+def _has_hours(types: frozenset[RowType], constants: tuple[Any, ...]) -> bool:
+    """Whether a day is formatted as its midnight, which may be in a gap of the clock."""
+    return DATETIME in types or "HH" in constants[0] or "mm" in constants[0]
+
+
+def _always(types: frozenset[RowType], constants: tuple[Any, ...]) -> bool:
+    return True
+
+
+def _never(types: frozenset[RowType], constants: tuple[Any, ...]) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -43,14 +109,22 @@ class Form:
     """A function of Spark that the driver computes: its columns, constants, result and kernel.
 
     `columns` is the number of columns; 0 is any, and -1 is all but the last argument. The other
-    arguments are constants, which the function `takes`.
+    arguments are constants, which the function `takes`. `nulls` says when Spark takes the result
+    for nullable: if `any` column is, if `all` are, `always`, or `never`. It is `doubted` if Spark
+    takes it for nullable always, and it is NULL only of NULL. The kernel gets instants as the
+    local times of the session's zone, and days as days. `in_zone` is the kernel of what needs the
+    zone itself, which is its last argument; `needs_zone` says for which types and constants.
     """
 
     types: frozenset[RowType]
     kernel: ArrowFunction
-    given: RowType | None = None  # the type of the result; None: that of the columns
+    # The type of the result, or what makes it of the column's type and the constants
+    given: RowType | Callable[..., RowType] | None = None  # None: that of the columns
     columns: int = 1
     takes: Callable[..., bool] = lambda *constants: not constants
+    nulls: str | Callable[[RowType], str] = "any"
+    in_zone: ArrowFunction | None = None
+    needs_zone: Callable[[frozenset[RowType], tuple[Any, ...]], bool] = _has_instants
 
 
 UNITS = {
@@ -82,16 +156,16 @@ def _letters(change: ArrowFunction, x: Any) -> Any:
 
 
 def _long(part: ArrowFunction, x: Any) -> Any:
-    return part(_local(x)).cast(pa.int64())
+    return part(x).cast(pa.int64())
 
 
-def _local(x: Any) -> Any:
-    """Instants as local times of UTC."""
-    return x.cast(pa.timestamp("us")) if pa.types.is_timestamp(x.type) else x
+def _days(x: Any) -> Any:
+    """Days, and those of local times."""
+    return day_of(x) if pa.types.is_timestamp(x.type) else x
 
 
 def _days_between(last: Any, first: Any) -> Any:
-    days = [d.cast(pa.int32()).cast(pa.int64()) for d in (last, first)]
+    days = [_days(d).cast(pa.int32()).cast(pa.int64()) for d in (last, first)]
     return pc.subtract(*days)
 
 
@@ -151,6 +225,7 @@ def _soundex(x: Any) -> Any:
 
 
 def _last_day(x: Any) -> Any:
+    x = _days(x)
     months = x.cast(pa.int32()).fill_null(0).to_numpy().astype("datetime64[D]")
     days = (months.astype("datetime64[M]") + 1).astype("datetime64[D]") - 1
     return pa.array(days, mask=x.is_null().to_numpy(zero_copy_only=False)).cast(pa.date32())
@@ -164,12 +239,33 @@ def _since_1970(of: int, x: Any) -> Any:
     return pc.divide(pc.subtract_checked(micros, down), of)
 
 
-def _truncated_time(x: Any, unit: str) -> Any:
-    return pc.floor_temporal(_local(x), unit=UNITS_OF_TIME[unit.lower()]).cast(x.type)
+def _truncated_time(x: Any, unit: str, zone: dt.tzinfo) -> Any:
+    """The instant at which the unit of a time began; local times and days are instants first."""
+    moments = _instants(x, zone)
+    unit = UNITS_OF_TIME[unit.lower()]
+    began = pc.floor_temporal(local_times(moments, zone), unit=unit)
+    if unit in ("day", "hour", "minute", "second"):
+        return instants_beside(began, moments, zone)
+    return instants(began, zone)
+
+
+def _instants(x: Any, zone: dt.tzinfo) -> Any:
+    """Days, local times and instants as instants."""
+    if pa.types.is_timestamp(x.type) and x.type.tz is not None:
+        return x
+    return instants(x.cast(pa.timestamp("us")), zone)
 
 
 def _formatted(x: Any, pattern: str) -> Any:
     return pc.strftime(x.cast(pa.timestamp("us")), format=strftime(pattern))
+
+
+def _formatted_in(x: Any, pattern: str, zone: dt.tzinfo) -> Any:
+    return _formatted(local_times(_instants(x, zone), zone), pattern)
+
+
+def _only_in_zone(*_: Any) -> Any:
+    """The kernel of what has none without a zone."""
 
 
 # Casts
@@ -186,13 +282,21 @@ def _string(x: Any) -> Any:
 
 def _double(x: Any) -> Any:
     """The nearest floats: Arrow's own cast divides, and may round twice."""
+    if pa.types.is_string(x.type):
+        return number(x)
     return pa.array([None if v is None else float(v) for v in x.to_pylist()], pa.float64())
+
+
+def _date(x: Any) -> Any:
+    return day(x) if pa.types.is_string(x.type) else _days(x)
 
 
 def _bigint(x: Any) -> Any:
     """Whole numbers, cut towards zero. None, or ArrowInvalid, beyond 64 bits: Spark fails there."""
     if pa.types.is_boolean(x.type):
         return x.cast(pa.int64())
+    if pa.types.is_string(x.type):
+        return whole(x)
     if pa.types.is_decimal(x.type):
         return pc.trunc(x).cast(pa.int64())
     within = pc.and_(pc.greater_equal(x, -(2.0**63)), pc.less(x, 2.0**63))
@@ -248,16 +352,20 @@ def _is_format(*values: Any) -> bool:
 
 # The table
 
-_TEXT = frozenset({STR})
+DECIMALS = Atom("Decimal", Decimal)
+"""Stands for decimals of any digits."""
+LISTS, TEXTS = Atom("list", list), Atom("list[str]", list)
+"""Stand for lists of any items, and for lists of text."""
+_TEXT: frozenset[RowType] = frozenset({STR})
 _LOCAL_TIMES: frozenset[RowType] = frozenset({DATETIME, LOCAL_DATETIME})
 _DAYS: frozenset[RowType] = _LOCAL_TIMES | {DATE}
 _DATE: frozenset[RowType] = frozenset({DATE})
 _INSTANTS: frozenset[RowType] = frozenset({DATETIME})
 _INTS: frozenset[RowType] = frozenset({INT})
 _FLOATS: frozenset[RowType] = frozenset({FLOAT})
-CAST = "cast_to_"
-DECIMALS = Atom("Decimal", Decimal)
-"""Stands for decimals of any digits."""
+_NUMBERS: frozenset[RowType] = _INTS | _FLOATS | {DECIMALS}
+_OF_LOCAL = _doubted_of(LOCAL_DATETIME)
+CAST, TRY_CAST = "cast_to_", "try_cast_to_"
 
 FORMS: dict[str, Form] = {
     # text
@@ -272,7 +380,7 @@ FORMS: dict[str, Form] = {
         lambda *x: pc.binary_join_element_wise(*x, "", null_handling="emit_null"),
         columns=0,
     ),
-    "concat_ws": Form(_TEXT, _joined, columns=-1, takes=_is_text),
+    "concat_ws": Form(_TEXT, _joined, columns=-1, takes=_is_text, nulls="never"),
     "substring": Form(
         _TEXT, lambda x, at, n: pc.utf8_slice_codeunits(x, at - 1, at - 1 + n), takes=_is_piece
     ),
@@ -281,6 +389,7 @@ FORMS: dict[str, Form] = {
         _TEXT,
         lambda x, n: pc.utf8_slice_codeunits(x, -n if n else 2**31 - 1, 2**31 - 1),
         takes=_is_number,
+        nulls="doubted",
     ),
     "lpad": Form(_TEXT, partial(_padded, pc.utf8_lpad), takes=_is_padding),
     "rpad": Form(_TEXT, partial(_padded, pc.utf8_rpad), takes=_is_padding),
@@ -293,58 +402,119 @@ FORMS: dict[str, Form] = {
     "contains": Form(_TEXT, lambda x, t: pc.match_substring(x, t), BOOL, takes=_is_text),
     "md5": Form(_TEXT, partial(_hashed, "md5")),
     "sha1": Form(_TEXT, partial(_hashed, "sha1")),
-    "sha2": Form(_TEXT, lambda x, bits: _hashed(f"sha{bits or 256}", x), takes=_is_length_of_hash),
+    "sha2": Form(
+        _TEXT,
+        lambda x, bits: _hashed(f"sha{bits or 256}", x),
+        takes=_is_length_of_hash,
+        nulls="doubted",
+    ),
     "crc32": Form(_TEXT, _crc32, INT),
+    "rlike": Form(_TEXT, matches, BOOL, takes=lambda *v: is_group(*v, 0)),
+    "regexp_extract": Form(_TEXT, extracted, takes=is_group),
+    "regexp_replace": Form(_TEXT, substituted, takes=is_substitution),
+    "split": Form(_TEXT, split, ListOf(STR), takes=is_separator),
+    "split_part": Form(_TEXT, part, takes=is_part, nulls="doubted"),
+    "substring_index": Form(_TEXT, before, takes=is_index),
+    "locate": Form(_TEXT, place, INT, takes=is_sought),
+    "instr": Form(_TEXT, place, INT, takes=is_sought),
+    "translate": Form(_TEXT, translated, takes=are_texts),
+    "initcap": Form(_TEXT, with_capitals),
+    "array_join": Form(frozenset({TEXTS}), joined, STR, takes=_is_text),
+    "size": Form(frozenset({LISTS, TEXTS}), partial(_long, pc.list_value_length), INT),
     "soundex": Form(_TEXT, _soundex),
     # dates, local times and instants
-    "year": Form(_DAYS, partial(_long, pc.year), INT),
-    "quarter": Form(_DAYS, partial(_long, pc.quarter), INT),
-    "month": Form(_DAYS, partial(_long, pc.month), INT),
-    "weekofyear": Form(_DAYS, partial(_long, pc.iso_week), INT),
-    "day": Form(_DAYS, partial(_long, pc.day), INT),
-    "dayofyear": Form(_DAYS, partial(_long, pc.day_of_year), INT),
+    "year": Form(_DAYS, partial(_long, pc.year), INT, nulls=_OF_LOCAL),
+    "quarter": Form(_DAYS, partial(_long, pc.quarter), INT, nulls=_OF_LOCAL),
+    "month": Form(_DAYS, partial(_long, pc.month), INT, nulls=_OF_LOCAL),
+    "weekofyear": Form(_DAYS, partial(_long, pc.iso_week), INT, nulls=_OF_LOCAL),
+    "day": Form(_DAYS, partial(_long, pc.day), INT, nulls=_OF_LOCAL),
+    "dayofyear": Form(_DAYS, partial(_long, pc.day_of_year), INT, nulls=_OF_LOCAL),
     "dayofweek": Form(
-        _DAYS, partial(_long, partial(pc.day_of_week, count_from_zero=False, week_start=7)), INT
+        _DAYS,
+        partial(_long, partial(pc.day_of_week, count_from_zero=False, week_start=7)),
+        INT,
+        nulls=_OF_LOCAL,
     ),
-    "weekday": Form(_DAYS, partial(_long, pc.day_of_week), INT),
+    "weekday": Form(_DAYS, partial(_long, pc.day_of_week), INT, nulls=_OF_LOCAL),
     "hour": Form(_LOCAL_TIMES, partial(_long, pc.hour), INT),
     "minute": Form(_LOCAL_TIMES, partial(_long, pc.minute), INT),
     "second": Form(_LOCAL_TIMES, partial(_long, pc.second), INT),
-    "to_date": Form(
-        _INSTANTS, lambda x: pc.floor_temporal(_local(x), unit="day").cast(pa.date32()), DATE
+    "to_date": Form(_DAYS | _TEXT, _date, DATE, nulls=_doubted_of(LOCAL_DATETIME, STR)),
+    "date_trunc": Form(
+        _DAYS,
+        _only_in_zone,
+        DATETIME,
+        takes=_is_unit_of_time,
+        nulls="doubted",
+        in_zone=_truncated_time,
+        needs_zone=_always,
     ),
-    "date_trunc": Form(_INSTANTS, _truncated_time, takes=_is_unit_of_time),
-    "date_format": Form(frozenset({DATE, DATETIME}), _formatted, STR, takes=_is_format),
+    "date_format": Form(
+        _DAYS, _formatted, STR, takes=_is_format, in_zone=_formatted_in, needs_zone=_has_hours
+    ),
     "trunc": Form(
-        _DATE, lambda x, unit: pc.floor_temporal(x, unit=UNITS[unit.lower()]), takes=_is_unit
+        _DAYS,
+        lambda x, unit: pc.floor_temporal(_days(x), unit=UNITS[unit.lower()]),
+        DATE,
+        takes=_is_unit,
+        nulls="doubted",
     ),
-    "datediff": Form(_DATE, _days_between, INT, 2),
-    "last_day": Form(_DATE, _last_day),
+    "datediff": Form(_DAYS, _days_between, INT, 2, nulls=_OF_LOCAL),
+    "last_day": Form(_DAYS, _last_day, DATE, nulls=_OF_LOCAL),
+    "add_months": Form(
+        _DAYS, lambda x, n: months_later(_days(x), n), DATE, takes=is_months, nulls=_OF_LOCAL
+    ),
+    "make_date": Form(_INTS, made_date, DATE, 3),
     "unix_date": Form(_DATE, lambda x: x.cast(pa.int32()).cast(pa.int64()), INT),
-    "unix_micros": Form(_INSTANTS, partial(_since_1970, 1), INT),
-    "unix_millis": Form(_INSTANTS, partial(_since_1970, 1_000), INT),
-    "unix_seconds": Form(_INSTANTS, partial(_since_1970, 1_000_000), INT),
+    "unix_micros": Form(_INSTANTS, partial(_since_1970, 1), INT, needs_zone=_never),
+    "unix_millis": Form(_INSTANTS, partial(_since_1970, 1_000), INT, needs_zone=_never),
+    "unix_seconds": Form(_INSTANTS, partial(_since_1970, 1_000_000), INT, needs_zone=_never),
     # numbers
     "abs": Form(_INTS | _FLOATS, pc.abs_checked),
-    "isnan": Form(_FLOATS, lambda x: pc.is_nan(x).fill_null(False), BOOL),
-    "sqrt": Form(_FLOATS, lambda x: one_nan(pc.sqrt(x))),
-    "pmod": Form(_INTS, _positive_remainder, columns=2),
+    "isnan": Form(_FLOATS, lambda x: pc.is_nan(x).fill_null(False), BOOL, nulls="never"),
+    "sqrt": Form(_FLOATS, lambda x: one_nan(pc.sqrt(x)), nulls="doubted"),
+    "pmod": Form(_INTS, _positive_remainder, columns=2, nulls="doubted"),
     "&": Form(_INTS, pc.bit_wise_and, columns=2),
     "|": Form(_INTS, pc.bit_wise_or, columns=2),
     "^": Form(_INTS, pc.bit_wise_xor, columns=2),
-    "try_divide": Form(_INTS | _FLOATS, _divided, FLOAT, 2),
-    "greatest": Form(_INTS | _DATE, pc.max_element_wise, columns=0),
-    "least": Form(_INTS | _DATE, pc.min_element_wise, columns=0),
+    "try_divide": Form(_INTS | _FLOATS, _divided, FLOAT, 2, nulls="always"),
+    "greatest": Form(_INTS | _DATE, pc.max_element_wise, columns=0, nulls="all"),
+    "round": Form(_NUMBERS, rounded, rounded_type, takes=are_places, nulls="doubted"),
+    "floor": Form(_NUMBERS, floor, whole_type, nulls="doubted"),
+    "ceil": Form(_NUMBERS, ceil, whole_type, nulls="doubted"),
+    "signum": Form(_NUMBERS, sign, FLOAT, nulls="doubted"),
+    "exp": Form(_INTS | _FLOATS, powers_of_e, FLOAT, nulls="doubted"),
+    "ln": Form(_INTS | _FLOATS, logarithms, FLOAT, nulls="always"),
+    "sequence": Form(_INTS, counted, ListOf(INT), 2),
+    "least": Form(_INTS | _DATE, pc.min_element_wise, columns=0, nulls="all"),
     # casts
-    "cast_to_string": Form(frozenset({INT, BOOL, DECIMALS, DATE, LOCAL_DATETIME}), _string, STR),
-    "cast_to_double": Form(frozenset({DECIMALS}), _double, FLOAT),
-    "cast_to_bigint": Form(frozenset({FLOAT, BOOL, DECIMALS}), _bigint, INT),
-    "cast_to_date": Form(
-        frozenset({LOCAL_DATETIME}),
-        lambda x: pc.floor_temporal(x, unit="day").cast(pa.date32()),
-        DATE,
+    "cast_to_string": Form(
+        frozenset({INT, BOOL, DECIMALS, DATE, LOCAL_DATETIME, DATETIME}), _string, STR
     ),
-    "cast_to_timestamp_ntz": Form(_DATE, lambda x: x.cast(pa.timestamp("us")), LOCAL_DATETIME),
+    "cast_to_double": Form(frozenset({DECIMALS, STR}), _double, FLOAT, nulls=_doubted_of(STR)),
+    "cast_to_bigint": Form(
+        frozenset({FLOAT, BOOL, DECIMALS, STR}),
+        _bigint,
+        INT,
+        nulls=_doubted_of(FLOAT, STR, DECIMALS),
+    ),
+    "cast_to_date": Form(_LOCAL_TIMES | _TEXT, _date, DATE, nulls=_doubted_of(LOCAL_DATETIME, STR)),
+    "cast_to_timestamp_ntz": Form(
+        frozenset({DATE, DATETIME}),
+        lambda x: x.cast(pa.timestamp("us")),
+        LOCAL_DATETIME,
+        nulls=_doubted_of(DATE),
+    ),
+    "cast_to_timestamp": Form(
+        frozenset({DATE, LOCAL_DATETIME}),
+        _only_in_zone,
+        DATETIME,
+        in_zone=_instants,
+        needs_zone=_always,
+    ),
+    "try_cast_to_double": Form(_TEXT, partial(number, is_try=True), FLOAT, nulls="always"),
+    "try_cast_to_bigint": Form(_TEXT, partial(whole, is_try=True), INT, nulls="always"),
+    "try_cast_to_date": Form(_TEXT, partial(day, is_try=True), DATE, nulls="always"),
 }
 
 ALSO_CALLED = {
@@ -354,6 +524,13 @@ ALSO_CALLED = {
     "substr": "substring",
     "sha": "sha1",
     "dayofmonth": "day",
+    "sign": "signum",
+    "ceiling": "ceil",
+    "regexp_like": "rlike",
+    "regexp": "rlike",
+    "position": "locate",
+    "array_size": "size",
+    "cardinality": "size",
     "date_diff": "datediff",
 }
 """Other names of functions."""

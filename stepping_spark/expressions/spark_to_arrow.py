@@ -1,14 +1,16 @@
 """Spark's functions that Arrow computes as Spark does, without a call of Spark.
 
 A Column of such functions has a reading: an expression of fields, constants, operators and
-functions. The driver computes the reading, and Spark the Column itself. Only Spark computes
-functions that depend on the session's time zone, or on the letters of a language beyond ASCII.
+functions, of the type that Spark's analyzer says. The driver computes the reading, and Spark the
+Column itself. Only Spark computes functions of times in zones whose rules `zones` does not have, or
+of the letters of a language beyond ASCII.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -17,10 +19,28 @@ import pyarrow.compute
 
 from stepping_spark.base.errors import CompileError, StepError
 from stepping_spark.expressions.arrow_kernels import is_known
-from stepping_spark.expressions.expr import Call, Expr, Field, Literal
+from stepping_spark.expressions.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Items,
+    Literal,
+    Transformed,
+    Variable,
+)
 from stepping_spark.expressions.operations import result_type
-from stepping_spark.expressions.portable import Derived, choice
-from stepping_spark.expressions.spark_functions import ALSO_CALLED, CAST, DECIMALS, FORMS
+from stepping_spark.expressions.portable import Derived, choice, narrowed
+from stepping_spark.expressions.spark_functions import (
+    ALSO_CALLED,
+    CAST,
+    DECIMALS,
+    FORMS,
+    LISTS,
+    TEXTS,
+    TRY_CAST,
+)
+from stepping_spark.expressions.zones import local_times
 from stepping_spark.rows.atoms import (
     BOOL,
     DATE,
@@ -32,11 +52,11 @@ from stepping_spark.rows.atoms import (
     RowType,
 )
 from stepping_spark.rows.sql_text import text
-from stepping_spark.rows.types import Optional, unwrap
+from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.spark.column_tree import Tree
 
 pc: Any = pyarrow.compute
-_CONSTANT_FIRST = ("date_trunc", "concat_ws")
+_CONSTANT_FIRST = ("date_trunc", "concat_ws", "locate")
 
 
 @dataclass(frozen=True)
@@ -55,13 +75,16 @@ class SparkFunction(Derived):
         constants: list[str] = [text(c) if isinstance(c, str) else f"{c}" for c in self.constants]
         if self.name.startswith(CAST):
             return f"CAST({args[0]} AS {self.type.ddl})"
+        if self.name.startswith(TRY_CAST):
+            return f"TRY_CAST({args[0]} AS {self.type.ddl})"
         if self.name in ("&", "|", "^"):
             return f"{args[0]} {self.name} {args[1]}"
         if self.name in _CONSTANT_FIRST:
-            args, constants = constants, args
+            args, constants = [constants[-1], *args], constants[:-1]
         called = f"{self.name}({', '.join([*args, *constants])})"
         # Many of these functions give an INT, and the column is a BIGINT
-        return f"CAST({called} AS BIGINT)" if unwrap(self.type) == INT else called
+        wide = unwrap(self.type) in (INT, ListOf(INT))
+        return f"CAST({called} AS {self.type.ddl})" if wide else called
 
     def of(self, *values: Any) -> Any:
         """The value by the same kernel, for a column of one value."""
@@ -69,34 +92,53 @@ class SparkFunction(Derived):
         columns = [pa.array([a.type.encode(v, str(self))], a.type.arrow) for a, v in pairs]
         found = None if self.in_session_zone else self.arrow(columns)
         if found is None:
-            raise StepError(f"only Spark can evaluate {self} of {values}")
+            raise StepError(f"plain Python cannot evaluate {self} of {values}: only Spark can")
         return self.type.decode(found[0].as_py())
 
     @property
     def in_session_zone(self) -> bool:
-        return any(unwrap(a.type) == DATETIME for a in self.args) or self.name == "date_format"
+        types = frozenset(unwrap(a.type) for a in self.args)
+        return FORMS[self.name].needs_zone(types, self.constants)
 
     def arrow(self, columns: Sequence[Any]) -> Any:
         try:
-            return FORMS[self.name].kernel(*columns, *self.constants)
+            found = FORMS[self.name].kernel(*columns, *self.constants)
         except pa.ArrowInvalid:
             return None
+        made = unwrap(self.type).arrow
+        return found if found is None or found.type == made else found.cast(made)
+
+    def arrow_in(self, columns: Sequence[Any], zone: dt.tzinfo) -> Any:
+        in_zone = FORMS[self.name].in_zone
+        try:
+            if in_zone is not None:
+                return in_zone(*columns, *self.constants, zone)
+            pairs = zip(self.args, columns, strict=True)
+            local = [local_times(c, zone) if unwrap(a.type) == DATETIME else c for a, c in pairs]
+        except pa.ArrowInvalid:
+            return None
+        return self.arrow(local)
 
 
-def reading_of(tree: Tree, texts: Mapping[str, Expr], t: RowType) -> Expr | None:
-    """A Column's parts as an expression of the type that Arrow can evaluate; None if there is none.
+def reading_of(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
+    """A Column's parts as an expression that Arrow can evaluate, of Spark's type; None if none.
 
     `texts` maps texts of SQL to the expressions that they stand for.
     """
     found = _read(tree, texts)
-    if found is None or not is_known(found) or unwrap(found.type).arrow != unwrap(t).arrow:
-        return None
-    return found
+    return found if found is not None and is_known(found) else None
 
 
 def function_of(name: str, args: Sequence[Expr]) -> Expr | None:
-    """A call of one of Spark's functions as an expression of the driver; None if it is unknown."""
-    found = _function(name, list(args)) if ALSO_CALLED.get(name, name) in FORMS else None
+    """A call of one of Spark's functions as an expression of the driver; None if it is unknown.
+
+    It is nullable if an argument is. Spark's own type may be wider.
+    """
+    is_there = name == "array" or ALSO_CALLED.get(name, name) in FORMS
+    found = _function(name, list(args)) if is_there else None
+    if isinstance(found, SparkFunction) and _nulls_of(found) != "always":
+        t = found.type.inner if isinstance(found.type, Optional) else found.type
+        found = replace(found, type=_null_as(found.args, t))
     return found if found is not None and is_known(found) else None
 
 
@@ -107,16 +149,58 @@ def _read(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
         return _constant(tree.value)
     if tree.kind == "case":
         return _case(tree, texts)
+    if tree.kind == "variable":
+        return texts.get(_VARIABLE + tree.value)
+    if tree.kind == "function" and tree.value == "transform":
+        return _transformed(tree, texts)
+    if tree.kind == "function" and tree.value == "struct":
+        return _struct(tree, texts)
     parts = [_read(p, texts) for p in tree.parts]
     known = [p for p in parts if p is not None]
     if len(known) < len(parts) or not known:
         return None
     if tree.kind == "cast":
         return _cast(known[0], tree.value)
+    if tree.kind == "try_cast":
+        return _cast(known[0], tree.value, is_try=True)
     return _function(tree.value, known) if tree.kind == "function" else None
 
 
 _CONSTANTS: dict[type, RowType] = {bool: BOOL, int: INT, float: FLOAT, str: STR}
+
+
+_VARIABLE = "variable "
+
+
+def _transformed(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
+    """`transform`, whose function may take an item's place too."""
+    of, function = tree.parts
+    items = _read(of, texts)
+    if (
+        items is None
+        or not isinstance(t := unwrap(items.type), ListOf)
+        or function.kind != "lambda"
+    ):
+        return None
+    depth = sum(text.startswith(_VARIABLE) for text in texts)
+    types = zip(function.value, (t.inner, INT), strict=False)
+    variables = {n: Variable(part, f"x{depth + i}") for i, (n, part) in enumerate(types, 1)}
+    known = {**texts, **{_VARIABLE + n: v for n, v in variables.items()}}
+    body = _read(function.parts[0], known)
+    if body is None:
+        return None
+    made = _null_as([items], ListOf(body.type))
+    return Transformed(made, items, tuple(variables.values()), body)
+
+
+def _struct(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
+    """`struct` of values that have names."""
+    named = [(p.value, _read(p.parts[0], texts)) for p in tree.parts if p.kind == "alias"]
+    fields = [(n, e) for n, e in named if e is not None]
+    if len(fields) < len(tree.parts) or len({n.lower() for n, _ in fields}) < len(fields):
+        return None
+    t = Struct("", tuple((n, e.type) for n, e in fields), dict)
+    return Build(t, tuple(e for _, e in fields))
 
 
 def _constant(value: Any) -> Expr | None:
@@ -128,13 +212,34 @@ def _constant(value: Any) -> Expr | None:
     return None if t is None else Literal(t, value)
 
 
-def _cast(e: Expr, ddl: str) -> Expr | None:
-    """A cast to the type that a value already has, or to a wider number; None for other casts."""
-    if unwrap(e.type).ddl == ddl:
-        return e
-    if ddl == "DATE" and unwrap(e.type) == DATETIME:
-        return _function("to_date", [e])
-    return _call("to_float", [e], FLOAT) if ddl == "DOUBLE" and unwrap(e.type) == INT else None
+def _cast(e: Expr, ddl: str, *, is_try: bool = False) -> Expr | None:
+    """A cast; None for one that only Spark computes. `is_try`: NULL where there is no value."""
+    have = unwrap(e.type)
+    if have.ddl == ddl:
+        return None if is_try else e
+    if ddl == "DOUBLE" and have == INT:
+        return _call("to_float", [e], FLOAT)
+    if ddl in _BITS:
+        found = e if have == INT else _function(f"{CAST}bigint", [e])
+        return None if found is None or is_try else narrowed(found, _BITS[ddl])
+    if ddl.startswith("DECIMAL(") and (_is_decimal(have) or (have == INT and _is_wide(e))):
+        digits = ddl.removeprefix("DECIMAL(").removesuffix(")").split(",")
+        t = Atom("Decimal", Decimal, *(int(d) for d in digits))
+        whole, scale = (20, 0) if have == INT else _digits_of(have)
+        room = t.precision - t.scale
+        fits = (room >= whole and t.scale >= scale) or (_is_decimal(have) and room > whole)
+        made = _null_as([e], t) if fits else Optional(t)  # Spark takes it for nullable
+        return None if is_try else Call(made, "to_decimal", (e,))
+    return _function(f"{TRY_CAST if is_try else CAST}{ddl.lower()}", [e])
+
+
+def _digits_of(t: RowType) -> tuple[int, int]:
+    """The digits of a Decimal before and after the point."""
+    assert isinstance(t, Atom)
+    return t.precision - t.scale, t.scale
+
+
+_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32}
 
 
 def _case(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
@@ -207,12 +312,17 @@ def _operator(op: str, args: Sequence[Expr]) -> Expr | None:
             return None
         *front, last = args
         while front:
-            last = Call(last.type, op, (front.pop(), last))
+            first = front.pop()
+            t = last.type if isinstance(first.type, Optional) else first.type
+            last = Call(t, op, (first, last))
         return last
     if op in ("+", "-", "*", "%") and not _are_numbers(args):
         return None
     try:
-        return Call(result_type(op, tuple(a.type for a in args), ""), op, tuple(args))
+        t = result_type(op, tuple(a.type for a in args), "")
+        if op == "%":  # Spark takes it for nullable: of zero it was NULL in its older mode
+            t = Optional(unwrap(t))
+        return Call(t, op, tuple(args))
     except CompileError:  # Spark would convert one side
         return None
 
@@ -250,6 +360,10 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
         return _operator(_OPERATORS[name], args)
     if name in ("date_add", "date_sub") and [unwrap(a.type) for a in args] == [DATE, INT]:
         return _call("+" if name == "date_add" else "-", args, DATE)
+    if name == "array":
+        return _array(args)
+    if name in _CASTS and len(args) == 1:
+        return _cast(args[0], _CASTS[name])
     if name in ("nullif", "nvl2"):
         return _chosen(name, args)
     name = ALSO_CALLED.get(name, name)
@@ -260,14 +374,47 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
         args = [*args[1:], args[0]]
     columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
     types = {unwrap(a.type) for a in columns}
-    families = {DECIMALS if _is_decimal(t) else t for t in types}
+    families = {_family(t) for t in types}
     if not families <= form.types or len(types) != 1:
         return None
     values = [a.constant if isinstance(a, Literal) else None for a in constants]
     if not form.takes(*values) if form.columns else constants:
         return None
-    t = types.pop() if form.given is None else form.given
-    return SparkFunction(_null_as(columns, t), tuple(columns), name, tuple(values))
+    t = types.pop()
+    if callable(form.given):
+        t = form.given(t, *values)
+    elif form.given is not None:
+        t = form.given
+    return _as_spark_says(SparkFunction(t, tuple(columns), name, tuple(values)))
+
+
+def _family(t: RowType) -> RowType:
+    """The type that stands for a type in the table."""
+    if isinstance(t, ListOf):
+        return TEXTS if unwrap(t.inner) == STR else LISTS
+    return DECIMALS if _is_decimal(t) else t
+
+
+def _as_spark_says(f: SparkFunction) -> SparkFunction:
+    """The function with a type as nullable as Spark takes it for."""
+    optional = [isinstance(a.type, Optional) for a in f.args]
+    nullable = {"any": any(optional), "all": all(optional), "never": False}
+    t = unwrap(f.type)
+    return replace(f, type=Optional(t) if nullable.get(_nulls_of(f), True) else t)
+
+
+def _nulls_of(f: SparkFunction) -> str:
+    nulls = FORMS[f.name].nulls
+    return nulls if isinstance(nulls, str) else nulls(unwrap(f.args[0].type))
+
+
+def _array(args: Sequence[Expr]) -> Expr | None:
+    """A list of values of one type."""
+    types = {unwrap(a.type) for a in args}
+    return Items(ListOf(_null_as(args, types.pop())), tuple(args)) if len(types) == 1 else None
+
+
+_CASTS = {"to_timestamp": "TIMESTAMP", "to_timestamp_ntz": "TIMESTAMP_NTZ"}
 
 
 def _chosen(name: str, args: Sequence[Expr]) -> Expr | None:

@@ -30,6 +30,7 @@ from stepping_spark.rows.atoms import (
 )
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.types import ListOf, Optional, Struct, is_open, row_type, unwrap
+from stepping_spark.spark.column_tree import as_trees
 
 
 def to_expr(value: Any, beside: RowType | None = None, at: str = "") -> Expr:
@@ -393,15 +394,17 @@ def symbolic(expr: Expr) -> SymbolicColumn:
     return SymbolicColumn(expr)
 
 
-def trace_row(f: Callable[[Any], Any], t: RowType, where: str) -> Expr:
+def trace_row(f: Callable[[Any], Any], t: RowType, where: str, *, trees: bool = True) -> Expr:
     """Call a function with a symbolic row of the type, and return the result as an expression.
 
-    `where` is the place of the function, for errors about its result.
+    `where` is the place of the function, for errors about its result. PySpark's functions give
+    trees in it; without `trees`, Columns of the active session.
     """
     token, texts = ROW.set(t), TEXTS.set({})
     try:
-        given = f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",))))
-        return to_expr(given, at=where)
+        with as_trees(trees):
+            given = f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",))))
+            return to_expr(given, at=where)
     finally:
         ROW.reset(token)
         TEXTS.reset(texts)

@@ -16,6 +16,7 @@ from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.base.packages import Column
 from stepping_spark.circuit.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal
+from stepping_spark.expressions.coercion import renamed
 from stepping_spark.expressions.expr import TIMES, Build, Call, Expr, Field, Opaque, PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.language.primitives import add
@@ -150,7 +151,7 @@ def _named(cls: type, e: Expr) -> Expr:
         return e
     types = (value, *(unwrap(t) for t in rest))
     t = ListOf(Struct(cls.__name__, tuple(zip(names, types, strict=True)), cls))
-    return Opaque(t, e.column.cast(t.ddl), e.meaning, e.text)
+    return e.converted(t, None if e.reading is None else renamed(e.reading, t))
 
 
 def _joined(a: Any, f: Any, to: Any, name: str | None, when: type[Temporal]) -> Any:

@@ -1,8 +1,9 @@
 """All code that depends on PySpark below its DataFrame API.
 
 `session` finds or starts the session, reads and checks its settings, and reads Spark's errors.
-`java` starts the JVM. `types` reads Spark's types. `column_tree` reads the parts of a Column, and
-makes Columns when Spark asks for them.
+`java` starts the JVM. `types` reads Spark's types. `column_tree` has PySpark's functions give trees
+while a query is traced, and reads their parts; `column_text` gives their texts, and `column_made`
+the Columns that they are in the running session.
 
 Private members of PySpark are used in this package only; each module lists them, with the reason.
 

@@ -1,30 +1,72 @@
 """Columns of PySpark as trees: their functions, texts of SQL, constants, CASE and casts.
 
-Private in PySpark, which has no public way to inspect a Column, or to pass a substitute to its
-functions: `_jc`, the Java object of a classic Column, whose node has its children; and `_expr`, the
-expression of a Column of Spark Connect, an object of Python (`pyspark.sql.connect.expressions`)
-with its parts in private attributes. Functions of PySpark read both. They also ask whether they are
-given an instance of the class of Columns, and `isinstance` believes what an object says of itself
-(`__class__`). Only this module uses these members.
+While a query is traced, PySpark's functions give Columns of Spark Connect: plain objects of Python,
+which need neither Java nor a session. This module reads them.
+
+Private in PySpark, which has no public way to inspect a Column, to say which kind of Columns its
+functions give, or to pass a substitute to them: `pyspark.sql.utils.is_remote`, which each function
+asks and which is replaced by one that knows what is traced; `_expr`, the expression of a Column of
+Connect, an object of `pyspark.sql.connect.expressions` with its parts in private attributes; `_jc`,
+the Java object that functions ask a classic Column for. PySpark also asks whether it is given an
+instance of the class of Columns, and `isinstance` believes what an object says of itself
+(`__class__`). Only this module and `column_text` and `column_made` use these members.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from abc import abstractmethod
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepping_spark.base.packages import Column, LateClass, is_imported
-from stepping_spark.spark.session import get_session
 
 if TYPE_CHECKING:
     from pyspark.sql.classic.column import Column as ClassicColumn
 else:
     ClassicColumn = LateClass("Column", "pyspark.sql.classic.column")
 
-__all__ = ["ClassicColumn", "Tree", "tree_of"]
+__all__ = ["ClassicColumn", "Tree", "as_trees", "is_tree", "tree_of"]
+
+UTILS = "pyspark.sql.utils"
+_traced: ContextVar[bool] = ContextVar("traced", default=False)
+
+
+@contextmanager
+def as_trees(wanted: bool = True) -> Iterator[None]:
+    """A context in which PySpark's functions give trees, in this thread; or as ever."""
+    token = _traced.set(wanted)
+    try:
+        if wanted and is_imported(UTILS):
+            ask_what_is_traced()
+        yield
+    finally:
+        _traced.reset(token)
+
+
+def is_traced() -> bool:
+    """Whether PySpark's functions are to give trees."""
+    return _traced.get()
+
+
+def ask_what_is_traced() -> None:
+    """Have PySpark's functions ask whether they are to give trees. Imports PySpark."""
+    utils: Any = sys.modules.get(UTILS)
+    if utils is None:
+        _ = Column.cast  # imports PySpark
+        utils = sys.modules[UTILS]
+    before = utils.is_remote
+    if hasattr(before, "asks_what_is_traced"):
+        return
+
+    def is_remote() -> bool:
+        return _traced.get() or before()
+
+    is_remote.asks_what_is_traced = True  # type: ignore[attr-defined]
+    utils.is_remote = is_remote
 
 
 @dataclass(frozen=True)
@@ -34,65 +76,123 @@ class Tree:
     The parts of a `case` are alternating conditions and values, and last the ELSE value.
     """
 
-    kind: str  # function, text, constant, case, cast, or other
+    kind: str  # function, text, constant, case, cast, lambda, variable, or other
     value: Any = None
     parts: tuple[Tree, ...] = ()
 
 
+def is_tree(column: Column) -> bool:
+    """Whether a Column is a tree: one of Spark Connect."""
+    return not isinstance(column, ClassicColumn)
+
+
 def tree_of(column: Column) -> Tree:
-    """The parts of a Column, classic or of Spark Connect."""
+    """The parts of a Column of Spark Connect. What a classic one is made of, only Spark knows."""
     made: Any = column
-    if isinstance(column, ClassicColumn):
-        return _tree(made._jc.node())
-    return _tree_of_connect(made._expr)
+    return _tree(made._expr) if is_tree(column) else Tree("other")
 
 
-def _tree(node: Any) -> Tree:
-    kind = node.getClass().getSimpleName()
-    if kind == "SqlExpression":
-        return Tree("text", node.expression())
-    if kind == "Literal" and node.dataType().isEmpty():
-        return Tree("constant", node.value())
-    if kind == "Cast" and node.evalMode().isEmpty():
-        return Tree("cast", node.dataType().sql(), (_tree(node.child()),))
-    if kind == "UnresolvedFunction" and not node.isDistinct() and not node.isUserDefinedFunction():
-        return Tree("function", node.functionName().lower(), _trees(node.arguments()))
-    if kind == "CaseWhenOtherwise":
-        branches = [node.branches().apply(i) for i in range(node.branches().size())]
-        parts = [_tree(part) for branch in branches for part in (branch._1(), branch._2())]
-        rest = node.otherwise()
-        parts.append(_tree(rest.get()) if rest.isDefined() else Tree("constant"))
-        return Tree("case", None, tuple(parts))
-    return Tree("other")
-
-
-def _trees(nodes: Any) -> tuple[Tree, ...]:
-    return tuple(_tree(nodes.apply(i)) for i in range(nodes.size()))
-
-
-# Constants that Spark Connect sends as they are. It gives a Decimal digits of its own, and other
-# values are numbers already, as the days of a date.
+# Constants that Spark Connect sends as they are. Other values are numbers already, as the days of
+# a date.
 _AS_THEY_ARE = ("NullType", "BooleanType", "IntegerType", "LongType", "DoubleType", "StringType")
 
 
-def _tree_of_connect(part: Any) -> Tree:
+def _tree(part: Any) -> Tree:
     kind = type(part).__name__
     if kind == "SQLExpression":
         return Tree("text", part._expr)
-    if kind == "LiteralExpression" and type(part._dataType).__name__ in _AS_THEY_ARE:
-        return Tree("constant", part._value)
-    if kind == "CastExpression" and part._eval_mode is None:
-        to = part._data_type
-        ddl = to if isinstance(to, str) else to.simpleString()
-        return Tree("cast", ddl.upper(), (_tree_of_connect(part._expr),))
+    if kind == "LiteralExpression":
+        return _constant(part)
+    if kind == "CastExpression" and part._eval_mode in (None, "try"):
+        kind = "cast" if part._eval_mode is None else "try_cast"
+        return Tree(kind, name_of_type(part._data_type), (_tree(part._expr),))
     if kind == "UnresolvedFunction" and not part._is_distinct:
-        return Tree("function", part._name.lower(), tuple(map(_tree_of_connect, part._args)))
+        return Tree("function", part._name.lower(), tuple(map(_tree, part._args)))
+    if kind == "CallFunction":
+        return Tree("function", part._name.lower(), tuple(map(_tree, part._args)))
     if kind == "CaseWhen":
-        parts = [_tree_of_connect(p) for branch in part._branches for p in branch]
+        parts = [_tree(p) for branch in part._branches for p in branch]
         rest = part._else_value
-        parts.append(Tree("constant") if rest is None else _tree_of_connect(rest))
+        parts.append(Tree("constant") if rest is None else _tree(rest))
         return Tree("case", None, tuple(parts))
+    if kind == "LambdaFunction":
+        return Tree("lambda", tuple(map(str, part._arguments)), (_tree(part._function),))
+    if kind == "UnresolvedNamedLambdaVariable":
+        return Tree("variable", str(part))
+    if kind == "ColumnAlias":
+        return Tree("alias", ",".join(part._alias), (_tree(part._child),))
+    if kind == "UnresolvedExtractValue":
+        return Tree("function", "[]", (_tree(part._child), _tree(part._extraction)))
     return Tree("other")
+
+
+def _constant(part: Any) -> Tree:
+    t = part._dataType
+    name = type(t).__name__
+    # A session of Connect gives a Decimal digits of its own
+    if name in _AS_THEY_ARE or (name == "DecimalType" and not is_remote_session()):
+        return Tree("constant", part._value)
+    if name == "DateType":
+        return Tree("constant", t.fromInternal(part._value))
+    return Tree("other")
+
+
+def is_remote_session() -> bool:
+    """Whether sessions of this process are of Spark Connect. Imports nothing."""
+    if not is_imported(UTILS):
+        return False
+    with as_trees(wanted=False):
+        return bool(sys.modules[UTILS].is_remote())
+
+
+_SYNONYMS = {
+    "LONG": "BIGINT",
+    "INTEGER": "INT",
+    "SHORT": "SMALLINT",
+    "BYTE": "TINYINT",
+    "REAL": "FLOAT",
+    "DECIMAL": "DECIMAL(10,0)",
+    "DEC": "DECIMAL(10,0)",
+    "NUMERIC": "DECIMAL(10,0)",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+}
+
+
+def name_of_type(t: Any) -> str:
+    """The name of a type in SQL, of a type or a text."""
+    name = (t if isinstance(t, str) else str(t.simpleString())).strip().upper()
+    if "<" not in name:
+        name = name.replace(" ", "") if "(" in name else name
+    return _SYNONYMS.get(name, name)
+
+
+def key_of(column: Column) -> Hashable:
+    """What tells the Columns apart: trees of equal parts have equal keys."""
+    made: Any = column
+    return _key(made._expr, {}) if is_tree(column) else _Only(column)
+
+
+def _key(part: Any, variables: dict[str, int]) -> Hashable:
+    if isinstance(part, list | tuple):
+        return tuple(_key(p, variables) for p in part)
+    kind = type(part).__name__
+    if kind == "UnresolvedNamedLambdaVariable":
+        return kind, variables.setdefault(str(part), len(variables))
+    if not _is_of_connect(part):
+        return kind, str(part) if isinstance(part, Hashable) else _Only(part)
+    inner = ((n, _key(v, variables)) for n, v in vars(part).items() if n != "origin")
+    return kind, tuple(inner)
+
+
+class _Only:
+    """A key that is equal to itself alone; it keeps its object."""
+
+    def __init__(self, of: object) -> None:
+        self._of = of
+
+
+def _is_of_connect(part: Any) -> bool:
+    return type(part).__module__.startswith("pyspark.sql.connect.")
 
 
 _Base: Any = ClassicColumn if TYPE_CHECKING else object
@@ -105,7 +205,7 @@ class DeferredColumn(_Base):  # type: ignore[misc]
     def __class__(self) -> type:
         """The class of Columns, for PySpark's `isinstance`; PySpark may not be imported."""
         connect, classic = "pyspark.sql.connect.column", "pyspark.sql.classic.column"
-        remote = is_imported("pyspark.sql.utils") and sys.modules["pyspark.sql.utils"].is_remote()
+        remote = is_imported(UTILS) and sys.modules[UTILS].is_remote()
         for module in (connect if remote else classic, "pyspark.sql.column"):
             if is_imported(module):
                 found: type = sys.modules[module].Column
@@ -124,7 +224,8 @@ class DeferredColumn(_Base):  # type: ignore[misc]
 
     @property
     def _jc(self) -> Any:
-        return self.__spark_column__()._jc
+        with as_trees(wanted=False):  # a classic UDF asks
+            return self.__spark_column__()._jc
 
     @property
     def _expr(self) -> Any:
@@ -142,22 +243,11 @@ class SortOrder:
 
 def sort_order(column: Column) -> SortOrder | None:
     """The order that a Column is; None if it is a value."""
-    shown = _ORDER.search(str(column))
-    if shown is None:
-        return None
     made: Any = column
-    if isinstance(column, ClassicColumn):
-        node = made._jc.node()
-        # A string constant may end like this too.
-        if node.getClass().getSimpleName() != "SortOrder":
-            return None
-        jvm: Any = get_session()._jvm
-        of: Column = type(made)(jvm.org.apache.spark.sql.Column(node.child()))
-    else:
-        if type(made._expr).__name__ != "SortOrder":
-            return None
-        of = type(made)(made._expr._child)
-    return SortOrder(of, shown[1] == "ASC", shown[2] == "FIRST")
+    if not is_tree(column) or type(made._expr).__name__ != "SortOrder":
+        return None
+    order = made._expr
+    return SortOrder(type(made)(order._child), order._ascending, order._nullsFirst)
 
 
 def has_order_within(column: Column) -> bool:
@@ -165,33 +255,27 @@ def has_order_within(column: Column) -> bool:
 
     The orders of windows do not count.
     """
-    if _WITHIN.search(str(column)) is None:
-        return False
-    if isinstance(column, ClassicColumn):
-        made: Any = column
-        return _is_order_within(made._jc.node())
-    return _is_order_of_connect(column)
+    made: Any = column
+    if not is_tree(column):  # as one that a UDF gives
+        return str(column).endswith((" NULLS FIRST'>", " NULLS LAST'>"))
+    return "SortOrder" in _kinds(made._expr)
 
 
-def _is_order_within(node: Any) -> bool:
-    """Whether a node of a classic Column is an order, or contains one."""
-    kind = node.getClass().getSimpleName()
-    if kind in ("SortOrder", "Window"):
-        return bool(kind == "SortOrder")
-    children = node.children()
-    return any(_is_order_within(children.apply(i)) for i in range(children.size()))
+def is_window(column: Column) -> bool:
+    """Whether a Column is a window function, or contains one."""
+    made: Any = column
+    if not is_tree(column):
+        return " OVER (" in str(column)
+    return "WindowExpression" in _kinds(made._expr)
 
 
-def _is_order_of_connect(part: Any) -> bool:
-    """The same for a Column of Spark Connect. Its parts are in attributes, and in lists of them."""
+def _kinds(part: Any) -> set[str]:
+    """The names of the classes of an expression's parts, down to windows."""
     if isinstance(part, list | tuple):
-        return any(map(_is_order_of_connect, part))
+        return set().union(*map(_kinds, part))
+    if not _is_of_connect(part):
+        return set()
     kind = type(part).__name__
     if kind in ("SortOrder", "WindowExpression"):
-        return kind == "SortOrder"
-    ours = type(part).__module__.startswith("pyspark.sql.connect.")
-    return ours and any(map(_is_order_of_connect, vars(part).values()))
-
-
-_WITHIN = re.compile(r" (ASC|DESC) NULLS (FIRST|LAST)\b")
-_ORDER = re.compile(r" (ASC|DESC) NULLS (FIRST|LAST)'?>?$")
+        return {kind}
+    return {kind}.union(*map(_kinds, vars(part).values()))

@@ -35,6 +35,7 @@ from stepping_spark.base.packages import (
     is_imported,
     raised,
 )
+from stepping_spark.spark.column_tree import as_trees
 from stepping_spark.spark.java import launch
 
 PARTITIONS = "spark.sql.shuffle.partitions"
@@ -185,7 +186,7 @@ def get_session() -> SparkSession:
     >>> st.get_session() is spark.active()
     True
     """
-    with _lock:
+    with _lock, as_trees(wanted=False):
         return running_session() or _start()
 
 
@@ -366,7 +367,8 @@ def running_session() -> SparkSession | None:
         return None
     _check_java()
     try:
-        session = SparkSession.active()
+        with as_trees(wanted=False):
+            session = SparkSession.active()
         if not is_stopped(session):
             return session
         # It was stopped outside of PySpark, which would return it again.

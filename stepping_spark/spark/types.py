@@ -27,6 +27,8 @@ from stepping_spark.rows.atoms import (
 )
 from stepping_spark.rows.schema import columns_of
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote
+from stepping_spark.spark.column_made import in_running_session
+from stepping_spark.spark.column_tree import as_trees, is_window
 from stepping_spark.spark.session import first_line, get_session
 
 _SIMPLE: dict[str, RowType] = {
@@ -66,11 +68,22 @@ def from_spark(t: T.DataType, nullable: bool, where: str) -> RowType:
     return Optional(inner) if nullable else inner
 
 
-def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFrame]:
-    """The type of a Column over rows of the type, from Spark's analyzer, and the analyzed query.
+def analyzed(column: Column, row: RowType, where: str) -> RowType:
+    """The type of a Column over rows of the type, from Spark's analyzer.
 
-    Runs no job.
+    Runs no job. Starts a session if none is active. Raises `CompileError` for what is no function
+    of one row, and for what Spark refuses.
     """
+    _refuse_what_several_rows_say(column, where)
+    try:
+        asked = in_running_session(column)
+    except CompileError as e:
+        raise CompileError(f"{where}: {e}") from None
+    with as_trees(wanted=False):
+        return _analyzed(asked, row, where)
+
+
+def _analyzed(column: Column, row: RowType, where: str) -> RowType:
     spark = get_session()
     ddl = ", ".join(
         f"{quote(n)} {t.ddl}{'' if isinstance(t, Optional) else ' NOT NULL'}"
@@ -78,12 +91,11 @@ def analyzed(column: Column, row: RowType, where: str) -> tuple[RowType, DataFra
     )
     rows = _rows(spark, ddl)
     try:
-        selected = rows.select(column)
-        field = selected.schema.fields[0]
+        field = rows.select(column).schema.fields[0]
     except raised.PySparkException as e:
         raise CompileError(f"{where}: Spark refuses {column}: {first_line(e)}") from e
     _refuse_what_is_no_function_of_the_row(rows, column, where)
-    return from_spark(field.dataType, field.nullable, where), selected
+    return from_spark(field.dataType, field.nullable, where)
 
 
 def kind_in_spark(column: Column, row: RowType) -> str:
@@ -93,17 +105,19 @@ def kind_in_spark(column: Column, row: RowType) -> str:
     """
     spark = get_session()
     ddl = ", ".join(f"{quote(n)} {t.ddl}" for n, t in columns_of(row))
-    return _rows(spark, ddl).select(column).schema.fields[0].dataType.simpleString()
+    asked = in_running_session(column)
+    with as_trees(wanted=False):
+        return _rows(spark, ddl).select(asked).schema.fields[0].dataType.simpleString()
 
 
 @functools.lru_cache(maxsize=512)
 def _rows(spark: SparkSession, ddl: str) -> DataFrame:
-    """The empty relation of a type. It is cached, so that selections from it can be compared."""
+    """The empty relation of a type."""
     return spark.createDataFrame([], ddl)
 
 
-def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, where: str) -> None:
-    """Refuse aggregates, windows, generators and random values: Spark does, inside an aggregate."""
+def _refuse_what_several_rows_say(column: Column, where: str) -> None:
+    """Refuse windows, and the clock."""
     clock = _CLOCK.search(str(column))
     if clock:
         raise CompileError(
@@ -111,12 +125,16 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
             "undo what adding it did; use st.temporal_filter, which compares times of the rows "
             "with the now= of the steps, or put the time into the rows"
         )
-    if _WINDOW.search(str(column)):
+    if is_window(column):
         raise CompileError(
             f"{where}: {column} is a window function: it looks at several rows, and a function of "
             "a row at one. Use st.window with the function of this name in st.win; for the first "
             "rows of each group, st.first_n is cheaper"
         )
+
+
+def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, where: str) -> None:
+    """Refuse aggregates, generators and random values: Spark does, inside an aggregate."""
     try:
         _ = rows.agg(functions.count(column)).schema  # on Connect, this asks the analyzer
     except raised.PySparkException as e:
@@ -127,40 +145,9 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
         ) from e
 
 
-_WINDOW = re.compile(r"\bOVER \(")
 _CLOCK = re.compile(
     r"\b(current_date|current_timestamp|current_time|localtimestamp|now|curdate|unix_timestamp)\(\)"
 )
-
-
-def text_of(column: Column) -> str:
-    """The text of a Column, the same in every process.
-
-    It leaves out what varies: Spark numbers the variables of lambdas throughout a process, names
-    the place where a Python UDF was created, and shows an address for bytes.
-    """
-    shown = _ADDRESS.sub("", str(column).removeprefix("Column<'").removesuffix("'>"))
-    numbers: dict[str, int] = {}
-    return _VARIABLE.sub(
-        lambda m: f"{m[1]}_{numbers.setdefault(m[0], len(numbers) + 1)}", _without_places(shown)
-    )
-
-
-def _without_places(shown: str) -> str:
-    """The text without the parts `Origin(…)`."""
-    before, place, rest = shown.partition("Origin(")
-    if not place:
-        return shown
-    depth = 1
-    for i, c in enumerate(rest):
-        depth += (c == "(") - (c == ")")
-        if not depth:
-            return before + _without_places(rest[i + 1 :])
-    return before
-
-
-_ADDRESS = re.compile(r"(?<=\[B)@[0-9a-f]+")
-_VARIABLE = re.compile(r"\b([xyz])_(\d+)\b")
 
 
 _ARROW: dict[str, Any] = {

@@ -51,6 +51,7 @@ _INTS = {
     *("length", "len", "char_length", "character_length", "year", "quarter", "month", "day"),
     *("dayofmonth", "weekofyear", "dayofweek", "weekday", "dayofyear", "hour", "minute", "second"),
     *("datediff", "date_diff", "unix_date", "ascii", "instr", "locate", "position", "sign_of_int"),
+    *("size", "array_size", "cardinality"),
 }
 # Functions that convert their arguments to one type, which their result has
 _ALIKE = {"greatest", "least", "pmod", "&", "|", "^"}
@@ -70,6 +71,11 @@ def function(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlVa
     handler = _HANDLERS.get(lower)
     if handler is not None and _ARITY[lower](len(args)):
         return handler(args, node, env)
+    if lower == "array" and args and len({a.kind for a in args}) == 1:
+        exprs = exprs_of(*args)
+        made = None if exprs is None else function_of(lower, exprs)
+        if made is not None:
+            return ours(made, f"array<{args[0].kind}>")
     if lower in _CASTS and len(args) == 1:
         return explicit(args[0], _CASTS[lower], node, env)
     found = _ours(lower, args)
@@ -122,6 +128,9 @@ def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
     found = None if exprs is None else function_of(name, exprs)
     if found is None:
         return None
+    if name == "sequence":
+        kind = common_of(args)
+        return None if kind is None else ours(found, f"array<{kind}>")
     if unwrap(found.type) != INT:
         kind = kind_of(found.type)
         return ours(found, args[0].kind if args[0].kind.startswith("interval") else kind)

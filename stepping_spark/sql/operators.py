@@ -18,7 +18,7 @@ from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.portable import choice, narrowed
 from stepping_spark.expressions.spark_to_arrow import function_of
 from stepping_spark.expressions.symbolic import BINARY
-from stepping_spark.rows.atoms import FLOAT, INT
+from stepping_spark.rows.atoms import BOOL, FLOAT, INT
 from stepping_spark.rows.types import Optional
 from stepping_spark.sql.kinds import (
     BITS,
@@ -66,7 +66,10 @@ _NAMES = {
 
 def converted(value: SqlValue, kind: str) -> SqlValue:
     """The value as Spark converts it implicitly to a kind, to meet another value."""
-    return _cast(value, kind) or SqlValue(column_of(value).cast(kind), kind)
+    # Which type Spark makes of text beside a number depends on the other
+    of_text = value.kind == "string" and not isinstance(expr_of(value), Literal)
+    found = None if of_text and kind != "string" else _cast(value, kind)
+    return found or SqlValue(column_of(value).cast(kind), kind)
 
 
 def explicit(
@@ -78,8 +81,27 @@ def explicit(
     # A cast that never fails, or one of a constant that did not
     if found is not None and (not is_try or isinstance(e, Literal) or _never_fails(value, kind)):
         return found
+    made = _tried(value, kind) if is_try else None
+    if made is not None:
+        return ours(made, kind)
     column = column_of(value)
     return in_spark(column.try_cast(kind) if is_try else column.cast(kind), [value], node, env)
+
+
+def _tried(value: SqlValue, kind: str) -> Expr | None:
+    """TRY_CAST of text; None for what only Spark computes."""
+    e = expr_of(value)
+    named = _BY_FUNCTION.get((value.kind, _family(kind)))
+    if e is None or value.kind != "string" or named is None:
+        return None
+    found = function_of(f"try_{named}", [e])
+    if found is None or kind not in INTEGERS:
+        return found
+    bound = 1 << (BITS[kind] - 1)
+    least, most = (Literal(INT, n) for n in (-bound, bound - 1))
+    checks = (Call(Optional(BOOL), op, (found, n)) for op, n in ((">=", least), ("<=", most)))
+    fits = Call(Optional(BOOL), "&", tuple(checks))
+    return choice(fits, found, Literal(Optional(INT), None))
 
 
 def _never_fails(value: SqlValue, kind: str) -> bool:
@@ -146,8 +168,6 @@ def _converted(e: Expr, have: str, want: str) -> Expr | None:
         return Literal(FLOAT, float(e.constant))
     if (have in INTEGERS or is_decimal(have)) and is_decimal(want):
         return _folded(_call("to_decimal", e, want))
-    if want == "timestamp" or have == "timestamp":
-        return None  # it depends on the time zone
     named = _BY_FUNCTION.get((_family(have), _family(want)))
     if named is None:
         return None
@@ -176,6 +196,13 @@ _BY_FUNCTION = {
     ("timestamp_ntz", "date"): "cast_to_date",
     ("date", "timestamp_ntz"): "cast_to_timestamp_ntz",
     ("boolean", "integer"): "cast_to_bigint",
+    ("string", "integer"): "cast_to_bigint",
+    ("string", "double"): "cast_to_double",
+    ("string", "date"): "cast_to_date",
+    ("timestamp", "date"): "cast_to_date",
+    ("timestamp", "timestamp_ntz"): "cast_to_timestamp_ntz",
+    ("date", "timestamp"): "cast_to_timestamp",
+    ("timestamp_ntz", "timestamp"): "cast_to_timestamp",
 }
 
 

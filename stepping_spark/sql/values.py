@@ -18,12 +18,15 @@ from stepping_spark.base.errors import StepError
 from stepping_spark.base.packages import Column, functions, raised
 from stepping_spark.expressions.arrow_kernels import is_known
 from stepping_spark.expressions.coercion import coerce
-from stepping_spark.expressions.columns import ROW, ExprColumn, opaque, to_column
+from stepping_spark.expressions.columns import ROW, TEXTS, ExprColumn, opaque, to_column
 from stepping_spark.expressions.expr import Expr, Literal
+from stepping_spark.expressions.spark_to_arrow import reading_of
 from stepping_spark.expressions.symbolic import symbolic
-from stepping_spark.rows.atoms import INT, LONGEST, MOST_DIGITS, STR, Atom
+from stepping_spark.rows.atoms import BOOL, DATE, INT, LONGEST, MOST_DIGITS, STR, Atom
 from stepping_spark.rows.sql_text import text
-from stepping_spark.rows.types import Optional
+from stepping_spark.rows.types import ListOf, Optional, unwrap
+from stepping_spark.spark.column_made import in_running_session
+from stepping_spark.spark.column_tree import as_trees, tree_of
 from stepping_spark.spark.session import first_line, get_session
 from stepping_spark.spark.types import kind_in_spark
 from stepping_spark.sql.kinds import decimal_kind, is_months, kind_of, of_open_class, row_type_of
@@ -95,12 +98,11 @@ def is_null(v: SqlValue) -> bool:
 
 
 def column_of(v: SqlValue) -> Column:
-    """The Column of PySpark, of Spark's own type. Starts a session if none is active."""
+    """The Column of PySpark, of Spark's own type."""
     if not isinstance(v.column, ExprColumn):
         column: Column = v.column
         return column
     e: Expr = v.column.__expr__
-    get_session()
     if isinstance(e, Literal):
         return _literal(e, v.kind)
     column = to_column(e)
@@ -126,12 +128,19 @@ def in_spark(column: Column, args: list[SqlValue], node: exp.Expr, env: Env) -> 
     """
     if any(a.kind == "" for a in args):
         return SqlValue(column, "")
+    found = reading_of(tree_of(column), TEXTS.get() or {})
+    if found is not None and unwrap(found.type) in _OF_ONE_KIND:
+        return ours(found, kind_of(found.type))
     kind = asked(column, node, env)
     if kind == "void":  # rows have no type for NULL alone
         return SqlValue(column.cast("string"), kind)
     if "struct<" in kind and "void" not in kind:  # NULL gets its type beside other structs
         return SqlValue(symbolic(_with_open_classes(column, node, env)), kind)
     return SqlValue(column, kind)
+
+
+_OF_ONE_KIND = (STR, ListOf(STR), ListOf(Optional(STR)), BOOL, DATE)
+"""Types that are of one kind: an int may have fewer bits in Spark."""
 
 
 def _with_open_classes(column: Column, node: exp.Expr, env: Env) -> Expr:
@@ -309,6 +318,7 @@ def folded_in_spark(v: SqlValue) -> SqlValue:
 
 
 def _computed(column: Column) -> object:
-    one = get_session().sql("SELECT 1")
-    _ = one.agg(functions.count(column)).schema  # an aggregate or a random value is no constant
-    return one.select(column.alias("value")).toArrow().column(0)[0].as_py()
+    one, asked = get_session().sql("SELECT 1"), in_running_session(column)
+    with as_trees(wanted=False):
+        _ = one.agg(functions.count(asked)).schema  # an aggregate or a random value is no constant
+        return one.select(asked.alias("value")).toArrow().column(0)[0].as_py()

@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.shop
 
-The views are those of `examples/shop.py`, each a circuit of its own with its state in memory. A
-step has five orders with two lines each, a return, and some clicks; one older order goes. There are
-40 customers and 20 products. Medians of the last 50 of 150 steps, and of an empty job after each.
+The views are those of `examples/shop.py`, and four with functions of Spark, each a circuit of its
+own with its state in memory. A step has five orders with two lines each, a return, and some clicks;
+one older order goes. There are 40 customers and 20 products. Medians of the last 50 of 150 steps,
+and of an empty job after each.
 A *question* is a query of Spark's, with or without a job.
 """
 
@@ -26,6 +27,7 @@ from rich.table import Table
 import stepping_spark as st
 from examples import shop
 from examples.shop import Click, Customer, Line, Order, Price, Product, Return
+from stepping_spark import functions as F
 from tests.benchmarks.peers.spark import session
 
 ZSet = st.ZSet
@@ -87,6 +89,44 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "list price of each line": list_prices,
     "median value of orders": of_sales(shop.median_value),
 }
+
+
+def months(clicks: ZSet[Click]) -> Any:
+    return st.distinct(st.map(clicks, f=lambda c: (c.user, F.trunc(c.at, "month"))))
+
+
+def words(clicks: ZSet[Click]) -> Any:
+    parts = st.map_many(
+        clicks,
+        f=lambda c: F.transform(
+            F.split(F.date_format(c.at, "yyyy-MM-dd HH:mm"), "-"),
+            lambda w, i: F.struct(w.alias("_1"), i.alias("_2")),
+        ),
+        to=tuple[str, int],
+    )
+    return st.distinct(parts)
+
+
+def numbers(clicks: ZSet[Click]) -> Any:
+    def of(c: Click) -> tuple[int, int, dt.date]:
+        return c.user, F.col(F.date_format(c.at, "dd")).cast("int"), F.to_date(c.at)
+
+    return st.distinct(st.map(clicks, f=of))
+
+
+def firsts(clicks: ZSet[Click]) -> Any:
+    return st.distinct(
+        st.map(clicks, f=lambda c: (c.user, F.make_date(F.year(c.at), F.month(c.at), F.lit(1))))
+    )
+
+
+MORE: dict[str, Callable[..., Any]] = {
+    "the month of an instant": months,
+    "parts of a text, with their places": words,
+    "casts of text and of instants": numbers,
+    "the first day of the month, made of parts": firsts,
+}
+"""Views with functions of Spark that the driver computes."""
 
 
 class Trade:
@@ -153,7 +193,7 @@ def main(steps: int, measured: int) -> None:
     with tempfile.TemporaryDirectory(prefix="shop-") as home:
         spark = session(Path(home))
         shown = Table("view", "a step, ms", "an empty job, ms", "ratio", "questions")
-        for name, query in VIEWS.items():
+        for name, query in {**VIEWS, **MORE}.items():
             graph: Any = st.compile(query)
             stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
             trade, took, empty, questions = Trade(), [], [], 0

@@ -51,7 +51,7 @@ def test_few_rows_are_for_the_driver() -> None:
 
 def test_a_vertex_says_which_function_of_which_line_asks_spark(spark: SparkSession) -> None:
     def hashes(a: st.ZSet[Order]) -> st.ZSet[tuple[str, int]]:
-        return st.map(a, f=lambda o: (F.initcap(o.item), o.id + 1))
+        return st.map(a, f=lambda o: (F.base64(o.item), o.id + 1))
 
     stepper = stepper_of(hashes)
     stepper.step((orders(3),))
@@ -59,20 +59,20 @@ def test_a_vertex_says_which_function_of_which_line_asks_spark(spark: SparkSessi
     (v,) = found.vertices.values()
     assert found.queries == 1
     assert re.search(
-        r"; asks Spark for initcap\(item\) \(test_metrics.py:\d+, in .*hashes\)$", v.why
+        r"; asks Spark for base64\(item\) \(test_metrics.py:\d+, in .*hashes\)$", v.why
     )
-    assert "asks Spark for initcap(item)" in str(found)
+    assert "asks Spark for base64(item)" in str(found)
 
 
 def test_a_step_names_the_functions_of_keys_that_ask_spark(spark: SparkSession) -> None:
     def pairs(a: st.ZSet[Order], b: st.ZSet[Order]) -> st.ZSet[st.Pair[Order, Order]]:
-        return st.join(a, b, on_left=lambda o: F.initcap(o.item), on_right=lambda o: o.item)
+        return st.join(a, b, on_left=lambda o: F.base64(o.item), on_right=lambda o: o.item)
 
     stepper = stepper_of(pairs)
     stepper.step((orders(1), orders(1)))
     stepper.step((orders(2), orders(2)))
-    assert stepper.metrics[-1].asked == ("initcap(item)",)
-    assert "keys ask Spark for initcap(item)" in " ".join(str(stepper.metrics[-1]).split())
+    assert stepper.metrics[-1].asked == ("base64(item)",)
+    assert "keys ask Spark for base64(item)" in " ".join(str(stepper.metrics[-1]).split())
 
 
 def test_more_rows_than_local_rows_are_for_spark(spark: SparkSession) -> None:

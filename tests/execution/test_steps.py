@@ -91,8 +91,8 @@ def test_what_streams_want_of_a_relation_is_asked_of_spark_at_once(spark: SparkS
     def query(
         a: st.ZSet[Order], b: st.ZSet[Order]
     ) -> tuple[st.ZSet[str], st.ZSet[str], st.ZSet[st.Pair[Order, Order]]]:
-        loud = st.distinct(st.map(a, f=lambda o: F.initcap(item(o)), to=str))
-        short = st.distinct(st.map(a, f=lambda o: F.translate(item(o), "aeiou", ""), to=str))
+        loud = st.distinct(st.map(a, f=lambda o: F.base64(item(o)), to=str))
+        short = st.distinct(st.map(a, f=lambda o: F.hex(item(o)), to=str))
         key: Any = lambda o: F.ascii(item(o))  # noqa: E731
         return loud, short, st.join(a, b, on_left=key, on_right=key)
 
@@ -116,8 +116,9 @@ def test_of_functions_that_are_asked_at_once_the_one_that_fails_is_told(
     spark: SparkSession,
 ) -> None:
     def query(a: st.ZSet[Order]) -> tuple[st.ZSet[str], st.ZSet[int]]:
-        loud = st.distinct(st.map(a, f=lambda o: F.upper(item(o)), to=str))
-        number = st.map(a, f=lambda o: item(o).cast("bigint"), to=int, name="number")
+        loud = st.distinct(st.map(a, f=lambda o: F.hex(item(o)), to=str))
+        as_number: Any = lambda o: item(o).cast("float").cast("bigint")  # noqa: E731
+        number = st.map(a, f=as_number, to=int, name="number")
         return loud, st.distinct(number)
 
     stepper = stepper_of(query)
@@ -125,7 +126,7 @@ def test_of_functions_that_are_asked_at_once_the_one_that_fails_is_told(
     stepper.step((Z({Order(id=2, item="2"): 1}),))
     with pytest.raises(st.StepError, match=r"number.*tea"):
         stepper.step((Z({Order(id=3, item="tea"): 1}),))
-    assert stepper.step((Z({Order(id=3, item="3"): 1}),)) == (Z({"3": 1}), Z({3: 1}))
+    assert stepper.step((Z({Order(id=3, item="3"): 1}),)) == (Z({"33": 1}), Z({3: 1}))
     assert stepper.metrics[-1].queries == 1
 
 

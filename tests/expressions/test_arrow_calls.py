@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow_kernels import evaluator, is_known
+from stepping_spark.expressions.arrow_kernels import evaluator, is_known, unknown_zone
 from stepping_spark.expressions.expr import Call, Field, Literal
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.rows.atoms import INT
@@ -60,7 +60,7 @@ def test_arrow_says_of_two_values_what_spark_says(
     for i, e in enumerate(calls):
         compute = evaluator(e)
         assert compute is not None
-        computed = compute(table, True)
+        computed = compute(table, unknown_zone)
         assert computed is not None
         assert computed.to_pylist() == [row[i] for row in found], str(e)
 
@@ -72,8 +72,8 @@ def test_what_is_beyond_64_bits_is_left_to_spark(op: str, a: int, b: int) -> Non
     e = Call(INT, op, (Field(INT, ("a",)), Field(INT, ("b",))))
     compute = evaluator(e)
     assert compute is not None
-    assert compute(pa.table({"a": [1, a], "b": [1, b]}), True) is None
-    assert compute(pa.table({"a": [1], "b": [1]}), True) is not None
+    assert compute(pa.table({"a": [1, a], "b": [1, b]}), unknown_zone) is None
+    assert compute(pa.table({"a": [1], "b": [1]}), unknown_zone) is not None
 
 
 def decimal_of(precision: int, scale: int) -> Any:
@@ -131,7 +131,7 @@ def check(spark: SparkSession, calls: list[Any], rows: list[tuple[Any, ...]], *t
         made: dict[int, Any] = {}
         for i, row in enumerate(rows):
             arrays = [pa.array([v], t.arrow) for v, t in zip(row, types, strict=True)]
-            found = compute(pa.table(arrays, names=list("ab"[: len(types)])), True)
+            found = compute(pa.table(arrays, names=list("ab"[: len(types)])), unknown_zone)
             if found is not None:
                 made[i] = found[0].as_py()
         known.append(made)
@@ -211,7 +211,7 @@ def test_arrow_moves_days_as_spark_does(spark: SparkSession) -> None:
     compute = evaluator(calls[0])
     assert compute is not None
     far = pa.table([pa.array([dt.date(2024, 1, 1)]), pa.array([2**40])], names=["a", "b"])
-    assert compute(far, True) is None
+    assert compute(far, unknown_zone) is None
 
 
 def test_what_is_rounded_otherwise_is_left_to_spark() -> None:
@@ -237,15 +237,15 @@ def test_a_remainder_of_zero_is_left_to_spark(t: Any) -> None:
     compute = evaluator(Call(t, "%", (Field(t, ("a",)), Field(t, ("b",)))))
     assert compute is not None
     zero = pa.table([pa.array([1, 1], t.arrow), pa.array([1, 0], t.arrow)], names=["a", "b"])
-    assert compute(zero, True) is None
+    assert compute(zero, unknown_zone) is None
 
 
 def test_division_by_zero_is_left_to_spark() -> None:
     e = Call(row_type(float), "/", (Field(INT, ("a",)), Field(INT, ("b",))))
     compute = evaluator(e)
     assert compute is not None
-    assert compute(pa.table({"a": [1, 1], "b": [1, 0]}), True) is None
-    assert compute(pa.table({"a": [1, 7], "b": [3, -2]}), True).to_pylist() == [1 / 3, -3.5]
+    assert compute(pa.table({"a": [1, 1], "b": [1, 0]}), unknown_zone) is None
+    assert compute(pa.table({"a": [1, 7], "b": [3, -2]}), unknown_zone).to_pylist() == [1 / 3, -3.5]
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])

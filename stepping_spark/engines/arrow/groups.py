@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.expressions.arrow_kernels import ArraysOf, Ask, evaluator, values_of
+from stepping_spark.expressions.arrow_kernels import ArraysOf, Ask, ZoneOf, evaluator, values_of
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
 from stepping_spark.relations.arrow import (
@@ -258,7 +258,7 @@ def collated(table: pa.Table, required: int) -> pa.Table:
 
 
 TableParts: TypeAlias = Sequence[pa.Table]
-Restrict: TypeAlias = Callable[[TableParts, pa.Table, int, bool], list[pa.Table]]
+Restrict: TypeAlias = Callable[[TableParts, pa.Table, int, ZoneOf], list[pa.Table]]
 KeptMask: TypeAlias = npt.NDArray[np.bool_]
 
 _MOST = 2**62
@@ -272,7 +272,7 @@ def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> R
     """A function that gives the rows of each part of a state that matter.
 
     Its arguments are the parts, the change, in how many entries of the parts a row may occur, and
-    whether the session is in UTC. None if only Spark can evaluate the keys or the order.
+    what tells the session's time zone. None if only Spark can evaluate the keys or the order.
     """
     exprs = [*keys, *(e for e, _ in order)]
     if any(evaluator(e) is None for e in exprs):
@@ -280,12 +280,12 @@ def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> R
     key_of, order_of = values_of(schema, keys), values_of(schema, [e for e, _ in order])
     ascending = [up for _, up in order]
 
-    def restrict(parts: TableParts, change: pa.Table, often: int, in_utc: bool) -> list[pa.Table]:
+    def restrict(parts: TableParts, change: pa.Table, often: int, zone: ZoneOf) -> list[pa.Table]:
         state = concat(parts, schema)
         if _largest(state) + _largest(change) * change.num_rows > _MOST:
             return list(parts)  # a weight may be beyond 64 bits, which is an error
         try:
-            ask = Ask(_asked, in_utc)
+            ask = Ask(_asked, zone)
             ids, wanted = _wanted(state, change, key_of, ask, n, often)
             columns = zip(order_of(state, ask), ascending, strict=True)
             kept = _kept(state, ids, wanted, list(columns))

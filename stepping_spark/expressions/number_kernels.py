@@ -1,0 +1,173 @@
+"""Kernels of numbers: rounding, signs, and the functions that Java computes as fdlibm does."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.expressions.arrow_kernels import as_floats, one_nan
+from stepping_spark.expressions.strict_math import exp, ln
+from stepping_spark.rows.atoms import INT, MOST_DIGITS, Atom, RowType
+
+pc: Any = pyarrow.compute
+_EXACT = Context(prec=100)
+
+
+def _digits(t: RowType) -> tuple[int, int] | None:
+    return (t.precision, t.scale) if isinstance(t, Atom) and t.name == "Decimal" else None
+
+
+def _decimal(precision: int, scale: int) -> Atom:
+    return Atom("Decimal", Decimal, min(precision, MOST_DIGITS), scale)
+
+
+# Rounding
+
+
+def rounded_type(t: RowType, *constants: int) -> RowType:
+    """The type of `round`: a Decimal has as many digits as its whole part may get."""
+    found, places = _digits(t), constants[0] if constants else 0
+    if found is None:
+        return t
+    whole = found[0] - found[1] + 1
+    if places < 0:
+        return _decimal(max(whole, 1 - places), 0)
+    scale = min(found[1], places)
+    return _decimal(whole + scale, scale)
+
+
+def are_places(*values: Any) -> bool:
+    return values == () or (len(values) == 1 and type(values[0]) is int and 0 <= values[0] <= 18)
+
+
+def rounded(x: Any, places: int = 0) -> Any:
+    """Rounded half away from zero, of the shortest text that a float has."""
+    if pa.types.is_integer(x.type):
+        return x
+    unit = Decimal(1).scaleb(-places)
+    if pa.types.is_decimal(x.type):
+        t = rounded_type(Atom("Decimal", Decimal, x.type.precision, x.type.scale), places)
+        unit = Decimal(1).scaleb(-min(places, x.type.scale))
+        return _each_decimal(lambda v: v.quantize(unit, ROUND_HALF_UP, _EXACT), x, t)
+
+    def nearest(v: float) -> float:
+        if not np.isfinite(v) or abs(v) >= 2.0**53:
+            return v
+        return float(Decimal(repr(v)).quantize(unit, ROUND_HALF_UP, Context(prec=400))) + 0.0
+
+    return one_nan(
+        pa.array([None if v is None else nearest(v) for v in x.to_pylist()], pa.float64())
+    )
+
+
+def whole_type(t: RowType) -> RowType:
+    """The type of `floor` and `ceil`."""
+    found = _digits(t)
+    if found is None:
+        return INT
+    return t if found[1] == 0 else _decimal(found[0] - found[1] + 1, 0)
+
+
+def floor(x: Any) -> Any:
+    return _whole(x, np.floor, ROUND_FLOOR)
+
+
+def ceil(x: Any) -> Any:
+    return _whole(x, np.ceil, ROUND_CEILING)
+
+
+def _whole(x: Any, of_floats: Callable[[Any], Any], mode: str) -> Any:
+    if pa.types.is_integer(x.type):
+        return x
+    if pa.types.is_decimal(x.type):
+        t = whole_type(Atom("Decimal", Decimal, x.type.precision, x.type.scale))
+        return _each_decimal(lambda v: v.quantize(Decimal(1), mode, _EXACT), x, t)
+    found = of_floats(x.fill_null(0.0).to_numpy(zero_copy_only=False))
+    if not np.all(np.abs(found) < 2.0**63):
+        return None  # Spark raises an error, or takes the nearest int
+    mask = x.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(found.astype(np.int64), pa.int64(), mask=mask)
+
+
+def _each_decimal(f: Callable[[Decimal], Decimal], x: Any, t: RowType) -> Any:
+    return pa.array([None if v is None else f(v) for v in x.to_pylist()], t.arrow)
+
+
+def powers_of_e(x: Any) -> Any:
+    return _each_float(exp, x)
+
+
+def logarithms(x: Any) -> Any:
+    """Natural logarithms; NULL of what has none."""
+    return _each_float(lambda v: None if v <= 0 else ln(v), x)
+
+
+def _each_float(f: Callable[[float], float | None], x: Any) -> Any:
+    found = [None if v is None else f(v) for v in as_floats(x).to_pylist()]
+    return one_nan(pa.array(found, pa.float64()))
+
+
+def sign(x: Any) -> Any:
+    """1.0, -1.0, or the zero or NaN that a number is."""
+    floats = pc.cast(x, pa.float64(), safe=False) if pa.types.is_decimal(x.type) else as_floats(x)
+    found = pc.if_else(pc.greater(floats, 0.0), 1.0, pc.if_else(pc.less(floats, 0.0), -1.0, floats))
+    return one_nan(found)
+
+
+# Days
+
+
+def made_date(year: Any, month: Any, day: Any) -> Any:
+    """The days; None where one does not exist: Spark raises the error."""
+    rows = zip(*(c.to_pylist() for c in (year, month, day)), strict=True)
+    try:
+        found = [None if None in row else dt.date(*row) for row in rows]
+    except (ValueError, OverflowError):
+        return None
+    return pa.array(found, pa.date32())
+
+
+def months_later(x: Any, months: int) -> Any:
+    """The days so many months later, or the last of the month. None beyond the years of Python."""
+
+    def moved(day: dt.date) -> dt.date:
+        year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+        later = [(year, month + 1, d) for d in range(day.day, day.day - 4, -1)]
+        for year, month, d in later:
+            try:
+                return dt.date(year, month, d)
+            except ValueError:
+                if not 1 <= year <= dt.MAXYEAR:
+                    raise
+        raise AssertionError(day)
+
+    try:
+        return pa.array([None if v is None else moved(v) for v in x.to_pylist()], pa.date32())
+    except ValueError:
+        return None
+
+
+def is_months(*values: Any) -> bool:
+    return len(values) == 1 and type(values[0]) is int and abs(values[0]) <= 120_000
+
+
+# Lists
+
+
+def counted(first: Any, last: Any) -> Any:
+    """The lists of the ints from one to another. None for very long ones."""
+    pairs = list(zip(first.to_pylist(), last.to_pylist(), strict=True))
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if sum(abs(b - a) for a, b in known) > 1_000_000:
+        return None
+    found = [
+        None if a is None or b is None else list(range(a, b + 1) if a <= b else range(a, b - 1, -1))
+        for a, b in pairs
+    ]
+    return pa.array(found, pa.list_(pa.int64()))

@@ -1,0 +1,284 @@
+"""Kernels of text: patterns, parts, and casts of text to numbers and days, as Spark has them.
+
+A pattern is computed here if Java and Python read it alike: `pattern_of` says which. Text is made a
+number or a day here if it has the usual form; for other forms Spark is asked.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import string
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal
+from functools import cache, partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from stepping_spark.rows.atoms import INT_MAX, INT_MIN
+
+pc: Any = pyarrow.compute
+
+
+def each(f: Callable[[str], Any], t: pa.DataType, x: Any) -> Any:
+    """A function of each text; NULL of NULL."""
+    return pa.array([None if v is None else f(v) for v in x.to_pylist()], t)
+
+
+# Patterns
+
+_CLASS = r"\\[dDwWsS]"
+_SIGN = r"\\[][.*+?^$(){}|\\/-]"
+_IN_BRACKETS = (
+    rf"[A-Za-z0-9]-[A-Za-z0-9]|[A-Za-z0-9 _,;:=@#%!/.+*?'\"]|{_CLASS}|\\[].*+?^$(){{}}|/-]"
+)
+_PIECE = re.compile(
+    r"[A-Za-z0-9 _,;:=@#%&~!<>/'\"-]"  # a letter that stands for itself
+    rf"|\.|{_CLASS}|{_SIGN}|\\[tnr]"
+    rf"|\[\^?(?:{_IN_BRACKETS})+\]"
+    r"|\((?:\?:|(?!\?))|\)|\|"
+    r"|[*+?](?!\+)|\{\d{1,3}(?:,\d{0,3})?\}"
+)
+_ENDS = "\n\r\u0085\u2028\u2029"
+_IN_PYTHON = {
+    ".": f"[^{_ENDS}]",
+    "$": rf"(?=(?:\r\n|(?<!\r)\n|[{_ENDS[1:]}])?\Z)",
+}
+"""What Java means by a dot, and by the end of a text: its lines end in more ways."""
+
+
+@cache
+def pattern_of(written: Any) -> re.Pattern[str] | None:
+    """A pattern of Java's for Python, with the same matches; None for one that may differ.
+
+    It has letters, digits, classes, groups, alternatives and quantifiers, `^` at its begin and `$`
+    at its end.
+    """
+    if not isinstance(written, str) or not written:
+        return None
+    at, made = (1, ["^"]) if written[0] == "^" else (0, [])
+    while at < len(written):
+        piece = _PIECE.match(written, at)
+        if piece is None:
+            if written[at:] != "$":
+                return None
+            made.append(_IN_PYTHON["$"])
+            break
+        made.append(_IN_PYTHON.get(piece[0], piece[0]))
+        at = piece.end()
+    try:
+        found = re.compile("".join(made), re.ASCII)
+    except (re.error, OverflowError):
+        return None
+    # Where nothing matches, Java and Python go on in ways of their own
+    return None if found.fullmatch("") else found
+
+
+def matches(x: Any, written: str) -> Any:
+    pattern = pattern_of(written)
+    assert pattern is not None
+    return each(lambda v: pattern.search(v) is not None, pa.bool_(), x)
+
+
+def extracted(x: Any, written: str, group: int = 1) -> Any:
+    """The group of the first match; empty where there is none."""
+    pattern = pattern_of(written)
+    assert pattern is not None
+
+    def first(v: str) -> str:
+        found = pattern.search(v)
+        return "" if found is None else found[group] or ""
+
+    return each(first, pa.string(), x)
+
+
+def is_group(*values: Any) -> bool:
+    """Whether constants are a pattern, and the number of a group of it."""
+    pattern = pattern_of(values[0]) if len(values) in (1, 2) else None
+    group = values[1] if len(values) == 2 else 1
+    return pattern is not None and type(group) is int and 0 <= group <= pattern.groups
+
+
+def substituted(x: Any, written: str, by: str, _: int = 1) -> Any:
+    pattern = pattern_of(written)
+    assert pattern is not None
+    template = re.sub(r"\$(\d)", r"\\g<\1>", by)
+    return each(partial(pattern.sub, template), pa.string(), x)
+
+
+def is_substitution(*values: Any) -> bool:
+    """Whether constants are a pattern and a text for its matches, with groups that it has."""
+    pattern = pattern_of(values[0]) if len(values) in (2, 3) else None
+    if pattern is None or not isinstance(values[1], str) or values[2:] not in ((), (1,)):
+        return False
+    groups, rest = re.findall(r"\$(\d)(?!\d)", values[1]), re.sub(r"\$\d(?!\d)", "", values[1])
+    return all(int(g) <= pattern.groups for g in groups) and not {"$", "\\"} & set(rest)
+
+
+def letters_of(written: Any) -> str | None:
+    """The text that a pattern stands for, if it is no more than that."""
+    if not isinstance(written, str) or not written:
+        return None
+    plain = re.sub(r"\\([][.*+?^$(){}|/-])", "", written)
+    if set(plain) & set(r"\.[]{}()*+?^$|"):
+        return None
+    return re.sub(r"\\(.)", r"\1", written)
+
+
+# Parts
+
+
+def split(x: Any, pattern: str, _: int = -1) -> Any:
+    return pc.split_pattern(x, letters_of(pattern))
+
+
+def is_separator(*values: Any) -> bool:
+    return letters_of(values[0]) is not None and values[1:] in ((), (-1,)) if values else False
+
+
+def part(x: Any, separator: str, n: int) -> Any:
+    """The part of this number, counted from the end if it is negative; empty if there is none."""
+
+    def at(v: str) -> str:
+        parts = v.split(separator)
+        i = n - 1 if n > 0 else len(parts) + n
+        return parts[i] if 0 <= i < len(parts) else ""
+
+    return each(at, pa.string(), x)
+
+
+def is_part(*values: Any) -> bool:
+    return len(values) == 2 and _is_some(values[0]) and type(values[1]) is int and values[1] != 0
+
+
+def before(x: Any, separator: str, n: int) -> Any:
+    """What is before the n-th separator, or behind the n-th from the end."""
+
+    def cut(v: str) -> str:
+        parts = v.split(separator)
+        return separator.join(
+            parts[:n] if n > 0 else parts[len(parts) + n :] if -n < len(parts) else parts
+        )
+
+    return each(cut, pa.string(), x) if n else each(lambda _: "", pa.string(), x)
+
+
+def is_index(*values: Any) -> bool:
+    return len(values) == 2 and _is_some(values[0]) and type(values[1]) is int
+
+
+def place(x: Any, *constants: Any) -> Any:
+    """Where a text begins within another, from 1; 0 if it is not there."""
+    sought = next(c for c in constants if isinstance(c, str))
+    return each(lambda v: v.find(sought) + 1, pa.int64(), x)
+
+
+def is_sought(*values: Any) -> bool:
+    return values[-1:] != () and isinstance(values[-1], str) and values[:-1] in ((), (1,))
+
+
+def translated(x: Any, of: str, to: str) -> Any:
+    table: dict[int, str | None] = {}
+    for i, c in enumerate(of):
+        table.setdefault(ord(c), to[i] if i < len(to) else None)
+    return each(lambda v: v.translate(table), pa.string(), x)
+
+
+def are_texts(*values: Any) -> bool:
+    return len(values) == 2 and all(isinstance(v, str) for v in values)
+
+
+def with_capitals(x: Any) -> Any:
+    """Each word with a capital first; None beyond ASCII, where Java has rules of its own."""
+    if pc.all(pc.string_is_ascii(x)).as_py() is False:
+        return None
+    return each(
+        lambda v: " ".join(w[:1].upper() + w[1:].lower() for w in v.split(" ")), pa.string(), x
+    )
+
+
+def joined(x: Any, separator: str) -> Any:
+    """The items of lists that are not NULL, with a separator."""
+    lists = x.to_pylist()
+    found = [None if v is None else separator.join(t for t in v if t is not None) for v in lists]
+    return pa.array(found, pa.string())
+
+
+def _is_some(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+# Casts
+
+_BLANK = "".join(map(chr, range(33))) + "\x7f"
+"""What Spark leaves out at both ends of a number, of what is in ASCII."""
+_WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
+_FRACTION = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_LETTERS = set(string.ascii_letters) - set("dDfFeEnNiI")
+
+
+class _Asks(Exception):
+    """Spark is to be asked, or raises an error."""
+
+
+def _cast(of: Callable[[str], Any], is_try: bool, t: pa.DataType, x: Any) -> Any:
+    """The values of texts. What is none is NULL where it `is_try`, else Spark raises an error."""
+
+    def value(v: str) -> Any:
+        found = of(v.strip(_BLANK)) if v.isascii() else _Asks
+        if found is _Asks or (found is None and not is_try):
+            raise _Asks
+        return found
+
+    try:
+        return each(value, t, x)
+    except _Asks:
+        return None
+
+
+def _whole(v: str) -> Any:
+    if not _WHOLE.fullmatch(v):
+        return None
+    return int(v) if INT_MIN <= int(v) <= INT_MAX else None
+
+
+def _number(v: str) -> Any:
+    if _FRACTION.fullmatch(v):
+        return float(v)
+    return None if not v or set(v) & _LETTERS else _Asks
+
+
+def _digits(precision: int, scale: int, v: str) -> Any:
+    if not _FRACTION.fullmatch(v):
+        return None if not v or set(v) & _LETTERS else _Asks
+    found = Decimal(v).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
+    return found if abs(found) < Decimal(10) ** (precision - scale) else _Asks
+
+
+def _day(v: str) -> Any:
+    if not _DATE.fullmatch(v):
+        return None if not v or set(v) & _LETTERS else _Asks
+    try:
+        return dt.date.fromisoformat(v)
+    except ValueError:
+        return None
+
+
+def whole(x: Any, *, is_try: bool = False) -> Any:
+    return _cast(_whole, is_try, pa.int64(), x)
+
+
+def number(x: Any, *, is_try: bool = False) -> Any:
+    return _cast(_number, is_try, pa.float64(), x)
+
+
+def day(x: Any, *, is_try: bool = False) -> Any:
+    return _cast(_day, is_try, pa.date32(), x)
+
+
+def decimals(x: Any, precision: int, scale: int, *, is_try: bool = False) -> Any:
+    of = partial(_digits, precision, scale)
+    return _cast(of, is_try, pa.decimal128(precision, scale), x)

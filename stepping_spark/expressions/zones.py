@@ -1,0 +1,123 @@
+"""Instants as local times of a time zone and back, as Java's rules have them.
+
+The rules are those of `zoneinfo`, exact to the second, before 1900 too. `known_zone` says which
+zones are computed here: those of `TESTED`, whose clock changes a test compares with Spark's, and
+fixed offsets. For others Spark is asked.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import re
+import zoneinfo
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Micros: TypeAlias = Any  # a numpy array of int64
+
+UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
+TESTED = frozenset({
+    *("America/Chicago", "America/Los_Angeles", "America/New_York", "America/Sao_Paulo"),
+    *("Asia/Kolkata", "Asia/Shanghai", "Asia/Singapore", "Asia/Tokyo", "Australia/Sydney"),
+    *("Europe/Berlin", "Europe/Lisbon", "Europe/London", "Europe/Madrid", "Europe/Paris"),
+    *("Europe/Rome", "Europe/Vienna", "Europe/Warsaw", "Europe/Zurich"),
+})  # fmt: skip
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d\d):(\d\d)")
+_SECOND, _HOUR = 1_000_000, 3_600_000_000
+_EPOCH = dt.datetime(1970, 1, 1)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_LEAST, _MOST = ((t - _EPOCH) // _MICROSECOND for t in (dt.datetime.min, dt.datetime.max))
+
+
+def known_zone(name: str) -> dt.tzinfo | None:
+    """The zone of this name; None where Spark is asked."""
+    if name in UTC:
+        return dt.UTC
+    fixed = _OFFSET.fullmatch(name)
+    if fixed is not None:
+        offset = dt.timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
+        return dt.timezone(-offset if fixed[1] == "-" else offset)
+    return _of_file(name) if name in TESTED else None
+
+
+@functools.cache
+def _of_file(name: str) -> dt.tzinfo | None:
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except zoneinfo.ZoneInfoNotFoundError:  # this machine has no rules
+        return None
+
+
+def local_times(x: Any, zone: dt.tzinfo) -> Any:
+    """Instants as the local times of a zone. Raises ArrowInvalid beyond the years 1 to 9999."""
+    if zone is dt.UTC:
+        return x.cast(pa.timestamp("us"))
+    instants = _micros(x)
+    return _as_times(instants + _offsets(instants, zone, _of_instant), x, pa.timestamp("us"))
+
+
+def instants(x: Any, zone: dt.tzinfo) -> Any:
+    """Local times as instants: in a gap later by its length; the earlier of two."""
+    if zone is dt.UTC:
+        return x.cast(pa.timestamp("us", "UTC"))
+    local = _micros(x)
+    return _as_times(local - _offsets(local, zone, _of_local), x, pa.timestamp("us", "UTC"))
+
+
+def instants_beside(local: Any, x: Any, zone: dt.tzinfo) -> Any:
+    """Local times as instants, with the offsets that the instants `x` have, where these fit."""
+    wanted = _micros(local)
+    near = wanted - _offsets(_micros(x), zone, _of_instant)
+    fits = near + _offsets(near, zone, _of_instant) == wanted
+    found = np.where(fits, near, wanted - _offsets(wanted, zone, _of_local))
+    return _as_times(found, x, pa.timestamp("us", "UTC"))
+
+
+def _micros(x: Any) -> Micros:
+    return np.asarray(x.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def _as_times(micros: Micros, like: Any, t: pa.DataType) -> Any:
+    mask = like.is_null().to_numpy(zero_copy_only=False)
+    if np.any((micros < _LEAST) | (micros > _MOST)):
+        raise pa.ArrowInvalid("a time beyond the years that Python has")
+    return pa.array(micros, pa.int64(), mask=mask).cast(t)
+
+
+def _of_instant(seconds: int, zone: dt.tzinfo) -> int:
+    moment = (_EPOCH + dt.timedelta(seconds=seconds)).replace(tzinfo=dt.UTC)
+    return _seconds(moment.astimezone(zone).utcoffset())
+
+
+def _of_local(seconds: int, zone: dt.tzinfo) -> int:
+    return _seconds(zone.utcoffset(_EPOCH + dt.timedelta(seconds=seconds)))
+
+
+def _seconds(offset: dt.timedelta | None) -> int:
+    assert offset is not None
+    return round(offset.total_seconds())
+
+
+def _offsets(micros: Micros, zone: dt.tzinfo, of: Callable[[int, dt.tzinfo], int]) -> Micros:
+    """The offsets from UTC in microseconds: by the hour where clocks do not change within it."""
+    hours, at = np.unique(micros // _HOUR, return_inverse=True)
+    try:
+        first = np.array([of(h * 3600, zone) for h in hours.tolist()], np.int64)
+        last = np.array([of(h * 3600 + 3599, zone) for h in hours.tolist()], np.int64)
+        found = first[at]
+        for i in np.flatnonzero(first[at] != last[at]).tolist():
+            found[i] = of(int(micros[i] // _SECOND), zone)
+    except OverflowError as e:
+        raise pa.ArrowInvalid(f"a time beyond the years that Python has: {e}") from None
+    return found * _SECOND
+
+
+def day_of(local: Any) -> Any:
+    """The days of local times."""
+    found = pc.floor_temporal(local, unit="day")
+    return found.cast(pa.date32())

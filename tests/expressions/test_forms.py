@@ -1,0 +1,306 @@
+"""Each function of the table, of each type, with and without NULL, against Spark at the edges."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from stepping_spark.expressions.arrow_kernels import evaluator
+from stepping_spark.expressions.expr import Expr, Field, Literal
+from stepping_spark.expressions.spark_functions import (
+    DECIMALS,
+    FORMS,
+    LISTS,
+    TEXTS,
+)
+from stepping_spark.expressions.spark_to_arrow import SparkFunction, reading_of
+from stepping_spark.expressions.zones import TESTED, instants, known_zone, local_times
+from stepping_spark.relations.transfer import frame_of
+from stepping_spark.rows.atoms import (
+    BOOL,
+    DATE,
+    DATETIME,
+    FLOAT,
+    INT,
+    INT_MAX,
+    INT_MIN,
+    LOCAL_DATETIME,
+    STR,
+    Atom,
+    RowType,
+)
+from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.types import ListOf, Optional, unwrap
+from stepping_spark.spark import types
+from stepping_spark.spark.column_tree import Tree
+
+DECIMAL = Atom("Decimal", Decimal, 12, 3)
+TEXT = [
+    "",
+    " ",
+    "a",
+    "Ab c",
+    "aXb-c",
+    "a-b--c",
+    "é\u0130🙂x",
+    "a.b|c",
+    "x\ny\r\nz",
+    "\u2028a",
+    "ab\n",
+]
+TEXT += [
+    "12",
+    " -7\t",
+    "+0",
+    "9223372036854775808",
+    "1.50",
+    "-0.005",
+    "2024-02-29",
+    "2023-02-29",
+    "1893-04-01",
+]
+TEXT += ["abcabc", "A1b22", "%_\\", "1e5", "today", "true"]
+DAYS = [dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1582, 10, 10), dt.date(2024, 2, 29)]
+DAYS += [dt.date(2023, 1, 31), dt.date(2020, 12, 31), dt.date(1969, 12, 31), dt.date(1893, 4, 1)]
+# Where clocks change in Berlin and New York, and before 1900, when each town had its own time.
+CHANGES = [
+    *("2024-03-31 00:59:59", "2024-03-31 01:00", "2024-03-31 01:30", "2024-03-31 02:30"),
+    *("2024-10-27 00:30", "2024-10-27 01:30", "2024-10-27 02:30", "2024-10-27 03:00"),
+    *("2024-03-10 02:30", "2024-03-10 06:59:59", "2024-03-10 07:00", "2024-03-10 07:30"),
+    *("2024-11-03 01:30", "2024-11-03 05:30", "2024-11-03 06:30", "2024-11-03 00:10"),
+    *("1893-03-31 23:06:31", "1893-03-31 23:06:32", "1883-11-18 16:59", "1883-11-18 17:03:58"),
+    *("1883-11-18 12:03:57", "1893-04-01 00:03", "1850-06-01 12:00", "0200-01-05 12:00"),
+]
+TIMES = [dt.datetime(d.year, d.month, d.day, 23 - i, i, 59, i) for i, d in enumerate(DAYS[2:])]
+TIMES += [dt.datetime.fromisoformat(t) for t in CHANGES]
+VALUES: dict[RowType, list[Any]] = {
+    STR: TEXT,
+    BOOL: [True, False],
+    INT: [0, 1, -1, 7, 12, 31, 2024, 2**31, INT_MAX, INT_MIN + 1],
+    FLOAT: [0.0, -0.0, 0.5, -0.5, 2.5, 0.125, 1.005, -1e-9, 1e300, math.inf, -math.inf, math.nan],
+    DECIMAL: [Decimal(v) / 1000 for v in (0, 5, -5, 1500, -2500, 999_999_999_999, -1)],
+    DATE: DAYS,
+    LOCAL_DATETIME: TIMES,
+    DATETIME: [t.replace(tzinfo=dt.UTC) for t in TIMES],
+}
+CONSTANTS: dict[str, list[tuple[Any, ...]]] = {
+    "concat_ws": [("-",), ("",)],
+    "substring": [(1, 2), (2, 0)],
+    "left": [(0,), (2,)],
+    "right": [(0,), (2,)],
+    "lpad": [(3, "x")],
+    "rpad": [(3, "🙂")],
+    "repeat": [(2,), (0,)],
+    "replace": [("a", "zz")],
+    "like": [("%b_c",)],
+    "startswith": [("a",)],
+    "endswith": [("c",)],
+    "contains": [("-",)],
+    "sha2": [(256,), (0,)],
+    "rlike": [("^a.b",), ("[A-Z]+$",), (r"\d{2}",), ("b$",)],
+    "regexp_extract": [("([a-z])(\\d*)", 2), ("b|c", 0), ("a(.)",), ("(x)?-", 1)],
+    "regexp_replace": [("[^a-c]+", "<$0>"), ("b.", ""), ("(a)(b)?", "$2$1")],
+    "split": [("-", -1), ("\\.", -1), ("ab", -1), ("\\|",)],
+    "split_part": [("-", 1), ("-", -1), ("b", 2), ("-", 9)],
+    "substring_index": [("-", 2), ("-", -2), ("b", 0)],
+    "locate": [("b",), (1, "b")],
+    "instr": [("b",), ("",)],
+    "translate": [("abc", "x"), ("aab", "12")],
+    "array_join": [(",",)],
+    "date_trunc": [("year",), ("week",), ("day",), ("hour",), ("mm",)],
+    "date_format": [("yyyy-MM",), ("dd.MM.yyyy HH:mm",)],
+    "trunc": [("month",), ("week",), ("YEAR",), ("quarter",)],
+    "add_months": [(1,), (-13,), (0,)],
+    "round": [(), (2,), (0,)],
+}
+STANDS_FOR: dict[RowType, RowType] = {LISTS: ListOf(INT), TEXTS: ListOf(STR), DECIMALS: DECIMAL}
+TYPES: dict[type, RowType] = {str: STR, int: INT}
+
+
+def columns_of(name: str, t: RowType) -> Iterator[list[Expr]]:
+    """Columns for a function: each may be NULL, or none may."""
+    count = max(FORMS[name].columns, 1) if FORMS[name].columns > 0 else 2
+    for nullable in (True, False):
+        inner = STANDS_FOR.get(t, t)
+        shown: RowType = Optional(inner) if nullable else inner
+        yield [Field(shown, (f"{'n' if nullable else ''}{slug(inner)}{i}",)) for i in range(count)]
+
+
+FEW = {"make_date": 60}
+"""Of how many rows one is enough: three random ints are a day seldom."""
+
+
+def tree_of(e: Expr) -> Tree:
+    return Tree("constant", e.constant) if isinstance(e, Literal) else Tree("text", str(e))
+
+
+def slug(t: RowType) -> str:
+    return "".join(c for c in str(t) if c.isalnum()).lower()
+
+
+def cases() -> Iterator[SparkFunction]:
+    for name, form in FORMS.items():
+        for t in sorted(form.types, key=str):
+            for fields in columns_of(name, t):
+                for constants in CONSTANTS.get(name, [()]):
+                    arguments = [*fields, *(Literal(TYPES[type(c)], c) for c in constants)]
+                    if name in ("date_trunc", "concat_ws", "locate"):  # their last comes first
+                        arguments = [arguments[-1], *arguments[:-1]]
+                    by_text = {str(a): a for a in fields}
+                    found = reading_of(
+                        Tree("function", name, tuple(map(tree_of, arguments))), by_text
+                    )
+                    assert found is not None, f"{name} of {t} with {constants}"
+                    if isinstance(found, SparkFunction):
+                        yield found
+
+
+CASES = [*cases()]
+
+
+def table_of(fields: list[Field], seed: int) -> pa.Table:
+    chance, columns = random.Random(seed), {}
+    for f in fields:
+        t = unwrap(f.type)
+        rows = 60
+        if isinstance(t, ListOf):
+            inner = VALUES[unwrap(t.inner)]
+            values: list[Any] = [chance.choices(inner, k=chance.randrange(4)) for _ in range(rows)]
+        else:
+            values = [*VALUES[t], *chance.choices(VALUES[t], k=rows - len(VALUES[t]))]
+            chance.shuffle(values)
+        if isinstance(f.type, Optional):
+            values = [None if i % 7 == 3 else v for i, v in enumerate(values)]
+        columns[f.path[0]] = pa.array([f.type.encode(v, "a test") for v in values], f.type.arrow)
+    schema = pa.schema(
+        [pa.field(f.path[0], f.type.arrow, isinstance(f.type, Optional)) for f in fields]
+    )
+    return pa.Table.from_arrays([*columns.values()], schema=schema)
+
+
+FIELDS = {f.path[0]: f for e in CASES for f in e.args if isinstance(f, Field)}
+
+
+def test_each_function_of_the_table_has_cases() -> None:
+    assert {e.name for e in CASES} == set(FORMS)
+
+
+def compare(spark: SparkSession, cases: list[SparkFunction], zone: str) -> None:
+    """Compare what the driver computes with Spark, and the types."""
+    there = known_zone(zone)
+    table = table_of([*FIELDS.values()], 7)
+    rows = [table.slice(i, 1) for i in range(table.num_rows)]
+    wanted: list[str] = []
+    found: list[list[Any]] = []
+    masks: dict[str, Any] = {}
+    wrong: list[str] = []
+    for j, e in enumerate(cases):
+        compute = evaluator(e)
+        assert compute is not None, str(e)
+        values = [compute(row, lambda: there) for row in rows]
+        known = [v is not None for v in values]
+        assert sum(known) * FEW.get(e.name, 60 if unwrap(e.args[0].type) == STR else 8) >= len(
+            rows
+        ), f"{e} asks Spark for most of its edges"
+        masks[f"known{j}"] = pa.array(known)
+        found.append([None if v is None else v[0].as_py() for v in values])
+        wanted.append(f"if(known{j}, {e.sql('')}, NULL) AS v{j}")
+    types_of = [*((n, FIELDS[n].type) for n in table.column_names), *((n, BOOL) for n in masks)]
+    both = table
+    for name, mask in masks.items():
+        both = both.append_column(name, mask)
+    frame = frame_of(both, Schema(tuple(types_of), ()), spark)
+    made = frame.selectExpr(*wanted).coalesce(1).toArrow()
+    typed = spark.createDataFrame([], shown_schema(table.schema))
+    for j, e in enumerate(cases):
+        t = from_spark(typed.selectExpr(str(e.sql(""))).schema.fields[0])
+        if t != e.type and not isinstance(unwrap(t), ListOf):  # a cast loses what items are
+            wrong.append(f"{e} is {t} to Spark, and {e.type} here")
+        for row, ours, theirs in zip(rows, found[j], made.column(j).to_pylist(), strict=True):
+            values = [row.column(f.path[0])[0].as_py() for f in e.args if isinstance(f, Field)]
+            if repr(ours) != repr(theirs):
+                wrong.append(f"{e} of {values} in {zone} is {theirs!r}, and {ours!r} here")
+    assert not wrong, "\n".join(wrong[:90])
+
+
+def shown_schema(schema: pa.Schema) -> str:
+    fields = (FIELDS[f.name] for f in schema)
+    rows = ((f.path[0], f.type.ddl, isinstance(f.type, Optional)) for f in fields)
+    return ", ".join(f"`{n}` {ddl}{'' if nullable else ' NOT NULL'}" for n, ddl, nullable in rows)
+
+
+def from_spark(field: Any) -> RowType:
+    return types.from_spark(field.dataType, field.nullable, "a test")
+
+
+@pytest.mark.compat
+@pytest.mark.slow
+def test_the_driver_says_of_each_function_what_spark_says(spark: SparkSession) -> None:
+    compare(spark, CASES, "UTC")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "+05:30"])
+def test_functions_of_times_are_those_of_the_session_s_zone(spark: SparkSession, zone: str) -> None:
+    cases = [e for e in CASES if e.in_session_zone]
+    assert len(cases) > 60
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        compare(spark, cases, zone)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zone", sorted(TESTED))
+def test_clocks_of_a_zone_change_when_they_do_in_spark(spark: SparkSession, zone: str) -> None:
+    there = known_zone(zone)
+    if there is None:
+        pytest.skip("this machine has no rules of time zones")
+    chance, year = random.Random(3), 365 * 86_400
+    changes = [s for s in range(-120 * year, 80 * year, 43_200) if differs(s, there)]
+    assert len(changes) > 1
+    seconds = [c + d for c in changes for d in (*range(0, 43_200, 1800), 1, 1799, 43_199)]
+    seconds += [chance.randrange(-1900 * year, 8000 * year) for _ in range(1_000)]
+    micros = pa.array([s * 1_000_000 for s in seconds], pa.int64())
+    moments, clocks = micros.cast(pa.timestamp("us", "UTC")), micros.cast(pa.timestamp("us"))
+    schema = Schema((("moment", DATETIME), ("clock", LOCAL_DATETIME)), ())
+    frame = frame_of(pa.table({"moment": moments, "clock": clocks}), schema, spark).coalesce(1)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        made = frame.selectExpr(
+            "CAST(moment AS TIMESTAMP_NTZ) AS clock", "unix_micros(CAST(clock AS TIMESTAMP)) AS n"
+        ).toArrow()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    found = local_times(moments, there), instants(clocks, there)
+    assert made.column(0).cast(pa.int64()).to_pylist() == found[0].cast(pa.int64()).to_pylist()
+    assert made.column(1).to_pylist() == found[1].cast(pa.int64()).to_pylist()
+
+
+def differs(seconds: int, zone: dt.tzinfo) -> bool:
+    """Whether clocks of a zone change within the twelve hours from these seconds on."""
+    at = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=seconds)
+    both = (at.astimezone(zone), (at + dt.timedelta(hours=12)).astimezone(zone))
+    return both[0].utcoffset() != both[1].utcoffset()
+
+
+def test_powers_and_logarithms_have_the_bits_that_spark_s_have(spark: SparkSession) -> None:
+    chance = random.Random(5)
+    x = [chance.uniform(-746, 710) for _ in range(4_000)] + [math.ulp(1), 0.3, -0.3, 0.4, 709.78]
+    y = [math.ldexp(chance.uniform(0.5, 1), chance.randrange(-1074, 1024)) for _ in range(4_000)]
+    y += [1.0, math.nextafter(1, 2), math.nextafter(1, 0), 1 + 2**-21, 2.0]
+    table = pa.table({"x": x, "y": y})
+    frame = spark.createDataFrame(table).coalesce(1).selectExpr("exp(x) AS x", "ln(y) AS y")
+    made = frame.toArrow()
+    for name, column in (("exp", x), ("ln", y)):
+        found = FORMS[name].kernel(pa.array(column))
+        assert found.to_pylist() == made.column("x" if name == "exp" else "y").to_pylist()
