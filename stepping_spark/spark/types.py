@@ -117,13 +117,20 @@ def _rows(spark: SparkSession, ddl: str) -> DataFrame:
 
 
 def _refuse_what_several_rows_say(column: Column, where: str) -> None:
-    """Refuse windows, and the clock."""
+    """Refuse windows, those of time too, and the clock."""
     clock = _CLOCK.search(str(column))
     if clock:
         raise CompileError(
             f"{where}: {clock[0]} differs from step to step, so that removing a row would not "
             "undo what adding it did; use st.temporal_filter, which compares times of the rows "
             "with the now= of the steps, or put the time into the rows"
+        )
+    of_time = _WINDOW_OF_TIME.search(str(column))
+    if of_time:
+        raise CompileError(
+            f"{where}: {of_time[1]} makes other rows than those that it is given, and a row "
+            "function gives one value for each. Use F.date_trunc to group by an hour or a day, and "
+            "st.sessions for sessions"
         )
     if is_window(column):
         raise CompileError(
@@ -145,6 +152,7 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
         ) from e
 
 
+_WINDOW_OF_TIME = re.compile(r"\b(session_window|window_time|window)\(")
 _CLOCK = re.compile(
     r"\b(current_date|current_timestamp|current_time|localtimestamp|now|curdate|unix_timestamp)\(\)"
 )

@@ -16,6 +16,10 @@ from pyspark.sql import functions as F
 import stepping_spark as st
 
 
+class At(st.Data):
+    at: dt.datetime
+
+
 class Order(st.Data):
     customer: str
     qty: int
@@ -118,6 +122,16 @@ def test_the_list_that_it_says_can_be_made(spark: SparkSession) -> None:
     change = st.ZSetPython({Order(customer="a", qty=5): 2})
     (out,) = st.iteration(st.StoreMemory.from_graph(graph), graph, (change,))
     assert out == st.ZSetPython({5: 2})
+
+
+@pytest.mark.parametrize("made", [F.window, F.session_window])
+def test_a_window_of_time_is_no_function_of_a_row(spark: SparkSession, made: Any) -> None:
+    def query(a: st.ZSet[At]) -> Any:
+        return st.map(a, f=lambda o: made(o.at, "5 minutes")["start"])
+
+    said = said_by(query)
+    assert f"{made.__name__} makes other rows than those that it is given" in said
+    assert "st.sessions" in said
 
 
 @pytest.mark.parametrize("made", [F.row_number, F.rank, lambda: F.sum("qty"), lambda: F.lag("qty")])

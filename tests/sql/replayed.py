@@ -20,7 +20,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
-from tests.sql.corpus import Rows, plain, plain_rows
+from tests.sql.corpus import Rows, plain, plain_rows, same
 
 FILES = ("core", "risingwave", "feldera", "turso", "openivm", "pg_trickle")
 TYPES = {
@@ -35,6 +35,9 @@ TYPES = {
     "INTERVAL": "INTERVAL DAY TO SECOND",
     "UUID": "STRING",
 }
+_ANY_ROWS = re.compile(r"(?is)^(?!.*order by).*limit \d+")
+"""A text whose first rows are any, as they have no order."""
+
 READ = {"risingwave": "postgres", "calcite": "postgres"}
 
 
@@ -195,6 +198,9 @@ def replay(case: Case, spark: Any) -> Iterator[tuple[str, str]]:
             continue
         except PySparkException:
             pass  # an error of some value: the states tell
+        if _ANY_ROWS.search(view.text):
+            yield "not determined", view.name
+            continue
         try:
             yield _replayed(case, view, spark)
         except CompileError as e:
@@ -233,7 +239,7 @@ def _replayed(case: Case, view: View, spark: Any) -> tuple[str, str]:
             return ("right", "") if compared else ("Spark fails", f"{view.name}: {str(e)[:150]}")
         maintained.step(change)
         compared += 1
-        if maintained.rows != wanted and _sorted(maintained.rows) != _sorted(wanted):
+        if not same(maintained.rows, wanted) and _sorted(maintained.rows) != _sorted(wanted):
             more, fewer = maintained.rows - wanted, wanted - maintained.rows
             return "WRONG", (
                 f"{view.name} after {k}: {view.whole}\n"
