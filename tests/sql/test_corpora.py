@@ -60,6 +60,16 @@ def test_queries_of_tpc_are_what_spark_answers(
     assert len(found.refused) <= REFUSED[benchmark], found.refused
 
 
+@pytest.mark.turn(PARTS, number=3)
+def test_queries_of_nexmark_are_what_spark_answers(spark: SparkSession) -> None:
+    found = corpus.compare(
+        tpc.nexmark(), tpc.NEXMARK, lambda q: tpc.streams(q, tpc.NEXMARK, steps=4), spark
+    )
+    assert not found.wrong
+    assert [*found.refused] == ["nexmark_q20"]  # two columns of one name
+    assert found.right == 14
+
+
 @pytest.mark.turn(PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_views_of_other_test_suites_are_what_spark_answers(part: int, spark: SparkSession) -> None:

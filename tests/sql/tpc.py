@@ -1,4 +1,4 @@
-"""Random tables for the queries of TPC-H and TPC-DS, with the constants of each query in them."""
+"""Random tables for TPC-H, TPC-DS and Nexmark, with the constants of each query in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from tests.sql.corpus import Change, Rows, folder
+from tests.sql.corpus import Change, Rows, folder, queries
 
 FACTS = {
     *("store_sales", "store_returns", "catalog_sales", "catalog_returns", "web_sales"),
@@ -19,12 +19,37 @@ FACTS = {
 }
 """The tables whose first column is no key."""
 
+_OF_NEXMARK = ("auction", "bidder", "id", "seller", "category")
+
 KEYS, DAYS = range(1, 7), range(1, 26)
 _COLUMN = re.compile(r"(\w+) (\w+(?:\((\d+), ?(\d+)\))?)")
 
 
+NEXMARK = {
+    "bid": "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, "
+    "dateTime TIMESTAMP_NTZ, extra STRING",
+    "auction": "id BIGINT, itemName STRING, description STRING, initialBid BIGINT, reserve BIGINT, "
+    "dateTime TIMESTAMP_NTZ, expires TIMESTAMP_NTZ, seller BIGINT, category BIGINT, extra STRING",
+    "person": "id BIGINT, name STRING, emailAddress STRING, creditCard STRING, city STRING, "
+    "state STRING, dateTime TIMESTAMP_NTZ, extra STRING",
+}
+
+
+def nexmark() -> list[dict[str, Any]]:
+    """The queries of Nexmark that Spark takes: the SELECT of each INSERT."""
+    found = []
+    for q in queries("nexmark"):
+        if q["spark"]:
+            (text,) = re.findall(r"(?is)insert into \w+\s+(.*?);?\s*$", q["sql"])
+            names = [t for t in NEXMARK if re.search(rf"(?i)\b{t}\b", text)]
+            found.append({**q, "sql": text, "tables": names})
+    return found
+
+
 def tables(benchmark: str) -> dict[str, str]:
     """The tables of a benchmark, in Spark's DDL."""
+    if benchmark == "nexmark":
+        return NEXMARK
     found: dict[str, str] = json.loads((folder() / "tpc_tables.json").read_text())[benchmark]
     return found
 
@@ -58,7 +83,7 @@ class Values:
         if kind.startswith("TIMESTAMP"):
             day = rng.choice(self._days)
             return dt.datetime(day.year, day.month, day.day, rng.randrange(24))
-        if name.endswith(("_sk", "key", "_number")):
+        if name.endswith(("_sk", "key", "_number")) or name in _OF_NEXMARK:
             return rng.choice(DAYS if name.endswith(("date_sk", "time_sk")) else KEYS)
         if "year" in name:
             return rng.choice(self._years) + rng.choice([0, 0, 0, 1])
