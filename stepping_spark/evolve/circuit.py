@@ -33,6 +33,7 @@ from stepping_spark.circuit.physical import Frame, Sorting, WindowCall
 from stepping_spark.expressions.expr import Expr, Literal, Opaque, PythonCall
 from stepping_spark.expressions.fingerprint import identity_of
 from stepping_spark.expressions.index import Key
+from stepping_spark.plan.difference import words_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.store import fingerprint
 from stepping_spark.rows.atoms import ATOMS, Atom, RowType
@@ -199,6 +200,8 @@ def _text_of(plan: Plan) -> str:
     registers = [(s.register.sums, identities.unfused(s.change)) for s in plan.states]
     said, places = _told(identities.graph, [v for _, v in registers])
     said["registers"] = [[sums, places[v]] for sums, v in registers]
+    words = words_of(plan, lines=False)
+    said["words"] = {s.register.sums: words[s.register.name] for s in plan.states}
     body = {"format": FORMAT, "digest": digest_of(plan), **said}
     return json.dumps({"circuit": body, "checksum": _checksum(body)}, ensure_ascii=False)
 
@@ -297,6 +300,8 @@ class KeptCircuit:
             self.inputs = {str(label): int(n) for label, n in said["inputs"]}
             self.outputs = [(str(name), int(place)) for name, place in said["outputs"]]
             self.registers = {str(sums): int(place) for sums, place in said["registers"]}
+            # What registers hold; states of earlier versions do not say it.
+            self.words = {str(sums): str(words) for sums, words in said.get("words", {}).items()}
             self.ids = [str(v["id"]) for v in said["vertices"]]
             self._vertices = said["vertices"]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:

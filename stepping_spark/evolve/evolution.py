@@ -186,6 +186,8 @@ class Evolution:
     """Why the rows of a view before are unknown, by its name."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
+    words_before: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What the registers of the state hold, by their names there, where it says so."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, Size] = field(default_factory=dict, repr=False)
     """The sizes of the state's registers that stay or are read, by their names there."""
@@ -212,7 +214,8 @@ class Evolution:
         return "\n".join([f"{self.query}, at step {self.step:,}:", *self._lines()])
 
     def _lines(self) -> Iterator[str]:
-        of_state = {there: self.words.get(name, there) for name, there in self.names.items()}
+        of_state = dict(self.words_before)
+        of_state |= {there: self.words.get(name, there) for name, there in self.names.items()}
         for name in self.kept:
             yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"
         for name, given in self.filled.items():
@@ -220,7 +223,7 @@ class Evolution:
             origin = " and ".join(read) or "nothing: it is empty"
             yield f"  filled: {self.words.get(name, name)}, from {origin}"
         for name in self.dropped:
-            yield f"  dropped: {name}"
+            yield f"  dropped: {self.words_before.get(name, name)}"
         for old, new in self.renamed.items():
             yield f"  renamed: input {old} is {new} now"
         for name in self.read_again:
@@ -364,6 +367,7 @@ class _Finder:
             {name: view.why for name, view in views.items() if view.why},
             parts.names,
             words_of(self.plan),
+            self._words_before(),
             self.renamed,
             sizes,
             filling,
@@ -376,6 +380,12 @@ class _Finder:
         sizes = self._sizes(names.values())
         kept = _rows(names, sizes)
         return Evolution(self.graph.name, step, kept, {}, (), (), views, names=names, sizes=sizes)
+
+    def _words_before(self) -> dict[str, str]:
+        """What registers of the state hold, in words of the query before."""
+        known = {} if self.before is None else self.before.words
+        sums = {name: str(said.get("sums", "")) for name, said in self.kept.items()}
+        return {name: known[of] for name, of in sums.items() if of in known}
 
     def _sizes(self, names: Iterable[str]) -> dict[str, Size]:
         """The sizes of registers of the state, if they are to be counted."""

@@ -16,7 +16,7 @@ from stepping_spark.base.errors import SinkError, SourceError, SteppingError, St
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.evolve.evolution import UNKNOWN, Evolution, evolution_of
-from stepping_spark.pipeline.inputs import Feed
+from stepping_spark.pipeline.inputs import Feed, shown
 from stepping_spark.pipeline.outputs import Outlet, catch_up, deliver
 from stepping_spark.pipeline.protocols import (
     STATE,
@@ -86,8 +86,12 @@ def _take(
             told.update(outlet.without_rows(step))
         return told
 
+    words = {} if stepper.evolution is None else stepper.evolution.words
     outputs = stepper.evolve(whole=whole, before_commit=prepare, **again)
-    step = store.last_step()
+    step, done = store.last_step(), stepper.metrics[-1]
+    for register, n in done.kept.items():
+        log.info("filled: %s, %s rows", words.get(register, register), "?" if n is None else n)
+    log.info("step %d: the state is that of the query, %.0f ms", step, done.ms)
     rows = deliver(step, outputs, into, rounds.state_path)
     for outlet, n in zip(into, rows, strict=True):
         log.info("step %d: %s rows into %s of view %r", step, n, outlet.shown, outlet.view)
@@ -190,6 +194,7 @@ def content(feed: Feed, store: Store) -> ZSetSpark[Any]:
                 "new store"
             )
         if moved.change is not None:
+            log.info("input %r is read again: up to %s", feed.name, shown(moved.position))
             parts.append(moved.change if moved is from_start else -moved.change)
     return feed.added_up(parts)
 

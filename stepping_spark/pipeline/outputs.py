@@ -219,6 +219,8 @@ class Outlet:
         It is another one than the view had. `offsets` are those of the last committed step, and
         `changed` says that another query has given its rows.
         """
+        if getattr(self._sink, "is_removed", False):
+            return True
         if not self._may_be_fresh(step, offsets, changed=changed):
             return False
         return self._sink.last_step() == 0
@@ -228,10 +230,15 @@ class Outlet:
     ) -> bool:
         """The same of a sink that is not open; changes nothing."""
         look = getattr(self._sink, "look", None)
-        if not callable(look) or not self._may_be_fresh(step, offsets, changed=changed):
+        if not callable(look):
             return False
         try:
-            return bool(look(self._arrow, f"{state:012x} {self.view}") == 0)
+            found = look(self._arrow, f"{state:012x} {self.view}")
+            return bool(found == 0) and self._may_be_fresh(step, offsets, changed=changed)
+        except SinkError:
+            if getattr(self._sink, "is_removed", False):
+                return True
+            raise
         finally:
             self._sink.close()
 

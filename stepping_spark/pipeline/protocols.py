@@ -180,7 +180,10 @@ class Sink(Protocol):
       changes nothing, and returns the last step of the owner, or 0;
     - a method `prepare(step, change)`, called before the step is committed: it raises what `write`
       would raise, as far as the rows and the table tell it, and changes nothing. `write` follows
-      with the same change, unless the step fails.
+      with the same change, unless the step fails;
+    - an attribute `is_removed`, known after `open` and `look`: whether the table of the owner was
+      removed after a step. Then `last_step` and `look` raise an error, and with `evolve=True` the
+      pipeline does not ask: `prepare` makes the table anew, and gets all rows of the view.
 
     >>> class Log:
     ...     '''Keeps changes in memory.'''

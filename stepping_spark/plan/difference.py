@@ -232,12 +232,12 @@ SUMS = "accumulable"
 """How the kind of a reduction begins whose state is sums."""
 
 
-def words_of(plan: Plan) -> dict[str, str]:
-    """For each register, by its name, what it holds."""
-    return {s.register.name: _words(s, plan.graph) for s in plan.states}
+def words_of(plan: Plan, *, lines: bool = True) -> dict[str, str]:
+    """For each register, by its name, what it holds; with the lines of the query, or without."""
+    return {s.register.name: _words(s, plan.graph, lines=lines) for s in plan.states}
 
 
-def _words(state: RegisterPlan, graph: AnyGraph) -> str:
+def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     v = state.change
     key = ", ".join(n for n in state.register.key if not n.startswith("_key_"))
     by = f" by {key}" if key else ""
@@ -247,7 +247,8 @@ def _words(state: RegisterPlan, graph: AnyGraph) -> str:
         reduction = _reduction(v, graph)
         if reduction is not None:
             return _of_reduction(v, reduction)
-        return f"{'.'.join(graph.paths[v].parts[1:])}{by} ({graph.line(v)})"
+        line = f" ({graph.line(v)})" if lines else ""
+        return f"{'.'.join(graph.paths[v].parts[1:])}{by}{line}"
     return state.register.name
 
 

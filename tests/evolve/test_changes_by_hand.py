@@ -275,3 +275,29 @@ def test_an_evolution_without_spark_keeps_the_settings_of_the_state(make_store: 
         whole=[name for name, said in stepper.evolution.views.items() if said == UNKNOWN]
     )
     assert (store.last_step(), store.last_settings()) == (2, settings)
+
+
+class Best(st.Data):
+    customer: int
+    cents: int
+
+
+def test_the_plan_says_what_goes_and_what_is_read_in_words_of_the_query_before() -> None:
+    def totals(of: Any) -> Any:
+        def query(orders: st.ZSet[Order]) -> st.ZSet[Best]:
+            cents = of(lambda o: o.cents)
+            return st.aggregate(orders, by=lambda o: o.customer, into=Best, cents=cents)
+
+        return st.compile(query)
+
+    before, after = totals(st.agg.max), totals(st.agg.sum)
+    store = st.StoreMemory.from_graph(before)
+    st.iteration(store, before, (Z({Order(id=1, customer=2, cents=3): 1}),))
+    assert str(st.evolution(after, store)).splitlines() == [
+        "query, at step 1:",
+        "  filled: cents = sum(cents) by customer, from rows for cents = max(cents) by customer (1 "
+        "row)",
+        "  dropped: rows for cents = max(cents) by customer",
+        "  dropped: first rows for cents = max(cents) by customer",
+        "  view query: changes",
+    ]

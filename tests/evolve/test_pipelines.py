@@ -88,6 +88,23 @@ def test_what_came_since_is_no_part_of_what_is_read_again(orders: Path) -> None:
     assert content(orders.parent / "sums") == [("de", 5), ("fr", 8), ("it", 100)]
 
 
+def test_an_evolution_says_what_it_reads_and_fills_while_it_does(
+    orders: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run({"sums": by_country(4)}, orders, sums="sums")
+    with caplog.at_level("INFO", logger="stepping_spark"):
+        run({"sums": by_country(0)}, orders, sums="sums")
+    said = [record.getMessage() for record in caplog.records]
+    told = [
+        "input 'orders' is read again: up to 0",
+        "filled: sum = sum(cents) by country, 2 rows",
+        "step 2: the state is that of the query",
+        "step 2: 2 rows into",
+    ]
+    found = [next(i for i, line in enumerate(said) if line.startswith(part)) for part in told]
+    assert found == sorted(found)
+
+
 def test_a_sink_and_a_view_that_come_later_are_filled(orders: Path) -> None:
     run({"sums": by_country(0)}, orders, sums="sums")
     run({"sums": by_country(0), "large": by_country(6)}, orders, sums="sums", large="large")

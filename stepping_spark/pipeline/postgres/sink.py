@@ -244,6 +244,7 @@ class PostgresSink:
         self._staging = Staging(self._link, self._columns, (), feed=changes)
         self._staged: StagedRows | None = None
         self._where = f"table {table!r}"
+        self.is_removed = False  # somebody removed the table after a step of this owner
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the table, or see that it is this owner's."""
@@ -260,6 +261,9 @@ class PostgresSink:
             if "rows" not in columns_of(connection, self._link.schema, STEPS):
                 run(connection, "ALTER TABLE {steps} ADD COLUMN rows bigint", steps=self._steps)
             found = self._claim(connection)
+            self.is_removed = self._was_removed(connection, found)
+            if self.is_removed:
+                return  # it is restored, or filled
             if not self._check_table(connection, found):
                 self._make(connection)
             self._own(connection, found)
@@ -270,6 +274,7 @@ class PostgresSink:
         with self._link.transaction("could not be looked at") as connection:
             counted = columns_of(connection, self._link.schema, STEPS)
             found = self._noted(connection) if counted else None
+            self.is_removed = self._was_removed(connection, found)
             if not self._check_table(connection, found) or not counted:
                 self._check_may_create(connection)
             return self._checked(found) if found is not None and found.step else 0
@@ -306,16 +311,26 @@ class PostgresSink:
         self._link.close()
 
     def last_step(self) -> int | None:
-        """The last step of this owner."""
+        """The last step of this owner. Raises SinkError if its table was removed."""
         with self._link.changing("could not be looked at") as connection:
             found = self._claim(connection)
+            if self.is_removed and found is not None:
+                self._check_rows(connection, found, 1)
             return self._checked(found)
 
     def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
-        """Refuse the rows of a step that the table would refuse; changes nothing."""
+        """Refuse the rows of a step that the table would refuse.
+
+        Changes nothing, but makes a table again that was removed, for it gets all rows now.
+        """
         with self._link.changing("cannot take the rows of the step") as connection:
+            if self.is_removed:
+                self._claim(connection)
+                self._make(connection)
+                self._own(connection, None)
             self._check_kept(connection)
             self._staged = self._staging.stage(connection, step, change)
+        self.is_removed = False
 
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
         """Write the rows of a step, with its number."""
@@ -354,7 +369,7 @@ class PostgresSink:
             return
         text = (
             "INSERT INTO {steps} (name, owner, step, rows) VALUES ($1, $2, 0, 0) "
-            "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, rows = 0"
+            "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, step = 0, rows = 0"
         )
         run(connection, text, self._link.table, self._owner, steps=self._steps)
 
@@ -369,6 +384,13 @@ class PostgresSink:
         return found.step
 
     # -- whether it has the rows
+
+    def _was_removed(self, connection: Connection, found: Noted | None) -> bool:
+        """Whether steps of this owner went to the table, and it is not there any more."""
+        if found is None or not found.step:
+            return False
+        there = columns_of(connection, self._link.schema, self._link.table)
+        return not there and self._checked(found) > 0
 
     def _check_table(self, connection: Connection, found: Noted | None) -> bool:
         """Whether the table is there; refuse what is no table of this view, or has lost rows."""
@@ -399,7 +421,8 @@ class PostgresSink:
         if there is None:
             raise self._link.failure(
                 f"it is not there, and step {noted.step} was written to it: somebody has dropped "
-                f"or renamed it; restore it, {anew}"
+                f"or renamed it; restore it; run with --evolve (in Python, evolve=True), which "
+                f"makes it anew and fills it; {anew}"
             )
         least = known if known <= most else min(known, 1)
         text = "SELECT count(*) FROM (SELECT FROM {table} LIMIT $1) t"
