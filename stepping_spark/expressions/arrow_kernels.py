@@ -412,7 +412,9 @@ def _constant(e: Literal) -> Evaluator:
     value: Any = pa.scalar(e.type.encode(e.constant, "a constant"), e.type.arrow)
 
     def constant(table: pa.Table, _: ZoneOf) -> Array:
-        column: Array = pa.repeat(value, table.num_rows)
+        n = table.num_rows
+        # A list cannot be repeated zero times.
+        column: Array = pa.repeat(value, n) if n else pa.nulls(0, value.type)
         return column
 
     return constant

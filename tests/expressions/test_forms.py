@@ -304,3 +304,30 @@ def test_powers_and_logarithms_have_the_bits_that_spark_s_have(spark: SparkSessi
     for name, column in (("exp", x), ("ln", y)):
         found = FORMS[name].kernel(pa.array(column))
         assert found.to_pylist() == made.column("x" if name == "exp" else "y").to_pylist()
+
+
+@pytest.mark.parametrize("form", [*FORMS])
+def test_a_function_of_many_rows_is_that_of_each_row(form: str) -> None:
+    there = known_zone("UTC")
+    table = table_of([*FIELDS.values()], 7)
+    for e in (e for e in CASES if e.name == form):
+        compute = evaluator(e)
+        assert compute is not None
+        alone = [compute(table.slice(i, 1), lambda: there) for i in range(table.num_rows)]
+        known = [i for i, v in enumerate(alone) if v is not None]
+        wanted = [v[0].as_py() for v in alone if v is not None]
+
+        def taken(some: list[int]) -> pa.Table:
+            return table.take(pa.array(some, pa.int64()))
+
+        for some in (known, known[1:], known[3:4] * 3, []):
+            found = compute(taken(some), lambda: there)
+            assert found is not None, e
+            by_row = dict(zip(known, wanted, strict=True))
+            assert repr(found.to_pylist()) == repr([by_row[i] for i in some]), e
+            assert found.type == e.type.arrow, e
+        chunks = pa.concat_tables([taken(known[:5]), taken(known[5:])])
+        cut = chunks.slice(2)
+        found = compute(cut, lambda: there)
+        assert found is not None, e
+        assert repr(found.to_pylist()) == repr(wanted[2:]), e
