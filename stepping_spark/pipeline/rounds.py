@@ -14,6 +14,7 @@ from typing import Any
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
+from stepping_spark.expressions.expr import is_time
 from stepping_spark.pipeline.inputs import Feed, Taken, shown
 from stepping_spark.pipeline.outputs import Outlet, deliver
 from stepping_spark.pipeline.protocols import STATE, Batch, Portion, offsets_of, without
@@ -104,11 +105,11 @@ class Rounds:
         """
         if self.now is not None:
             return self.now()
-        clock = next((CLOCKS[t] for t in stepper.times if t in CLOCKS), None)
-        if clock is None:
+        t = next((t for t in stepper.times if t in CLOCKS), None)
+        if t is None:
             return None
-        now, before = clock(), stepper.store.last_now()
-        return max(now, before) if isinstance(before, type(now)) else now
+        now, before = CLOCKS[t](), stepper.store.last_now()
+        return max(now, before) if isinstance(before, dt.date) and is_time(before, t) else now
 
     def _changes(self, taken: Sequence[Taken]) -> list[ZSetSpark[Any] | None]:
         """The changes of the circuit's inputs: of the query's, then rows that do not fit."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
@@ -27,10 +29,26 @@ from stepping_spark.zsets.spark import ZSet
 
 __all__ = ["sql"]
 
+LONGEST = 1_000_000
+"""Characters of a text. More are lists of values, which take a second for each of these."""
+
+DEPTH = 5_000
+"""Calls of Python within each other while a text is read: some ten for each nested expression."""
+
 
 def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
     """See `stepping_spark.sql.sql`."""
     text = text if isinstance(text, str) else _text_of(text)
+    if len(text) > LONGEST:
+        raise CompileError(
+            f"{user_line()}: sql: the text has {len(text):,} characters, more than {LONGEST:,}; "
+            "put long lists of values into a table, and join it"
+        )
+    with _not_too_deep():
+        return _query_of(text, to, tables)
+
+
+def _query_of(text: str, to: type[Data] | None, tables: Mapping[str, Any]) -> Any:
     known = {name: table_of(name, given) for name, given in tables.items()}
     streams = {name: t.stream for name, t in known.items() if t.stream is not None}
     if streams and len(streams) < len(known):
@@ -54,7 +72,8 @@ def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
         used = {name for view in made for name in view.tables}
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
-            return _emitted(made, tables, streams, to)
+            with _not_too_deep():
+                return _emitted(made, tables, streams, to)
 
         name = made[-1].name or "query"
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
@@ -62,6 +81,22 @@ def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
     given = {name.lower() for name in known}
     missing = [name for name in tables_in(statements) if name.lower() not in given]
     return unbound(known, missing, text, query) if missing else query(known)
+
+
+@contextmanager
+def _not_too_deep() -> Iterator[None]:
+    """A context in which expressions may be nested deeper than Python's functions usually are."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEPTH))
+    try:
+        yield
+    except RecursionError:
+        raise CompileError(
+            f"{user_line()}: sql: an expression is nested too deeply; write it with fewer "
+            "parentheses, a long chain of OR as IN (…), or in parts, with WITH"
+        ) from None
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _text_of(given: Any) -> str:

@@ -185,6 +185,16 @@ class Binder:
         """An expression over the rows of FROM."""
         return self._bound(node, grouped=False)
 
+    def refuse_windows(self, node: Scalar) -> None:
+        """Refuse window functions in a condition that comes before they are computed."""
+        for part in node.walk(prune=lambda n: isinstance(n, exp.Query)):
+            if isinstance(part, exp.Window):
+                self.fail(
+                    part,
+                    "WHERE, ON and HAVING come before window functions",
+                    "write the condition in QUALIFY",
+                )
+
     def _bind(self, node: Scalar) -> Scalar:
         """An expression over the groups, if there are any."""
         return self._bound(node, grouped=self.grouping is not None)

@@ -266,6 +266,10 @@ class Emitter:
     def _where(self, plan: WhereClause) -> PlacedStream:
         """The rows for which the conditions are true, those on the time of the step last."""
         source = self.relation(plan.source)
+        for e in plan.conditions:
+            kind = "boolean" if reads_clock(e) else source.kind(e)
+            if kind not in ("boolean", "void"):
+                self.fail(e, f"a condition is {kind}, and not TRUE or FALSE", "compare it")
         timed = [e for e in plan.conditions if reads_clock(e)]
         lasting = [e for e in plan.conditions if e not in timed]
         if lasting:

@@ -97,6 +97,7 @@ def _condition(
     if on is None:
         return ()
     binder = Binder(queries, SqlJoin(left, right, "inner"), both)
+    binder.refuse_windows(on)
     conditions = tuple(binder.bind_row(e) for e in conjuncts(on))
     if binder.before:
         queries.fail(on, "a sub-query in ON is not supported", "write it in WHERE, or join it")

@@ -9,7 +9,7 @@ written (`Anonymous`), except those with a syntax of their own. `CAST` stays a `
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import ErrorLevel, TokenType, exp
@@ -91,6 +91,13 @@ class WithQuotedNames(SteppingSparkSql):
         pass
 
 
+CHAIN = 8
+"""Conditions that AND or OR connects, up to which they stay as they are written."""
+
+SHOWN = 200
+"""Characters of a long line that an error shows before its place, and after it."""
+
+
 class SqlError(CompileError):
     """A text of SQL cannot become a query. The message shows the place in the text."""
 
@@ -114,9 +121,36 @@ def query_of(query: str, text: str) -> exp.Expr:
             node.meta["text"] = text
     if not isinstance(tree, exp.Query | exp.Values):
         raise failure(text, tree, "this is no query", "write SELECT …")
+    _flatten(tree)
     _set_units(tree)
     _set_memberships(tree)
     return tree
+
+
+def connected(kind: type[exp.Connector], parts: Sequence[exp.Expr]) -> exp.Expr:
+    """The parts, connected by AND or OR, in a tree that is as flat as it can be."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return kind(this=connected(kind, parts[:half]), expression=connected(kind, parts[half:]))
+
+
+def _flatten(tree: exp.Expr) -> None:
+    """Make long chains of AND and OR flat trees: as parsed, each part is one level deeper."""
+    for node in list(tree.find_all(exp.And, exp.Or)):
+        kind = type(node)
+        if type(node.parent) is kind or node.parent is None:
+            continue
+        found: list[exp.Expr] = []
+        left: list[exp.Expr] = [node]
+        while left:
+            part = left.pop()
+            if type(part) is kind:
+                left += [part.expression, part.this]
+            else:
+                found.append(part)
+        if len(found) > CHAIN:
+            node.replace(connected(kind, found))
 
 
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
@@ -230,8 +264,9 @@ def _at(text: str, start: int | None, reason: str, remedy: str = "") -> SqlError
     line = text.count("\n", 0, start) + 1
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
-    shown = text[begin : end if end >= 0 else len(text)]
-    caret = "".join("\t" if c == "\t" else " " for c in text[begin:start]) + "^"
+    first = max(begin, start - SHOWN)
+    shown = text[first : min(end if end >= 0 else len(text), start + SHOWN)]
+    caret = "".join("\t" if c == "\t" else " " for c in text[first:start]) + "^"
     return SqlError(
         f"{title}, line {line}, column {start - begin + 1}: {said}\n  {shown}\n  {caret}"
     )

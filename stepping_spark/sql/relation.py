@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any, NoReturn
 
 from sqlglot import exp
@@ -23,7 +22,7 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.row_class import field_name, open_class
 from stepping_spark.rows.types import Struct, tuple_of
 from stepping_spark.sql.operators import converted
-from stepping_spark.sql.parse import failure
+from stepping_spark.sql.parse import connected, failure
 from stepping_spark.sql.plan import Item, PlanColumn, Scalar, column_of
 from stepping_spark.sql.scalars import scalar
 from stepping_spark.sql.values import SqlValue
@@ -153,7 +152,7 @@ def filtered(source: PlacedStream, conditions: Sequence[Scalar]) -> PlacedStream
 
 def all_of(conditions: Sequence[Scalar]) -> Scalar:
     """The conditions, connected by AND."""
-    return reduce(lambda a, b: exp.And(this=a, expression=b), conditions)
+    return connected(exp.And, conditions)
 
 
 def key_of(source: PlacedStream, exprs: Sequence[Scalar], kinds: Sequence[str | None] = ()) -> Key:

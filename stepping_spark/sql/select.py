@@ -55,6 +55,8 @@ class Select(Binder):
         self._group(items)
         having, qualify = node.args.get("having"), node.args.get("qualify")
         shown = [(PlanColumn(name), self._bind(e)) for name, e in items]
+        if having is not None:
+            self.refuse_windows(having.this)
         conditions = [] if having is None else self._bound_conjuncts(having.this)
         chosen = [] if qualify is None else self._bound_conjuncts(qualify.this)
         wanted = order is not None and (limit is not None or offset)
@@ -204,6 +206,7 @@ class Select(Binder):
     ) -> RelationalPlan:
         """WHERE: sub-queries of conditions that AND connects are semijoins."""
         rest: list[Scalar] = []
+        self.refuse_windows(condition)
         for e in conjuncts(condition):
             made = self._semijoin(e)
             if made is None:
