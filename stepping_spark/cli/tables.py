@@ -20,7 +20,7 @@ from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.iceberg import IcebergTable
 from stepping_spark.pipeline.postgres import Postgres
 from stepping_spark.sql import sql
-from stepping_spark.sql.parse import Text
+from stepping_spark.sql.text import Text
 
 T = TypeVar("T")
 

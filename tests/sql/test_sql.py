@@ -14,7 +14,7 @@ import stepping_spark as st
 from stepping_spark.base.errors import CompileError
 from stepping_spark.cli import main
 from stepping_spark.rows.data import Data
-from stepping_spark.sql.parse import Text
+from stepping_spark.sql.text import Text
 
 
 class Order(st.Data):
