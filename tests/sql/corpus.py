@@ -18,10 +18,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
+
+FAILED = (PySparkException, Py4JJavaError)
+"""What Spark raises for values: errors that PySpark does not know come as those of Java."""
 
 Rows = Counter[tuple[Any, ...]]
 Change = Mapping[str, Mapping[tuple[Any, ...], int]]
@@ -51,7 +55,7 @@ def tpcc() -> Any:
 
 @dataclass
 class Maintained:
-    """A view that is maintained, and the sum of its changes."""
+    """A view that is maintained, and the sum of its changes: the last one of several statements."""
 
     text: str
     ddls: Mapping[str, Any]
@@ -61,15 +65,15 @@ class Maintained:
         query = st.sql(self.text, **self.ddls)
         self.classes = query.rows
         graph = st.compile(query)
-        self.stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+        self.stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
 
     def step(self, change: Change) -> None:
         """One step with the changes of all tables."""
         given = {
-            name: st.ZSetPython({_row(cls, row): n for row, n in change.get(name, {}).items()})
+            name: st.ZSetPython({row_of(cls, row): n for row, n in change.get(name, {}).items()})
             for name, cls in self.classes.items()
         }
-        (out,) = self.stepper.step(tuple(given.values()))
+        *_, out = self.stepper.step(tuple(given.values()))
         for row, n in out.iter():
             self.rows[plain(tuple(vars(row).values()))] += n
 
@@ -79,8 +83,14 @@ class Maintained:
         return Counter({row: n for row, n in self.rows.items() if n})
 
 
-def _row(cls: Any, values: Sequence[Any]) -> Any:
-    return cls(**dict(zip(cls.__row_fields__(), values, strict=True)))
+def row_of(cls: Any, values: Sequence[Any]) -> Any:
+    """A row of these values; a list may come as a tuple."""
+    return cls(**dict(zip(cls.__row_fields__(), map(listed, values), strict=True)))
+
+
+def listed(value: Any) -> Any:
+    """A value with lists in place of tuples."""
+    return list(map(listed, value)) if isinstance(value, tuple) else value
 
 
 def plain(value: Any) -> Any:
@@ -181,7 +191,7 @@ def _held(
             return None if _fails(spark, q["sql"]) else f"step {number}: {ours}"
         try:
             wanted = plain_rows(spark.sql(q["sql"]))
-        except PySparkException:  # of a sub-query whose rows nobody reads here
+        except FAILED:  # of a sub-query whose rows nobody reads here
             return None
         if not same(view.left, wanted):
             more, fewer = view.left - wanted, wanted - view.left
@@ -193,7 +203,7 @@ def _fails(spark: Any, text: str) -> bool:
     """Whether Spark raises an error for these rows, too: of a division by zero, of two rows."""
     try:
         spark.sql(text).collect()
-    except PySparkException:
+    except FAILED:
         return True
     return False
 

@@ -18,9 +18,8 @@ import duckdb
 import sqlglot
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
-import stepping_spark as st
 from stepping_spark.base.errors import CompileError
-from tests.sql.corpus import Rows, plain, plain_rows, same
+from tests.sql.corpus import Maintained, Rows, listed, plain_rows, same
 
 FILES = ("core", "risingwave", "feldera", "turso", "openivm", "pg_trickle")
 TYPES = {
@@ -153,41 +152,6 @@ def _hashed(value: Any) -> Any:
     return tuple(map(_hashed, value)) if isinstance(value, list) else value
 
 
-def _listed(value: Any) -> Any:
-    return list(map(_listed, value)) if isinstance(value, tuple) else value
-
-
-class Maintained:
-    """A view that is maintained; its rows are those of the last output."""
-
-    def __init__(self, view: View, ddls: Mapping[str, Any]) -> None:
-        query = st.sql(view.whole, **ddls)
-        self._classes = query.rows
-        graph = st.compile(query)
-        self._stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
-        self._rows: Rows = Counter()
-
-    def step(self, change: Mapping[str, Mapping[tuple[Any, ...], int]]) -> None:
-        """One step with the changes of all tables that it reads."""
-        given = [
-            st.ZSetPython(
-                {
-                    cls(**dict(zip(cls.__row_fields__(), map(_listed, row), strict=True))): n
-                    for row, n in change.get(name, {}).items()
-                }
-            )
-            for name, cls in self._classes.items()
-        ]
-        *_, out = self._stepper.step(tuple(given))
-        for row, n in out.iter():
-            self._rows[plain(tuple(vars(row).values()))] += n
-
-    @property
-    def rows(self) -> Rows:
-        """The rows that are there now."""
-        return Counter({row: n for row, n in self._rows.items() if n})
-
-
 def replay(case: Case, spark: Any) -> Iterator[tuple[str, str]]:
     """What is said of each view of a case, in a word, and the details."""
     for view in case.views:
@@ -212,15 +176,15 @@ def replay(case: Case, spark: Any) -> Iterator[tuple[str, str]]:
 def in_spark(spark: Any, case: Case, view: View, tables: Mapping[str, Rows]) -> Rows:
     """What Spark answers."""
     for name, rows in tables.items():
-        listed = [tuple(map(_listed, row)) for row, n in rows.items() for _ in range(n)]
-        spark.createDataFrame(listed, case.ddls[name]).createOrReplaceTempView(name)
+        every = [tuple(map(listed, row)) for row, n in rows.items() for _ in range(n)]
+        spark.createDataFrame(every, case.ddls[name]).createOrReplaceTempView(name)
     for name, text in view.before:
         spark.sql(text).createOrReplaceTempView(name)
     return plain_rows(spark.sql(view.text))
 
 
 def _replayed(case: Case, view: View, spark: Any) -> tuple[str, str]:
-    maintained = Maintained(view, case.ddls)
+    maintained = Maintained(view.whole, case.ddls)
     before: dict[str, Rows] = {t: Counter() for t in case.types}
     compared = 0
     for k, now in case.states:
@@ -239,8 +203,8 @@ def _replayed(case: Case, view: View, spark: Any) -> tuple[str, str]:
             return ("right", "") if compared else ("Spark fails", f"{view.name}: {str(e)[:150]}")
         maintained.step(change)
         compared += 1
-        if not same(maintained.rows, wanted) and _sorted(maintained.rows) != _sorted(wanted):
-            more, fewer = maintained.rows - wanted, wanted - maintained.rows
+        if not same(maintained.left, wanted) and _sorted(maintained.left) != _sorted(wanted):
+            more, fewer = maintained.left - wanted, wanted - maintained.left
             return "WRONG", (
                 f"{view.name} after {k}: {view.whole}\n"
                 f"    ours {list(more.items())[:3]}\n   spark {list(fewer.items())[:3]}"

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
 from tests.every_store import MakeStore
-from tests.sql.corpus import Rows, plain, plain_rows, table_in_spark
+from tests.sql.corpus import Rows, plain, plain_rows, row_of, table_in_spark
 
 DDLS = {
     "t": "id INT, d DATE, at TIMESTAMP, loc TIMESTAMP_NTZ, n INT",
@@ -116,10 +116,6 @@ def some_rows(rng: random.Random) -> dict[str, list[tuple[Any, ...]]]:
     }
 
 
-def made(cls: Any, values: tuple[Any, ...]) -> Any:
-    return cls(**dict(zip(cls.__row_fields__(), values, strict=True)))
-
-
 def hold(text: str, clock: str, spark: SparkSession, make_store: MakeStore | None = None) -> None:
     """Step a view from time to time; after each step it is what Spark answers."""
     tables: dict[str, Any] = {
@@ -142,7 +138,7 @@ def hold(text: str, clock: str, spark: SparkSession, make_store: MakeStore | Non
                 change[row] -= 1
             there[name] = Counter({r: n for r in there[name] | change
                                    if (n := there[name][r] + change[r])})  # fmt: skip
-            given.append(st.ZSetPython({made(cls, row): n for row, n in change.items() if n}))
+            given.append(st.ZSetPython({row_of(cls, row): n for row, n in change.items() if n}))
         at: Any = {"date": now.date(), "timestamp": now.replace(tzinfo=dt.UTC), "local": now}[clock]
         (out,) = stepper.step(tuple(given), now=at)
         for row, n in out.iter():
@@ -168,7 +164,7 @@ def test_months_are_undone_at_each_end_of_a_month(months: int, spark: SparkSessi
     graph = st.compile(query)
     stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     there: Counter[dt.date] = Counter()
-    change: Any = st.ZSetPython({made(query.rows["t"], (d,)): 1 for d in days})
+    change: Any = st.ZSetPython({row_of(query.rows["t"], (d,)): 1 for d in days})
     for now in days[5:105]:
         (out,) = stepper.step((change,), now=now)
         change = None
