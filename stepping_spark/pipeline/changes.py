@@ -27,12 +27,13 @@ RANGES = 16
 class ByKey:
     """What a change does to a table with one row for each key.
 
-    `came` are rows of new keys, `changed` the new rows of keys that are there, and `gone` the rows
-    of keys that go.
+    `came` are rows of new keys, `changed` the new rows of keys that are there, `before` what these
+    were, and `gone` the rows of keys that go.
     """
 
     came: pa.Table
     changed: pa.Table
+    before: pa.Table
     gone: pa.Table
 
 
@@ -54,6 +55,7 @@ def by_key(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
     return ByKey(
         rows.filter(pa.array(comes & ~in_both)),
         rows.filter(pa.array(comes & in_both)),
+        rows.filter(pa.array(goes & in_both)),
         rows.filter(pa.array(goes & ~in_both)),
     )
 

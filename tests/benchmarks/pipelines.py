@@ -1,14 +1,14 @@
 """A view in a pipeline, from Delta tables to a Delta table: its first load, and small steps after.
 
-    python -m tests.benchmarks.pipelines --scales 0.1,1
+    python -m tests.benchmarks.pipelines --scales 0.1,1 --vectors
 
 The view is *orders* of `tests.benchmarks.views`, with the defaults of `st.Pipeline`, a Parquet
-store and a sink by key. Each scale is a process of its own. A small step brings ten orders with
-their lines, and takes five away. CPU times are those of the process and of those that it started,
-Java's too, so that other work on the machine changes them little. State and view are the bytes of
-files that a step writes below the store, and below the table of the view. *Plain* is the view's
-query in Spark SQL on the same files, written as Parquet. At the end the table is compared with what
-DuckDB says of the final tables.
+store and a sink by key, by merges or with deletion vectors. Each scale is a process of its own. A
+small step brings ten orders with their lines, and takes five away. CPU times are those of the
+process and of those that it started, Java's too, so that other work on the machine changes them
+little. State and view are the bytes of files that a step writes below the store, and below the
+table of the view. *Plain* is the view's query in Spark SQL on the same files, written as Parquet.
+At the end the table is compared with what DuckDB says of the final tables.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 import click
 import deltalake
 import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
@@ -90,19 +91,20 @@ def changed(change: Path, lake: Path) -> None:
         deltalake.write_deltalake(table, rows.filter(weights > 0).drop(["weight"]), mode="append")
 
 
-def pipeline(home: Path) -> st.Pipeline:
+def pipeline(home: Path, *, vectors: bool) -> st.Pipeline:
     """The view's pipeline."""
     sources = {name: st.DeltaTable(home / "lake" / name) for name in ROWS}
-    sink = st.DeltaTable(home / "view", key=("custkey", "segment"))
+    key = ("custkey", "segment")
+    sink = st.DeltaTable(home / "view", key=key, deletion_vectors=vectors)
     return st.Pipeline(orders, store=f"parquet:{home / 'state'}", sources=sources, into=sink)
 
 
-def run(root: Path, scale: float, steps: int) -> dict[str, Any]:
+def run(root: Path, scale: float, steps: int, *, vectors: bool) -> dict[str, Any]:
     """One scale: the first load, the steps, and the check."""
     work = workload.make(root, scale, [K] * (WARM + steps), WARM)
     home = work.root
     made(home / "base", home / "lake")
-    view = pipeline(home)
+    view = pipeline(home, vectors=vectors)
     found: dict[str, Any] = {"scale": scale, "rows": sum(work.rows.values())}
     found["load"] = measured(view.run, home / "state", home / "view")
     rows = []
@@ -114,7 +116,8 @@ def run(root: Path, scale: float, steps: int) -> dict[str, Any]:
     found["steps"] = {name: statistics.median(r[name] for r in rows) for name in rows[0]}
     view.close()
     result = home / "result.parquet"
-    pq.write_table(deltalake.DeltaTable(home / "view").to_pyarrow_table(), result)
+    rows_of_view = pa.RecordBatchReader.from_stream(deltalake.DeltaTable(home / "view").scan())
+    pq.write_table(rows_of_view.read_all(), result)
     found["wrong"] = workload.differences(work, "orders", result, inserts_only=False)
     return found
 
@@ -142,13 +145,22 @@ def plain(root: Path, scale: float) -> dict[str, float]:
 @click.option("--scales", default="0.1,1", show_default=True, help="TPC-H's scale factors")
 @click.option("--steps", default=20, show_default=True, help="measured steps")
 @click.option("--keep", type=click.Path(path_type=Path), help="a directory for the tables")
+@click.option("--vectors", is_flag=True, help="write the view with deletion vectors")
 @click.option("--child", is_flag=True, hidden=True)
 @click.option("--without-plain", is_flag=True, help="leave Spark out")
-def main(scales: str, steps: int, keep: Path | None, *, child: bool, without_plain: bool) -> None:
+def main(
+    scales: str,
+    steps: int,
+    keep: Path | None,
+    *,
+    vectors: bool,
+    child: bool,
+    without_plain: bool,
+) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root = keep or Path(scratch)
         if child:
-            print(json.dumps(run(root, float(scales), steps)))
+            print(json.dumps(run(root, float(scales), steps, vectors=vectors)))
             return
         table = Table(
             "scale",
@@ -175,6 +187,7 @@ def main(scales: str, steps: int, keep: Path | None, *, child: bool, without_pla
                 str(steps),
                 "--keep",
                 str(root),
+                *(["--vectors"] if vectors else []),
             ]
             told = json.loads(
                 subprocess.run(

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import obstore
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -118,9 +119,10 @@ class World:
     def view(self) -> Counter[str]:
         """What is in the sink."""
         found: list[str] = []
-        if self.sink == "delta":
+        if self.sink in ("delta", "marked"):
             with suppress(TableNotFoundError):
-                found = _values(DeltaTable(f"{self.folder}/names").to_pyarrow_table())
+                reader = DeltaTable(f"{self.folder}/names").scan()
+                found = _values(pa.RecordBatchReader.from_stream(reader).read_all())
         elif self.sink == "iceberg":
             with suppress(NoSuchTableError):
                 found = _values(self._lake.load_table("shop.names").scan().to_arrow())
@@ -138,6 +140,9 @@ class World:
         folder = self.folder
         sinks: dict[str, Any] = {
             "delta": lambda: st.DeltaTable(f"{folder}/names", key="_value_"),
+            "marked": lambda: st.DeltaTable(
+                f"{folder}/names", key="_value_", deletion_vectors=True
+            ),
             "files": lambda: st.Files(f"{folder}/names"),
             "iceberg": lambda: self._iceberg("shop.names", key="_value_"),
             "postgres": lambda: self.table("names", key="_value_"),
@@ -230,6 +235,7 @@ def live(world: World, number: int, moment: int, answer: Connection) -> None:
                 setattr(kind, call, told(getattr(kind, call), f"{kind.__name__}.{call}", at))
     for module, name in (
         (delta_sink, "write_deltalake"),
+        (obstore, "put"),
         (directory, "_settle"),
         (rewriting, "write_file"),
         (Transaction, "commit_transaction"),

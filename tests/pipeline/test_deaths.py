@@ -13,7 +13,7 @@ import pytest
 from tests.pipeline.lives import STEPS, World, life
 from tests.postgres_server import PostgresServer
 
-PAIRS = [(kind, kind) for kind in ("delta", "files", "iceberg", "postgres")]
+PAIRS = [(kind, kind) for kind in ("delta", "files", "iceberg", "postgres")] + [("delta", "marked")]
 MIXED = [(a, b) for a, _ in PAIRS for b, _ in PAIRS if a != b]
 
 

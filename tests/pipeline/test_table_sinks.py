@@ -17,11 +17,13 @@ from tests.pipeline.shop import Note, pipeline, read
 Tables = Callable[..., st.DeltaTable | st.IcebergTable]
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+@pytest.fixture(params=["delta", "marked", "iceberg"])
 def table_of(request: pytest.FixtureRequest, tmp_path: Path, catalog: Catalog) -> Tables:
     """Makes a sink, with what is given, of a table that is not there yet."""
     if request.param == "delta":
         return lambda **given: st.DeltaTable(tmp_path / "table", **given)
+    if request.param == "marked":
+        return lambda **given: st.DeltaTable(tmp_path / "table", deletion_vectors=True, **given)
     return lambda **given: st.IcebergTable("shop.view", catalog=catalog, **given)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 from deltalake import DeltaTable as Table
 from deltalake import QueryBuilder, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -260,7 +261,7 @@ class DeltaLog:
     def _marked(self, version: int) -> int | None:
         """What distinguishes a version from that with the same number of a table made again."""
         try:
-            return hash(self._text(version))
+            return hash(self.text(version))
         except (DeltaError, OSError):
             return None
 
@@ -292,15 +293,37 @@ class DeltaLog:
             f"the log of version {version} cannot be read",
             f"it was cleaned up before this pipeline had read it: {ANEW}",
         ):
-            return commit_of(version, self._text(version))
+            return commit_of(version, self.text(version))
 
-    def _text(self, version: int) -> str:
+    @property
+    def files(self) -> pafs.PyFileSystem:
+        """The files below the table's path."""
         if self._files is None:
             handler: Any = DeltaStorageHandler(self.uri, self._options)
             self._files = pafs.PyFileSystem(handler)
-        with self._files.open_input_stream(f"_delta_log/{version:020d}.json") as file:
+        return self._files
+
+    def text(self, version: int) -> str:
+        """The file of a version, as it is."""
+        with self.files.open_input_stream(f"_delta_log/{version:020d}.json") as file:
             text: bytes = file.read()
         return text.decode()
+
+    def checkpoint(self) -> tuple[int, pa.Table] | None:
+        """The version of the last checkpoint, and its data files; None where there is none."""
+        try:
+            with self.files.open_input_stream("_delta_log/_last_checkpoint") as file:
+                said = json.loads(file.read())
+        except FileNotFoundError:
+            return None
+        version, n = int(said["version"]), said.get("parts")
+        parts = [f".{i:010d}.{n:010d}" for i in range(1, n + 1)] if n else [""]
+        found = []
+        for part in parts:
+            path = f"_delta_log/{version:020d}.checkpoint{part}.parquet"
+            with self.files.open_input_file(path) as file:
+                found.append(pq.read_table(file, columns=["add"]))
+        return version, pa.concat_tables(found)
 
 
 def _said(e: BaseException) -> str:

@@ -32,6 +32,7 @@ from stepping_spark.pipeline.delta.log import (
     quoted,
     with_one_of,
 )
+from stepping_spark.pipeline.delta.vectors import VECTORS, MarkedTable, marks_rows
 from stepping_spark.pipeline.protocols import KEPT
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
@@ -45,6 +46,15 @@ MERGED_EVERY = 64
 
 They are counted by all processes together: one that is started for each step merges, too.
 """
+
+MERGED_BYTES = 1 << 20
+"""The size up to which files are then merged; each eighth time it is sixteen times larger.
+
+So a row is written a few times in all, and not again with each merge.
+"""
+
+TRIES = 5
+"""Attempts to commit, where others merge or remove files at the same time."""
 
 _OWN = "__delta_rs_"
 
@@ -87,12 +97,15 @@ class DeltaSink:
         *,
         changes: bool,
         vacuum: bool,
+        vectors: bool,
     ) -> None:
         self._log = DeltaLog(uri, options, self._failure)
         self._options = dict(options) if options else None
         self._key = tuple(key)
         self._feed = changes
         self._vacuum = vacuum
+        self._vectors = vectors
+        self._marked: MarkedTable | None = None
         self._columns = pa.schema([])
         self._owner = ""
         self._ready: DeltaWrite | None = None
@@ -107,19 +120,17 @@ class DeltaSink:
                 Table.create(
                     self._log.uri,
                     self._schema,
-                    configuration={FEED: "true"},
+                    configuration={FEED: "true", **({VECTORS: "true"} if self._vectors else {})},
                     storage_options=self._options,
                 )
-        self._check_schema()
-        self._check_owner(self._log.newest())
+        self._check_there()
 
     def look(self, columns: pa.Schema, owner: str) -> int:
         """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
         self._get_ready(columns, owner)
         if not self._log.exists():
             return 0
-        self._check_schema()
-        self._check_owner(self._log.newest())
+        self._check_there()
         return self.last_step()
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
@@ -150,17 +161,21 @@ class DeltaSink:
         if ready is None or ready.step != step or ready.of is not change:
             ready = self._checked(table, step, change)
         before = table.transaction_version(self._owner) or 0
+        steps = dict.fromkeys((ANY, self._owner), step)
         properties = CommitProperties(
-            app_transactions=[Transaction(name, step) for name in (ANY, self._owner)]
+            app_transactions=[Transaction(name, step) for name, step in steps.items()]
         )
-        if ready.by_key is not None:
-            self._by_key(table, ready.by_key, properties)
-        elif self._feed:
+        marked = self._marking(table)
+        if self._feed:
             self._append(table, ready.rows, properties)
+        elif marked is not None:
+            self._mark(marked, table, ready, steps)
+        elif ready.by_key is not None:
+            self._by_key(table, ready.by_key, properties)
         else:
             self._by_count(table, ready.rows, properties)
         if step // MERGED_EVERY > before // MERGED_EVERY:
-            self._tidy()
+            self._tidy(before, step)
 
     def _checked(self, table: Table, step: int, change: ZSetSpark[Any]) -> DeltaWrite:
         """A step as it is written; a SinkError where its rows and the table do not allow it."""
@@ -177,14 +192,53 @@ class DeltaSink:
             raise self._failure(_APPEND_ONLY)
         return ready
 
-    def _tidy(self) -> None:
+    def _tidy(self, before: int, step: int) -> None:
         """Merge small files, and remove old ones; if somebody else does it just now, leave it."""
+        every, most = MERGED_EVERY, MERGED_BYTES
+        while step // (8 * every) > before // (8 * every):
+            every, most = 8 * every, 16 * most
         with suppress(DeltaError, OSError):
-            self._log.newest().optimize.compact()
+            table = self._log.newest()
+            table.optimize.compact(target_size=most)
+            marked = self._marking(table)
+            if marked is not None:
+                marked.renew(self._log.newest())
             if self._vacuum:
                 self._log.newest().vacuum(dry_run=False)
 
-    # -- the three forms
+    # -- the forms
+
+    def _marking(self, table: Table) -> MarkedTable | None:
+        """What marks rows as gone, where the table wants it and has nothing that forbids it."""
+        if self._feed or not marks_rows(table, self._options):
+            return None
+        if self._marked is None:
+            key = [self._in_table(n).name for n in self._key or self._columns.names]
+            with self._log.trying("its files could not be reached", "check options="):
+                self._marked = MarkedTable(self._log, self._options, self._schema, key)
+        return self._marked
+
+    def _mark(
+        self, marked: MarkedTable, table: Table, ready: DeltaWrite, steps: Mapping[str, int]
+    ) -> None:
+        """Write a step; again, where somebody else's commit came first and changed no rows."""
+        found = ready.by_key
+        with self._writing("a step could not be written"):
+            for attempt in range(1, TRIES + 1):
+                try:
+                    if found is None:
+                        marked.by_count(table, to_table(ready.rows, self._columns), steps)
+                    else:
+                        parts = (found.came, found.changed, found.before, found.gone)
+                        marked.by_key(
+                            table, ByKey(*(to_table(p, self._columns) for p in parts)), steps
+                        )
+                    return
+                except CommitFailedError:
+                    version, table = table.version(), self._log.newest()
+                    others = any(c.changes_rows for c in self._log.back_to(version))
+                    if others or attempt == TRIES:
+                        raise
 
     def _append(self, table: Table, rows: pa.Table, properties: CommitProperties) -> None:
         made = to_table(rows, self._columns).cast(self._schema)
@@ -257,10 +311,13 @@ class DeltaSink:
             return
         wanted = came.select(list(self._key))
         names = [self._in_table(n).name for n in self._key]
+        marked = self._marking(table)
         with self._log.trying("its keys could not be read", "check the files of the table"):
-            found = with_one_of(table, wanted.column(0).unique(), names).rename_columns(
-                list(self._key)
-            )
+            if marked is None:
+                found = with_one_of(table, wanted.column(0).unique(), names)
+            else:
+                found = marked.find(table, to_table(wanted, self._columns))
+        found = found.rename_columns(list(self._key))
         double = first_in_both(wanted, found.cast(wanted.schema), self._key)
         if double is not None:
             raise not_unique(self._where, self._key, double)
@@ -301,8 +358,17 @@ class DeltaSink:
                     "changes=True"
                 )
 
-    def _check_schema(self) -> None:
+    def _check_there(self) -> None:
+        """Refuse a table that is there, and is not this owner's or not as it is wanted."""
         check_same(self._log.schema(), self._schema, self._where, "give a new path")
+        table = self._log.newest()
+        self._check_owner(table)
+        if self._vectors and not self._feed and not marks_rows(table, self._options):
+            raise self._failure(
+                "deletion_vectors=True, and the table has none, or features beside them with which "
+                f"rows cannot be marked: see `st.DeltaTable`; set {VECTORS} = true (ALTER TABLE … "
+                "SET TBLPROPERTIES), or leave the argument out, and steps are merged"
+            )
 
     def _check_owner(self, table: Table) -> None:
         """Refuse a table with rows that this owner did not write."""

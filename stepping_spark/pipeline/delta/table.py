@@ -53,10 +53,16 @@ class DeltaTable:
     Types that Delta does not have (durations) are refused when the pipeline is opened. A key that
     is not unique and an append-only table are refused before the step is committed.
 
-    Every 64 steps small files are merged (OPTIMIZE). A step by key writes the files anew that have
-    one of its keys, and the old ones stay. With `vacuum=True` they are removed, every 64 steps,
-    when they are older than `delta.deletedFileRetentionDuration` of the table, a week if nothing is
-    said; otherwise call VACUUM yourself.
+    A step that takes rows away writes the files anew that have one of them. Not so where the table
+    has `delta.enableDeletionVectors`: the step then writes its own rows, and the places of the old
+    ones, as deletion vectors within the log. With `deletion_vectors=True` the table is created so,
+    and refused if it is there without. Tables that also have partitions, column mapping,
+    constraints, or another feature that is not known here, are merged.
+
+    Every 64 steps small files are merged (OPTIMIZE), and files are written anew of which many rows
+    are gone. Old files stay. With `vacuum=True` they are removed, every 64 steps, when they are
+    older than `delta.deletedFileRetentionDuration` of the table, a week if nothing is said;
+    otherwise call VACUUM yourself.
 
     The number of the step goes into the same commit. A table that already has rows of others, rows
     that others write between two steps, and a second pipeline raise `SinkError`; OPTIMIZE and
@@ -97,6 +103,7 @@ class DeltaTable:
         on_invalid: object = "fail",
         options: Mapping[str, str] | None = None,
         vacuum: bool = False,
+        deletion_vectors: bool = False,
     ) -> None:
         if diff not in DIFFS:
             raise InputError(
@@ -110,6 +117,7 @@ class DeltaTable:
         self.on_invalid = on_invalid
         self._options = options
         self._vacuum = vacuum
+        self._vectors = deletion_vectors
 
     def __repr__(self) -> str:
         return f"DeltaTable({self.path!r})"
@@ -126,5 +134,10 @@ class DeltaTable:
     def sink(self) -> DeltaSink:
         """The table as a sink."""
         return DeltaSink(
-            self.path, self._options, self.key, changes=self.changes, vacuum=self._vacuum
+            self.path,
+            self._options,
+            self.key,
+            changes=self.changes,
+            vacuum=self._vacuum,
+            vectors=self._vectors,
         )

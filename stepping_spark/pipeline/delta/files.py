@@ -1,0 +1,287 @@
+"""The data files of a Delta table, as its log has them, and the rows in them that have some keys.
+
+deltalake gives neither the places of rows nor the actions of the log as they were written, and a
+writer of deletion vectors needs both. The protocol: "Action Reconciliation" and "Deletion Vectors"
+of https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+from deltalake import DeltaTable as Table
+from pyroaring import BitMap64
+
+from stepping_spark.pipeline.changes import key_ids
+from stepping_spark.pipeline.columns import plain
+from stepping_spark.pipeline.delta.log import DeltaLog
+
+pc: Any = pyarrow.compute
+
+Places = npt.NDArray[np.int64]
+
+GROUP_ROWS = 1 << 14
+"""Rows of a row group: so many are read to find one of them."""
+
+_MAGIC = struct.pack("<i", 1681511377)  # a bitmap in the portable form
+# RFC 1924, as Python has it, and Z85, as Delta has it, differ in the characters alone.
+_B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_TO_Z85, _FROM_Z85 = str.maketrans(_B85, _Z85), str.maketrans(_Z85, _B85)
+
+
+def vector_of(gone: BitMap64) -> dict[str, Any]:
+    """The places of rows that are gone, as the log says them: within it, and in no file."""
+    data = _MAGIC + gone.serialize()
+    text = base64.b85encode(data + bytes(-len(data) % 4)).decode().translate(_TO_Z85)
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": text,
+        "sizeInBytes": len(data),
+        "cardinality": len(gone),
+    }
+
+
+def _gone(vector: Mapping[str, Any]) -> BitMap64:
+    """The opposite of `vector_of`."""
+    data = base64.b85decode(vector["pathOrInlineDv"].translate(_FROM_Z85))
+    return BitMap64.deserialize(data[len(_MAGIC) : vector["sizeInBytes"]])
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file: the action that added it, and the places of its rows that are gone."""
+
+    said: Mapping[str, Any]
+    gone: BitMap64 = field(default_factory=BitMap64)
+
+    @property
+    def path(self) -> str:
+        """Its path below the table."""
+        return str(self.said["path"])
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether its vector stands in a file that was not read."""
+        vector = self.said.get("deletionVector")
+        return vector is not None and vector["storageType"] != "i" and not self.gone
+
+    @property
+    def added(self) -> dict[str, Any]:
+        """The action that adds it."""
+        return {"add": {**self.said, "dataChange": True}}
+
+    def removed(self, now: int, *, changes: bool = True) -> dict[str, Any]:
+        """The action that removes it."""
+        kept = ("path", "partitionValues", "size", "deletionVector")
+        said = {name: self.said[name] for name in kept if self.said.get(name) is not None}
+        told = {"dataChange": changes, "deletionTimestamp": now, "extendedFileMetadata": True}
+        return {"remove": {**said, **told}}
+
+    def without(self, places: Places) -> DataFile:
+        """The same file with more rows gone."""
+        gone = self.gone | BitMap64(places.tolist())
+        stats = {**json.loads(self.said.get("stats") or "{}"), "tightBounds": False}
+        said = {**self.said, "deletionVector": vector_of(gone), "stats": json.dumps(stats)}
+        return replace(self, said=said, gone=gone)
+
+    @cached_property
+    def _stats(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.said.get("stats") or "{}")
+        return found
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has, the gone ones included; None: its statistics do not say it."""
+        found = self._stats.get("numRecords")
+        return None if found is None else int(found)
+
+    def may_have(self, column: str, wanted: Wanted) -> bool:
+        """Whether its statistics allow that a column has one of these values."""
+        least, most = (self._stats.get(s, {}).get(column) for s in ("minValues", "maxValues"))
+        is_number = isinstance(least, int) and isinstance(most, int)
+        return not is_number or wanted.may_be_in(Bounds(least, most, nulls=True))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the greatest value of some rows, if they are known; and whether NULL is one."""
+
+    least: Any
+    most: Any
+    nulls: bool
+
+
+class Wanted:
+    """The values of a column that are looked for."""
+
+    def __init__(self, values: Any) -> None:
+        self._nulls = bool(values.null_count)
+        self._ordered = sorted(values.drop_null().unique().to_pylist())
+
+    def may_be_in(self, bounds: Bounds) -> bool:
+        """Whether rows with these bounds may have one of the values."""
+        if bounds.least is None or bounds.most is None or (self._nulls and bounds.nulls):
+            return True
+        try:
+            i = bisect_left(self._ordered, bounds.least)
+            return i < len(self._ordered) and bool(self._ordered[i] <= bounds.most)
+        except TypeError:  # statistics of another type
+            return True
+
+
+@dataclass
+class _Read:
+    """What is known of a file that was read: footer and bounds, or of a small one the rows."""
+
+    footer: pq.FileMetaData | None = None
+    bounds: Sequence[Bounds] = ()
+    rows: pa.Table | None = None
+
+
+class DataFiles:
+    """The data files of a table at a version, and the rows of them that are not gone.
+
+    `columns` are those that are read of a row; the first ones are the key. Of files with at most
+    `GROUP_ROWS` rows these columns are kept, and of others the footer: about a hundred small files
+    are there at most, since they are merged.
+    """
+
+    def __init__(self, log: DeltaLog, columns: pa.Schema, key: Sequence[str]) -> None:
+        self._log = log
+        self._columns = columns
+        self._key = list(key)
+        self._version: int | None = None
+        self.files: dict[str, DataFile] = {}
+        self._known: dict[str, _Read] = {}
+
+    def update(self, table: Table) -> None:
+        """Read what the log says of the table's version."""
+        version = table.version()
+        if self._version is None or self._version > version:
+            self.files, self._version = self._checkpoint(version)
+        for number in range(self._version + 1, version + 1):
+            actions = list(map(json.loads, self._log.text(number).splitlines()))
+            for said in (a["remove"] for a in actions if "remove" in a):
+                self.files.pop(said["path"], None)
+            for said in (a["add"] for a in actions if "add" in a):
+                self.files[said["path"]] = _file_of(said)
+        self._version = version
+        if any(f.is_unknown for f in self.files.values()):
+            self._read_vectors(table)
+        self._known = {path: known for path, known in self._known.items() if path in self.files}
+
+    def _checkpoint(self, version: int) -> tuple[dict[str, DataFile], int]:
+        """The files of the last checkpoint, and its version; -1 where there is none."""
+        found = self._log.checkpoint()
+        if found is None or found[0] > version:
+            return {}, -1
+        at, rows = found
+        files = [_file_of(said) for said in rows.column("add").to_pylist() if said is not None]
+        return {f.path: f for f in files}, at
+
+    def _read_vectors(self, table: Table) -> None:
+        """Deletion vectors that others wrote into files of their own."""
+        by_name = {path.rsplit("/", 1)[-1]: path for path in self.files}
+        for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+            for row in range(batch.num_rows):
+                path = by_name[batch.column("filepath")[row].as_py().rsplit("/", 1)[-1]]
+                stay: Any = batch.column("selection_vector")[row].values
+                gone = np.flatnonzero(~stay.to_numpy(zero_copy_only=False))
+                self.files[path] = replace(self.files[path], gone=BitMap64(gone.tolist()))
+
+    def find(self, keys: pa.Table) -> list[tuple[DataFile, Places, pa.Table]]:
+        """The rows whose key is one of these: file by file, with their places."""
+        if not keys.num_rows:
+            return []
+        found, wanted = [], Wanted(keys.column(0))
+        for f in self.files.values():
+            if f.may_have(self._key[0], wanted):
+                places, rows = self._candidates(f, wanted)
+                kept = self._matching(f, places, rows, keys)
+                if len(kept):
+                    found.append((f, places[kept], rows.take(kept)))
+        return found
+
+    def _matching(self, f: DataFile, places: Places, rows: pa.Table, keys: pa.Table) -> Places:
+        """Which of some rows have one of the keys, and are not gone."""
+        maybe = np.flatnonzero(pc.is_in(rows.column(0), value_set=keys.column(0)).to_numpy())
+        if len(maybe) and f.gone:
+            maybe = maybe[[place not in f.gone for place in places[maybe].tolist()]]
+        if not len(maybe) or len(self._key) == 1:
+            return maybe
+        there = rows.select(self._key).take(maybe)
+        ids = key_ids(pa.concat_tables([there, keys]), self._key)
+        return maybe[np.isin(ids[: len(maybe)], ids[len(maybe) :])]
+
+    def _candidates(self, f: DataFile, wanted: Wanted) -> tuple[Places, pa.Table]:
+        """The rows of a file, but for the row groups that have none of the values."""
+        known = self._known.setdefault(f.path, _Read())
+        if known.rows is not None:
+            return np.arange(known.rows.num_rows), known.rows
+        with self._log.files.open_input_file(f.path) as opened:
+            file = pq.ParquetFile(opened, metadata=known.footer, pre_buffer=True)
+            if known.footer is None and file.metadata.num_rows <= GROUP_ROWS:
+                known.rows = self._read(file, range(file.num_row_groups))
+                return np.arange(known.rows.num_rows), known.rows
+            if known.footer is None:
+                schema = file.metadata.schema
+                leaves = [schema.column(i).path for i in range(len(schema))]
+                number = leaves.index(self._key[0])
+                groups = map(file.metadata.row_group, range(file.num_row_groups))
+                known.bounds = [_bounds_of(g.column(number)) for g in groups]
+                known.footer = file.metadata
+            chosen = [i for i, b in enumerate(known.bounds) if wanted.may_be_in(b)]
+            sizes = [known.footer.row_group(i).num_rows for i in range(len(known.bounds))]
+            begins = np.cumsum([0, *sizes])
+            places = [np.arange(begins[i], begins[i + 1]) for i in chosen]
+            return np.concatenate([np.arange(0), *places]), self._read(file, chosen)
+
+    def _read(self, file: pq.ParquetFile, groups: Sequence[int]) -> pa.Table:
+        rows = file.read_row_groups(list(groups), columns=self._columns.names)
+        made = [
+            plain(rows.column(n)).cast(self._columns.field(n).type) for n in self._columns.names
+        ]
+        return pa.table(made, schema=self._columns)
+
+    def content(self, f: DataFile) -> pa.Table:
+        """All columns of the rows of a file that are not gone."""
+        with self._log.files.open_input_file(f.path) as opened:
+            rows = pq.ParquetFile(opened).read()
+        there = np.ones(rows.num_rows, np.bool_)
+        there[np.fromiter(f.gone, np.int64, len(f.gone))] = False
+        return rows.filter(pa.array(there))
+
+
+_SAID = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")
+
+
+def _file_of(said: Mapping[str, Any]) -> DataFile:
+    """What an action says, without what is empty; of a checkpoint, too."""
+    told = {name: said[name] for name in _SAID if said.get(name) is not None}
+    told["partitionValues"] = dict(told.get("partitionValues") or {})
+    vector = told.get("deletionVector")
+    if vector is None:
+        return DataFile(told)
+    told["deletionVector"] = {name: x for name, x in vector.items() if x is not None}
+    return DataFile(told, _gone(vector) if vector["storageType"] == "i" else BitMap64())
+
+
+def _bounds_of(chunk: Any) -> Bounds:
+    """What the statistics of a part of a column say."""
+    stats = chunk.statistics if chunk.is_stats_set else None
+    if stats is None or not stats.has_min_max:
+        return Bounds(None, None, nulls=True)
+    return Bounds(stats.min, stats.max, nulls=stats.null_count != 0)
