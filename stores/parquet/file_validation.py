@@ -21,7 +21,7 @@ from stepping_spark.rows.types import Optional
 from stores.decoding import decoded
 from stores.parquet.manifest import File
 
-GROUP_ROWS = 1 << 13
+GROUP_ROWS = 1 << 11
 """The rows of a row group: what is read at least to find a key in a large file."""
 
 GROUP_BYTES = 1 << 25

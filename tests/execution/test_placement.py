@@ -266,9 +266,9 @@ def test_files_are_searched_by_spark_if_its_tasks_are_sooner_done(
     # A query of Spark would have to be this fast, for so few rows to be worth it.
     monkeypatch.setattr(placement, "SPARK_QUERY", 1.0)
     monkeypatch.setattr(reading, "ALWAYS_SEARCHED", 0)
-    path, keys = tmp_path / "state", keys_of(*range(0, 4 * GROUP_ROWS, 7))
+    path, keys = tmp_path / "state", keys_of(*range(0, 16 * GROUP_ROWS, 7))
     with st.StoreParquet(path, [BY_K], create=True, driver_rows=100) as store:
-        store.add(BY_K.name, rows_of(0, 4 * GROUP_ROWS))
+        store.add(BY_K.name, rows_of(0, 16 * GROUP_ROWS))
         store.commit(1, None)
     for tasks, is_searched_here in ((100, False), (2, True)):
         limits = Limits(parallelism=tasks)
