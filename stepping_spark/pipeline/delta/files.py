@@ -112,11 +112,11 @@ class DataFile:
         """Whether its statistics allow that a column has one of these values."""
         least, most = (self._stats.get(s, {}).get(column) for s in ("minValues", "maxValues"))
         is_number = isinstance(least, int) and isinstance(most, int)
-        return not is_number or wanted.may_be_in(Bounds(least, most, nulls=True))
+        return not is_number or wanted.may_be_in(Extent(least, most, nulls=True))
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Extent:
     """The least and the greatest value of some rows, if they are known; and whether NULL is one."""
 
     least: Any
@@ -131,7 +131,7 @@ class Wanted:
         self._nulls = bool(values.null_count)
         self._ordered = sorted(values.drop_null().unique().to_pylist())
 
-    def may_be_in(self, bounds: Bounds) -> bool:
+    def may_be_in(self, bounds: Extent) -> bool:
         """Whether rows with these bounds may have one of the values."""
         if bounds.least is None or bounds.most is None or (self._nulls and bounds.nulls):
             return True
@@ -147,7 +147,7 @@ class _Read:
     """What is known of a file that was read: footer and bounds, or of a small one the rows."""
 
     footer: pq.FileMetaData | None = None
-    bounds: Sequence[Bounds] = ()
+    bounds: Sequence[Extent] = ()
     rows: pa.Table | None = None
 
 
@@ -172,16 +172,25 @@ class DataFiles:
         version = table.version()
         if self._version is None or self._version > version:
             self.files, self._version = self._checkpoint(version)
+        try:
+            self._follow(version)
+        except FileNotFoundError:  # the log was cleaned up meanwhile
+            self.files, self._version = self._checkpoint(version)
+            self._follow(version)
+        if any(f.is_unknown for f in self.files.values()):
+            self._read_vectors(table)
+        self._known = {path: known for path, known in self._known.items() if path in self.files}
+
+    def _follow(self, version: int) -> None:
+        """Read the commits up to a version."""
+        assert self._version is not None
         for number in range(self._version + 1, version + 1):
             actions = list(map(json.loads, self._log.text(number).splitlines()))
             for said in (a["remove"] for a in actions if "remove" in a):
                 self.files.pop(said["path"], None)
             for said in (a["add"] for a in actions if "add" in a):
                 self.files[said["path"]] = _file_of(said)
-        self._version = version
-        if any(f.is_unknown for f in self.files.values()):
-            self._read_vectors(table)
-        self._known = {path: known for path, known in self._known.items() if path in self.files}
+            self._version = number
 
     def _checkpoint(self, version: int) -> tuple[dict[str, DataFile], int]:
         """The files of the last checkpoint, and its version; -1 where there is none."""
@@ -279,9 +288,9 @@ def _file_of(said: Mapping[str, Any]) -> DataFile:
     return DataFile(told, _gone(vector) if vector["storageType"] == "i" else BitMap64())
 
 
-def _bounds_of(chunk: Any) -> Bounds:
+def _bounds_of(chunk: Any) -> Extent:
     """What the statistics of a part of a column say."""
     stats = chunk.statistics if chunk.is_stats_set else None
     if stats is None or not stats.has_min_max:
-        return Bounds(None, None, nulls=True)
-    return Bounds(stats.min, stats.max, nulls=stats.null_count != 0)
+        return Extent(None, None, nulls=True)
+    return Extent(stats.min, stats.max, nulls=stats.null_count != 0)
