@@ -156,8 +156,9 @@ class Evolution:
     `filled` those that are new, each with what it is filled from: registers of the state, and
     inputs. `dropped` are registers of the state that the query does not need, and `read_again` the
     inputs whose rows it needs again, as nothing in the state determines what they are needed for.
-    `views` says of each view whether it is as before, changes, or is new. `renamed` has the inputs
-    whose names changed, the old name with the new one.
+    `views` says of each view whether it is as before, changes, or is new; `changed` has what the
+    changes of the latter two are computed from. `renamed` has the inputs whose names changed, the
+    old name with the new one.
 
     >>> def before(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -170,7 +171,7 @@ class Evolution:
     ...     (change,) = st.Stepper(st.compile(after), store).evolve()
     after, at step 1:
       kept: a by _value_, 2 rows
-      view after: changes
+      view after: changes, from a by _value_ (2 rows)
     >>> change == st.ZSetPython({1: -1})
     True
     """
@@ -182,6 +183,7 @@ class Evolution:
     dropped: tuple[str, ...]
     read_again: tuple[str, ...]
     views: Mapping[str, str]
+    changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
     """Why the rows of a view before are unknown, by its name."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -214,14 +216,16 @@ class Evolution:
         return "\n".join([f"{self.query}, at step {self.step:,}:", *self._lines()])
 
     def _lines(self) -> Iterator[str]:
+        def origin(given: Iterable[str]) -> str:
+            return " and ".join(f"{of_state.get(n, n)}{self._size(n, ' ({})')}" for n in given)
+
         of_state = dict(self.words_before)
         of_state |= {there: self.words.get(name, there) for name, there in self.names.items()}
         for name in self.kept:
             yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"
         for name, given in self.filled.items():
-            read = (f"{of_state.get(n, n)}{self._size(n, ' ({})')}" for n in given)
-            origin = " and ".join(read) or "nothing: it is empty"
-            yield f"  filled: {self.words.get(name, name)}, from {origin}"
+            read = origin(given) or "nothing: it is empty"
+            yield f"  filled: {self.words.get(name, name)}, from {read}"
         for name in self.dropped:
             yield f"  dropped: {self.words_before.get(name, name)}"
         for old, new in self.renamed.items():
@@ -230,7 +234,8 @@ class Evolution:
             yield f"  read again: input {name}"
         for name, said in self.views.items():
             why = f" ({self.why[name]})" if name in self.why else ""
-            yield f"  view {name}: {said}{why}"
+            read = origin(self.changed.get(name, ()))
+            yield f"  view {name}: {said}{why}{', from ' if read else ''}{read}"
 
     def _size(self, there: str, form: str) -> str:
         """The rows of a register of the state, and its bytes if they are many."""
@@ -354,7 +359,12 @@ class _Finder:
         filling = filling_of(self.plan, identities, frontier, parts.new, pairs)
         step = self.store.last_step()
         filled = {name: filling.made_of(name) if step else () for name in parts.new}
-        read = [n for given in filled.values() for n in given if n in self.kept]
+        changed = {}
+        for i, (name, view) in enumerate(views.items()):
+            if step and view.said != AS_BEFORE:
+                changed[name] = filling.change_made_of(i)
+        givens = [*filled.values(), *changed.values()]
+        read = [n for given in givens for n in given if n in self.kept]
         sizes = self._sizes([*parts.names.values(), *read])
         return Evolution(
             self.graph.name,
@@ -364,6 +374,7 @@ class _Finder:
             parts.dropped,
             filling.read_again if step else (),
             {name: view.said for name, view in views.items()},
+            changed,
             {name: view.why for name, view in views.items() if view.why},
             parts.names,
             words_of(self.plan),

@@ -178,6 +178,7 @@ class Filling:
     views: Sequence[int | None]  # the output that a view's change is; None: it does not change
     types: Sequence[Schema]  # of the views
     _under: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    _under_views: Sequence[tuple[str, ...]] = ()
 
     @property
     def read_again(self) -> tuple[str, ...]:
@@ -187,6 +188,10 @@ class Filling:
     def made_of(self, register: str) -> tuple[str, ...]:
         """What a register is filled from: registers of the state, and inputs."""
         return self._under.get(register, ())
+
+    def change_made_of(self, view: int) -> tuple[str, ...]:
+        """What the change of a view is computed from, likewise."""
+        return self._under_views[view]
 
     def run(
         self,
@@ -202,11 +207,14 @@ class Filling:
         """
         assert isinstance(store, EvolvingStore)
         nothing = NoState(store, self.in_loops)
-        scheduler = Scheduler(plan_of(self.graph), nothing, limits=limits, keeps=False)
+        plan = plan_of(self.graph)
+        scheduler = Scheduler(plan, nothing, limits=limits, keeps=False)
         values: dict[Vertex, Relation] = {}
         for v in self.graph.inputs:
             if v in self.kept:
-                values[v] = _kept(store, self.kept[v], v.type.schema)
+                parts = store.read_kept(self.kept[v])
+                metrics.read_whole(self.kept[v], (p.rows for p in parts))
+                values[v] = _added_up(parts, v.type.schema)
             else:
                 empty = DriverRelation.empty(v.type.schema)
                 values[v] = again.get(_label(self.given[v]), empty)
@@ -214,6 +222,11 @@ class Filling:
         with scheduler.counting(metrics):
             if self.graph.outputs:
                 made = scheduler.run(metrics, values, now)
+                paths = {str(plan.names[v][0]) for v in self.given}
+                metrics.inputs = {n: rows for n, rows in metrics.inputs.items() if n in paths}
+                filled, metrics.kept = metrics.kept, {}
+                for n in filled.keys() & self.in_loops.keys():
+                    metrics.keep(self.in_loops[n], filled[n])
             for state, place in self.states:
                 rows = made[place]
                 if state.stored and not rows.is_empty:
@@ -283,12 +296,15 @@ class _Maker:
             outputs.append(v)
             under |= {s.register.name: self._under(v) for s in loop.states}
         views: list[int | None] = []
+        under_views: list[tuple[str, ...]] = []
         for now, was in self.wanted_views:
             if now is was:
                 views.append(None)
+                under_views.append(())
                 continue
             views.append(len(outputs))
             outputs.append(self._change(now, was))
+            under_views.append(self._under(outputs[-1]))
         graph = self._graph(outputs)
         return Filling(
             graph,
@@ -299,6 +315,7 @@ class _Maker:
             views,
             [v.type.schema for v, _ in self.wanted_views],
             under,
+            under_views,
         )
 
     def _change(self, now: Vertex, was: Vertex | None) -> Vertex:
@@ -460,10 +477,9 @@ def _summands(v: Vertex) -> Counter[Vertex]:
     return found
 
 
-def _kept(store: EvolvingStore, name: str, schema: Schema) -> Relation:
+def _added_up(parts: Sequence[Relation], schema: Schema) -> Relation:
     """All rows of a register of the state, as rows of its stream."""
-    parts = [p.select(schema, beside=True) for p in store.read_kept(name)]
-    held = plus(parts, schema)
+    held = plus([p.select(schema, beside=True) for p in parts], schema)
     return held.added_up() if isinstance(held, DriverRelation) else held
 
 

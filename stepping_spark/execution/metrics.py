@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import importlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from textwrap import wrap
@@ -96,9 +96,11 @@ class StepMetrics:
     `iterations` those of each recursion, by its path. `inputs` and `outputs` count the rows of the
     changes that came in and went out, and `kept` those that were added to each register; None for
     rows in Spark that nobody counted, such as those of files that one query reads and nothing
-    keeps. Where a vertex on the driver asks Spark, its `why` names the function
-    and your line; `asked` names the functions of keys that do. `sizes` says how large each register
-    was after the step, if the stepper was made with `profile=True`. Printed, it is a page of text.
+    keeps. `read` counts the rows of kept registers that an evolution read whole, by their names in
+    the state before; its `inputs` are those that were read again. Where a vertex on the driver asks
+    Spark, its `why` names the function and your line; `asked` names the functions of keys that do.
+    `sizes` says how large each register was after the step, if the stepper was made with
+    `profile=True`. Printed, it is a page of text.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
@@ -119,6 +121,7 @@ class StepMetrics:
     inputs: dict[str, int | None] = field(default_factory=dict)
     outputs: dict[str, int | None] = field(default_factory=dict)
     kept: dict[str, int | None] = field(default_factory=dict)
+    read: dict[str, int | None] = field(default_factory=dict)
     sizes: dict[str, Size] = field(default_factory=dict)
     asked: tuple[str, ...] = ()  # functions of keys that Spark was asked for
     _inner: set[str] = field(default_factory=set, repr=False)  # noted within others only
@@ -129,6 +132,10 @@ class StepMetrics:
             f"step {self.step}: {self.ms:.1f} ms; Spark: jobs {jobs}, queries {self.queries:,}"
         ]
         lines += [f"  {path}: {_plural(n, 'iteration')}" for path, n in self.iterations.items()]
+        for register, rows in self.read.items():
+            lines.append(
+                f"  read {register}: {'?' if rows is None else f'{rows:,}'} rows as stored"
+            )
         for v in self.vertices.values():
             if self._is_part(v):
                 continue
@@ -179,6 +186,12 @@ class StepMetrics:
     def keep(self, register: str, rows: int | None) -> None:
         """Count rows that are added to a register."""
         self.kept[register] = _sum(self.kept.get(register, 0), rows)
+
+    def read_whole(self, register: str, rows: Iterable[int | None]) -> None:
+        """Count the rows of a register that is read whole, in parts."""
+        self.read[register] = 0
+        for n in rows:
+            self.read[register] = _sum(self.read[register], n)
 
     def note(
         self,
