@@ -1,129 +1,26 @@
-"""The circuit that fills new registers, from what a state keeps and inputs that are read again.
-
-A register often keeps some columns of a table only. A map of the same table that reads no others is
-a map of what is kept: π_f(σ_p(x)) = π_f'(σ_p'(π_g(x))), if g keeps what f and p read.
-"""
+"""The circuit that fills new registers, from what a state keeps and inputs that are read again."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.base.errors import StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex, adopt
-from stepping_spark.circuit.operators import Add, Input, Map, Neg, Operator
+from stepping_spark.circuit.operators import Add, Input, Neg, Operator
+from stepping_spark.evolve.narrowing import Narrowing
+from stepping_spark.evolve.summands import less
 from stepping_spark.evolve.sums import StreamKinds
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
-from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Opaque, PythonCall
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.step_ir import Identities, RegisterPlan
 from stepping_spark.relations.relation import DriverRelation, Relation, plus
 from stepping_spark.relations.store import EvolvingStore, Now, StepStore, Store
 from stepping_spark.rows.schema import Schema
-
-ColumnFields = Mapping[tuple[str, ...], Field]
-"""For fields of a row, by their paths, the fields of what is kept of it."""
-
-
-class NotKept(Exception):
-    """A function of a row reads what is not kept of the row."""
-
-
-class Narrowing:
-    """Finds, for a stream, a kept one that determines it."""
-
-    def __init__(self, kept: Iterable[Vertex]) -> None:
-        self._of: dict[Vertex, list[tuple[Vertex, ColumnFields]]] = {}
-        for v in kept:
-            if isinstance(v.operator, Map) and not v.operator.carried:
-                self._of.setdefault(v.inputs[0], []).append((v, _columns(v.operator.f)))
-
-    def found(self, v: Vertex) -> tuple[Vertex, list[Operator]] | None:
-        """A kept stream, and what makes the stream of it; None: there is none."""
-        operators: list[Operator] = []
-        base = v
-        while base.operator.row_by_row and not _carries(base.operator):
-            operators.insert(0, base.operator)
-            (base,) = base.inputs
-            if all(op.keeps_rows for op in operators):
-                continue  # all columns of the base are in what it gives
-            for kept, columns in self._of.get(base, ()):
-                made = _over(operators, columns)
-                if made is not None:
-                    return kept, made
-        return None
-
-
-def _carries(op: Operator) -> bool:
-    return bool(getattr(op, "carried", ()))
-
-
-def _columns(f: Expr) -> ColumnFields:
-    """The fields of a row that a map keeps as they are."""
-    if isinstance(f, Field):
-        return {f.path: Field(f.type, ("_value_",))} if f.path else {}
-    if not isinstance(f, Build):
-        return {}
-    names = [name for name, _ in f.type.fields]  # type: ignore[attr-defined]
-    parts = zip(names, f.fields, strict=True)
-    return {p.path: Field(p.type, (n,)) for n, p in parts if isinstance(p, Field) and p.path}
-
-
-def _over(operators: Iterable[Operator], columns: ColumnFields) -> list[Operator] | None:
-    """The operators over what is kept, up to the first map; what follows reads what that gives."""
-    made: list[Operator] = []
-    mapped = False
-    try:
-        for op in operators:
-            made.append(op if mapped else _with(op, _on(_function(op), columns)))
-            mapped = mapped or not op.keeps_rows
-    except NotKept:
-        return None
-    return made
-
-
-def _function(op: Operator) -> Any:
-    return getattr(op, "f")  # noqa: B009
-
-
-def _with(op: Operator, f: Expr) -> Operator:
-    changes: dict[str, Any] = {"f": f}
-    return dataclasses.replace(op, **changes)
-
-
-def _on(value: Any, columns: ColumnFields) -> Any:
-    """An expression over a row, as one over what is kept of the row."""
-    match value:
-        case Field():
-            for n in range(len(value.path), 0, -1):
-                kept = columns.get(value.path[:n])
-                if kept is not None:
-                    return Field(value.type, (*kept.path, *value.path[n:]))
-            raise NotKept
-        case Literal():
-            return value
-        case Opaque() if value.reading is not None:
-            return _on(value.reading, columns)
-        case Opaque() | PythonCall():
-            raise NotKept
-        case tuple():
-            return tuple(_on(part, columns) for part in value)
-        case Expr():
-            return dataclasses.replace(value, **dict(_parts(value, columns)))
-    return value
-
-
-def _parts(e: Expr, columns: ColumnFields) -> Iterator[tuple[str, Any]]:
-    for f in dataclasses.fields(e):
-        if f.init and f.name != "type":
-            yield f.name, _on(getattr(e, f.name), columns)
 
 
 class NoState:
@@ -320,13 +217,11 @@ class _Maker:
 
     def _change(self, now: Vertex, was: Vertex | None) -> Vertex:
         """What a view gives that it did not give, less what it gave and does not give any more."""
-        parts = _summands(now)
         if was is None:
             new = self._built(now)
             return new if self.sums.is_value(new) else self._needed(now)
-        parts.subtract(_summands(was))  # what both have need not be known
         made: Vertex | None = None
-        for v, n in parts.items():
+        for v, n in less(now, was):  # what both have need not be known
             for _ in range(abs(n)):
                 part = self._built(v)
                 part = part if n > 0 else Vertex(Neg(), part)
@@ -460,21 +355,6 @@ class _Maker:
                 for filling, filled in zip(loop.states, ours.states, strict=True):  # type: ignore[attr-defined]
                     if filled.register.name in self.new:
                         yield filling.register.name, filled.register.name
-
-
-def _summands(v: Vertex) -> Counter[Vertex]:
-    """The streams that a stream is the sum of, and how often each."""
-    found: Counter[Vertex] = Counter()
-    pending = [(v, 1)]
-    while pending:
-        part, sign = pending.pop()
-        if isinstance(part.operator, Add):
-            pending += [(i, sign) for i in part.inputs]
-        elif isinstance(part.operator, Neg):
-            pending.append((part.inputs[0], -sign))
-        else:
-            found[part] += sign
-    return found
 
 
 def _added_up(parts: Sequence[Relation], schema: Schema) -> Relation:

@@ -122,6 +122,15 @@ def with_returns(orders: Orders, customers: Customers, returns: Orders) -> Any:
 COUNTRY = st.Index.pick(Total, lambda t: t.country)
 
 
+def ids(orders: Orders) -> Any:
+    return st.map(orders, f=lambda o: o.id)
+
+
+def ids_of_both(orders: Orders, returns: Orders) -> Any:
+    back = st.map(returns, f=lambda o: Order(id=o.customer, customer=o.id, cents=o.cents))
+    return st.map(st.add(orders, back), f=lambda o: o.id)
+
+
 def by_country(orders: Orders, customers: Customers) -> Any:
     country = st.Index.pick(Customer, lambda c: c.country)
     return st.join(customers, customers, on_left=country, on_right=country)
@@ -205,6 +214,7 @@ CASES = {
     "a join more": Case(totals, with_totals),
     "a join with an input more": Case(above(10), with_returns),
     "an input less": Case(with_returns, above(10)),
+    "a branch of a sum more": Case(ids, ids_of_both),
     "an output more": Case(totals, two_views),
     "an output less": Case(two_views, totals),
     "another key": Case(totals, totals_by_customer),

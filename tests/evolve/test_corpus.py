@@ -26,14 +26,18 @@ CASES = json.loads(Path(CORPORA, "ivm", "evolve.json").read_text()) if CORPORA e
 TYPES = {"INTEGER": "INT", "VARCHAR": "STRING"}
 Bag = Counter[tuple[Any, ...]]
 
-# What is read again beyond what a case names. Views in SQL keep the columns that they read only: so
-# a column that the new view reads first is in no register. A column that was renamed is another.
+# What is read again beyond what a case names, and why. Views in SQL keep the columns that they read
+# only, so that a state is small; what nothing has kept, no state determines.
 MORE = {
+    # The filter is taken below the join. After it, nobody reads `cents`, so no register has it.
     "filter narrowed above a join": {"orders"},
+    # "None, if cents is kept with orders", and "if country is kept": a count reads neither.
     "one aggregate more": {"orders"},
     "another key": {"orders"},
+    # The new view is the first to read `orders.cents` and `customers.name`.
     "a view more on shared streams": {"orders", "customers"},
-    "union's branch more": {"orders"},
+    # A column is known by its name. To keep what was made of it, a query keeps the name, and the
+    # source says what the column is called now: columns={"age": "years"}.
     "an input's column that is read is renamed": {"people"},
 }
 
