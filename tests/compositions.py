@@ -35,6 +35,21 @@ class Summary(st.Data):
     total: int | None
 
 
+class Shorter(st.Data):
+    k: int | None
+    n: int
+    total: int | None
+
+
+class Longer(st.Data):
+    k: int | None
+    n: int
+    known: int
+    total: int | None
+    most: int | None
+    different: int
+
+
 class Extremes(st.Data):
     k: int | None
     n: int
@@ -270,13 +285,113 @@ for _how in ("left", "right", "full"):
 
 ALL = frozenset({*ONE, *TWO})
 
+# Operators as somebody has edited them, by the name of the operator and of what was edited.
+EDITED: dict[str, dict[str, Function]] = {}
+
+
+def edited(name: str, what: str) -> Callable[[Function], Function]:
+    """Register an edited operator."""
+    return lambda f: EDITED.setdefault(name, {}).setdefault(what, f)
+
+
+edited("filter", "another constant")(lambda _, a: st.filter(a, f=lambda r: (r.v > 1) | (r.k == 1)))
+edited("filter", "a condition less")(lambda _, a: st.filter(a, f=lambda r: r.v > 0))
+edited("with text", "a condition more")(
+    lambda _, a: st.filter(a, f=lambda r: r.t.isNotNull() & (r.v > 0))
+)
+edited("map to fewer", "another constant")(
+    lambda _, a: st.map(a, f=lambda r: Row(k=r.k % 3, v=r.v, t=None))
+)
+edited("map to fewer", "a column more")(
+    lambda _, a: st.map(a, f=lambda r: Row(k=r.k % 2, v=r.v, t=r.t))
+)
+edited("first of all", "more rows")(lambda ops, a: ops.first_n(a, lambda r: r.v, 3))
+edited("first of each", "more rows")(
+    lambda ops, a: ops.first_n(a, lambda r: r.v, 2, by=lambda r: r.k)
+)
+edited("first of each", "another key")(
+    lambda ops, a: ops.first_n(a, lambda r: r.v, 1, by=lambda r: r.t)
+)
+edited("semijoin", "another key")(
+    lambda ops, a, b: ops.semijoin(a, b, on_left=lambda r: r.v, on_right=lambda r: r.v)
+)
+edited("antijoin", "another key")(
+    lambda ops, a, b: ops.antijoin(a, b, on_left=lambda r: r.k, on_right=lambda r: r.k)
+)
+
+
+@edited("sum by key", "another key")
+def sum_by_value(ops: Any, a: Stream) -> Stream:
+    sums = ops.group_reduce_flatten(a, by=lambda r: r.v, zero=int, pick_value=lambda r: r.v)
+    return st.map(sums, f=lambda p: Row(k=p.right, v=p.left, t=None))
+
+
+@edited("sums", "an aggregate less")
+def fewer_sums(ops: Any, a: Stream) -> Stream:
+    n, total = st.agg.count(), st.agg.sum(lambda r: r.v)
+    found = ops.aggregate(a, lambda r: r.k, Shorter, n=n, total=total)
+    return st.map(found, f=lambda x: Row(k=x.n, v=x.total, t=None))
+
+
+@edited("sums", "aggregates more")
+def sums_and_extremes(ops: Any, a: Stream) -> Stream:
+    found = ops.aggregate(
+        a,
+        lambda r: r.k,
+        Longer,
+        n=st.agg.count(),
+        known=st.agg.count(lambda r: r.v),
+        total=st.agg.sum(lambda r: r.v),
+        most=st.agg.max(lambda r: r.v),
+        different=st.agg.count_distinct(lambda r: r.t),
+    )
+    return st.map(found, f=lambda x: Row(k=x.n - x.known, v=x.total + x.most, t=None))
+
+
+@edited("extremes", "another key")
+def extremes_by_value(ops: Any, a: Stream) -> Stream:
+    n, total = st.agg.count(), st.agg.max(lambda r: r.k)
+    found = ops.aggregate(a, lambda r: r.v, Shorter, n=n, total=total)
+    return st.map(found, f=lambda x: Row(k=x.total, v=x.n, t=None))
+
+
+@edited("join on k", "another key")
+def join_on_v(ops: Any, a: Stream, b: Stream) -> Stream:
+    pairs = ops.join(a, b, on_left=lambda r: r.v, on_right=lambda r: r.v)
+    return st.map(pairs, f=lambda p: Row(k=p.left.v, v=p.right.k, t=p.left.t))
+
+
+@edited("join on k", "a join more")
+def join_twice(ops: Any, a: Stream, b: Stream) -> Stream:
+    return semijoin(ops, join_on_k(ops, a, b), b)
+
+
+@edited("join on two", "a column of the key less")
+def join_on_one(ops: Any, a: Stream, b: Stream) -> Stream:
+    pairs = ops.join(a, b, on_left=lambda r: r.k, on_right=lambda r: r.k)
+    return st.map(pairs, f=lambda p: Row(k=p.left.k, v=p.right.v, t=p.left.t))
+
+
+@edited("delta join", "a lookup more")
+def delta_join_twice(ops: Any, a: Stream, b: Stream) -> Stream:
+    first = st.Lookup(b, key=lambda r: r.k, on=lambda row: row[0].v, how="left")
+    second = st.Lookup(b, key=lambda r: r.v, on=lambda row: row[0].k, how="left")
+    found = ops.delta_join(a, first, second)
+    return st.map(found, f=lambda row: Row(k=row[0].k, v=row[1].v, t=row[2].t))
+
+
+@edited("outer left", "another key")
+def outer_join_on_v(ops: Any, a: Stream, b: Stream) -> Stream:
+    pairs = ops.outer_join(a, b, on_left=lambda r: r.v, on_right=lambda r: r.k, how="left")
+    return st.map(pairs, f=lambda p: Row(k=p.left.v, v=p.right.v, t=p.right.t))
+
 
 @dataclass(frozen=True)
 class Composition:
     """A query: operators, each with the numbers of the streams that it takes.
 
     Streams 0 and 1 are the inputs, and what the operators give comes after. The last one is the
-    output.
+    output. An edited operator is called `name: what was edited`.
     """
 
     steps: tuple[tuple[str, tuple[int, ...]], ...]
@@ -287,7 +402,9 @@ class Composition:
         def query(a: st.ZSet[Row], b: st.ZSet[Row]) -> st.ZSet[Row]:
             streams: list[Any] = [a, b]
             for name, taken in self.steps:
-                f = ONE[name] if len(taken) == 1 else TWO[name]
+                base, _, what = name.partition(": ")
+                known = ONE if len(taken) == 1 else TWO
+                f = EDITED[base][what] if what else known[base]
                 streams.append(f(ops, *(streams[i] for i in taken)))
             result: st.ZSet[Row] = streams[-1]
             return result

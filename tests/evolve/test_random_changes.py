@@ -10,7 +10,7 @@ from hypothesis import strategies as hs
 
 import stepping_spark as st
 from tests.cases import Z
-from tests.compositions import ALL, INPUTS, ONE, TWO, Composition, compositions, steps_of
+from tests.compositions import ALL, EDITED, INPUTS, ONE, TWO, Composition, compositions, steps_of
 from tests.every_store import InMemory, MakeStore
 
 PHASES = (Phase.explicit, Phase.generate)  # a failure is small already, and each case takes long
@@ -19,12 +19,21 @@ pytestmark = pytest.mark.usefixtures("spark")  # some functions of rows are Spar
 
 @hs.composite
 def edits(draw: hs.DrawFn) -> tuple[Composition, Composition]:
-    """A query, and one that somebody made of it: with an operator more, fewer, or another one."""
+    """A query, and one that somebody made of it: an operator edited, or another, more, or fewer.
+
+    What is edited of an operator is a constant, a key, an aggregate, or a join more.
+    """
     before = draw(compositions(most=4))
     steps = list(before.steps)
     for _ in range(draw(hs.integers(1, 2))):
         at = draw(hs.integers(0, len(steps) - 1))
-        match draw(hs.sampled_from(["another", "more", "fewer", "other streams"])):
+        editable = [i for i, (name, _) in enumerate(steps) if name in EDITED]
+        kinds = ["another", "more", "fewer", "other streams", *(["edited"] * 4 if editable else [])]
+        match draw(hs.sampled_from(kinds)):
+            case "edited":
+                at = draw(hs.sampled_from(editable))
+                name, taken = steps[at]
+                steps[at] = (f"{name}: {draw(hs.sampled_from(sorted(EDITED[name])))}", taken)
             case "another":
                 _, taken = steps[at]
                 names = sorted(ONE if len(taken) == 1 else TWO)
@@ -76,6 +85,20 @@ def evolved(
             assert out.to_python() == wanted.to_python(), f"{plan}"
             view += out.to_python()
             given = [total + change for total, change in zip(given, step, strict=True)]
+
+
+EDITS = [(name, what) for name, edits in EDITED.items() for what in edits]
+
+
+@pytest.mark.parametrize(("name", "what"), EDITS)
+@settings(max_examples=2, suppress_health_check=list(HealthCheck), phases=PHASES)
+@given(first=steps_of(max_steps=3), then=steps_of(max_steps=2))
+def test_an_operator_that_is_edited(
+    name: str, what: str, first: list[Any], then: list[Any]
+) -> None:
+    taken = (0,) if name in ONE else (0, 1)
+    before, after = Composition(((name, taken),)), Composition(((f"{name}: {what}", taken),))
+    evolved(InMemory(), before.query(st), after.query(st), first, then)
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck), phases=PHASES)
