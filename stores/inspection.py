@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from stepping_spark.base.errors import StoreUnavailable
 from stepping_spark.plan.difference import in_words
 from stepping_spark.relations.store import Now, Register, Store, now_to_text
 
@@ -88,6 +89,16 @@ class InspectedState(Protocol):
     def holder(self) -> str | None:
         """The process that writes the state now; None if there is none."""
 
+    def exists(self) -> bool:
+        """Whether there is a committed state. Takes no lock."""
+
+    def copy_from(self, source: InspectedState, offsets: Mapping[str, int]) -> None:
+        """Make this a copy of the last step of another state, with other offsets for some.
+
+        Nothing is here yet, or a copy that was not finished. The other state's writer may go on.
+        Raises `StoreUnavailable` for a state that is kept in another way, or in another database.
+        """
+
     def reader(self, registers: Sequence[Register], *, evolve: bool = False) -> Store | None:
         """A store that reads the state, for a circuit's registers; None if there is no state yet.
 
@@ -108,6 +119,14 @@ class InspectedState(Protocol):
 
         Raises `StoreError` for a step that is not kept.
         """
+
+
+def other_kind(place: str, source: str) -> StoreUnavailable:
+    """The error for a copy from files to Postgres, from one database to another, and so on."""
+    return StoreUnavailable(
+        f"{place}: a state is copied from files to files, or from a schema to another one of the "
+        f"same database, and {source} is neither; name such a place for the copy"
+    )
 
 
 def _outline(text: str) -> str:

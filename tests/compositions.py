@@ -328,8 +328,8 @@ def sum_by_value(ops: Any, a: Stream) -> Stream:
 
 @edited("sums", "an aggregate less")
 def fewer_sums(ops: Any, a: Stream) -> Stream:
-    n, total = st.agg.count(), st.agg.sum(lambda r: r.v)
-    found = ops.aggregate(a, lambda r: r.k, Shorter, n=n, total=total)
+    total: Any = st.agg.sum(lambda r: r.v)
+    found = ops.aggregate(a, lambda r: r.k, Shorter, n=st.agg.count(), total=total)
     return st.map(found, f=lambda x: Row(k=x.n, v=x.total, t=None))
 
 
@@ -350,8 +350,8 @@ def sums_and_extremes(ops: Any, a: Stream) -> Stream:
 
 @edited("extremes", "another key")
 def extremes_by_value(ops: Any, a: Stream) -> Stream:
-    n, total = st.agg.count(), st.agg.max(lambda r: r.k)
-    found = ops.aggregate(a, lambda r: r.v, Shorter, n=n, total=total)
+    total: Any = st.agg.max(lambda r: r.k)
+    found = ops.aggregate(a, lambda r: r.v, Shorter, n=st.agg.count(), total=total)
     return st.map(found, f=lambda x: Row(k=x.total, v=x.n, t=None))
 
 

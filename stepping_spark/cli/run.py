@@ -48,6 +48,7 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
         "stepping-spark run views.py:revenue --store parquet:state",
         "stepping-spark run shop.toml --dry-run",
         "stepping-spark run --dbt shop --store parquet:state --into delta:lake",
+        "stepping-spark run green.py --evolve --copy-of parquet:state",
     ),
     short_help="Run the pipeline or the views of a file.",
 )
@@ -104,7 +105,17 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     help="Let the state of another query become that of this one, and fill sinks that are new.",
 )
 @with_renames
+@click.option(
+    "--copy-of",
+    metavar="STORE",
+    help="With --evolve: if there is no state yet, begin with a copy of this one.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what a run would do, and change nothing.")
+@click.option(
+    "--count",
+    is_flag=True,
+    help="With --evolve --dry-run: compute how many rows leave and enter each view.",
+)
 @click.option(
     "--verbose", is_flag=True, help="With --dry-run: print how each vertex computes a step."
 )
@@ -126,7 +137,9 @@ def run(
     report: Path | None,
     evolve: bool,
     renamed: dict[str, str],
+    copy_of: str | None,
     dry_run: bool,
+    count: bool,
     verbose: bool,
 ) -> None:
     """Run the pipeline in FILE: its variable `pipeline`, or its only st.Pipeline.
@@ -141,7 +154,9 @@ def run(
     The command processes all new changes, and exits. With --every it keeps following the sources,
     and tries again, with growing pauses, if a connection is lost or a server does not answer.
     If the query has changed, --evolve corrects the state and the tables by a step of their own, and
-    fills the tables of sinks that are new; --evolve --dry-run says how.
+    fills the tables of sinks that are new; --evolve --dry-run says how, and with --count, how many
+    rows leave and enter each view. --copy-of leaves the old state and its tables as they are, and
+    fills new tables beside them.
     Each step writes a line to the log, on standard error. Ctrl-C and SIGTERM stop it between two
     steps.
 
@@ -154,11 +169,15 @@ def run(
     try:
         with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
             if evolve:
-                pipeline.allow_evolution({**pipeline.renamed, **renamed})
+                pipeline.allow_evolution({**pipeline.renamed, **renamed}, copy_of)
             elif renamed:
                 raise click.UsageError("--renamed is for --evolve")
+            elif copy_of is not None:
+                raise click.UsageError("--copy-of is for --evolve")
+            if count and not (evolve and dry_run):
+                raise click.UsageError("--count is for --evolve --dry-run")
             if dry_run:
-                found = pipeline.dry_run()
+                found = pipeline.dry_run(count=count)
                 StandardOutput().print_lines(found.in_detail() if verbose else str(found))
                 sys.exit(IN_FULL if found.in_full else 0)
             with _served(pipeline, metrics_port), _reported(pipeline, report):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.base.errors import StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex, adopt
 from stepping_spark.circuit.operators import Add, Input, Neg, Operator
-from stepping_spark.evolve.narrowing import Narrowing
-from stepping_spark.evolve.summands import less
+from stepping_spark.evolve.linearity import Narrowing, less
 from stepping_spark.evolve.sums import StreamKinds
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
@@ -89,6 +88,20 @@ class Filling:
     def change_made_of(self, view: int) -> tuple[str, ...]:
         """What the change of a view is computed from, likewise."""
         return self._under_views[view]
+
+    def of_views(self) -> Filling:
+        """The part that gives the changes of views, and fills nothing."""
+        wanted = [place for place in self.views if place is not None]
+        graph = replace(self.graph, outputs=tuple(self.graph.outputs[place] for place in wanted))
+        read = set(graph.walk())
+        return replace(
+            self,
+            graph=replace(graph, inputs=tuple(v for v in graph.inputs if v in read)),
+            given={v: of for v, of in self.given.items() if v in read},
+            states=(),
+            in_loops={},
+            views=[None if place is None else wanted.index(place) for place in self.views],
+        )
 
     def run(
         self,

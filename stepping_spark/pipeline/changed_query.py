@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from stepping_spark.base.errors import SinkError, SourceError, SteppingError, StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
-from stepping_spark.evolve.evolution import UNKNOWN, Evolution, evolution_of
+from stepping_spark.evolve.evolution import AS_BEFORE, UNKNOWN, Evolution, evolution_of
+from stepping_spark.execution.io import held_input
+from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.pipeline.inputs import Feed, shown
 from stepping_spark.pipeline.outputs import Outlet, catch_up, deliver
 from stepping_spark.pipeline.protocols import (
@@ -25,12 +28,15 @@ from stepping_spark.pipeline.protocols import (
     numbers_of,
     offsets_of,
     position_of,
+    state_of,
     without,
 )
-from stepping_spark.pipeline.reporting import log
+from stepping_spark.pipeline.reporting import log, signs_of
 from stepping_spark.pipeline.rounds import Rounds
+from stepping_spark.pipeline.views import input_names
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.store import Store
+from stepping_spark.rows.schema import ZSetType
 from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.zsets.spark import ZSetSpark
 from stores.location import MEMORY, Place
@@ -97,6 +103,41 @@ def _take(
         log.info("step %d: %s rows into %s of view %r", step, n, outlet.shown, outlet.view)
 
 
+def counted(
+    evolution: Evolution, graph: AnyGraph, store: Store, feeds: Sequence[Feed], limits: Limits
+) -> Evolution:
+    """The evolution with the rows that leave and enter views: computed, and kept nowhere.
+
+    It is the work of the evolution itself, without the filling of registers.
+    """
+    again = {}
+    for feed in feeds:
+        if feed.name in evolution.read_again:
+            feed.open(feed.position_in(store.last_offsets()))
+            try:
+                again[feed.name] = content(feed, store)
+            finally:
+                feed.close()
+    assert evolution.filling is not None
+    filling = evolution.filling.of_views()
+    types = {name: v.type for name, v in zip(input_names(graph), graph.inputs, strict=True)}
+    given = {
+        name: held_input(rows, types[name], f"input {name!r}", limits)
+        for name, rows in again.items()
+        if name in filling.read_again
+    }
+    now = store.last_now()
+    changes, _ = filling.run(store, given, StepMetrics(evolution.step + 1), now, limits)
+    counts = {}
+    for (name, said), change, v in zip(
+        evolution.views.items(), changes, plan_of(graph).outputs, strict=True
+    ):
+        if said != AS_BEFORE and isinstance(v.type, ZSetType):
+            counts[name] = signs_of(ZSetSpark(change, v.type))
+    rows = {name: signs_of(z)[1] for name, z in again.items()}
+    return replace(evolution, rows_again=rows, counts=counts)
+
+
 def _offsets(store: Store, feeds: Sequence[Feed], state: int) -> dict[str, int]:
     """The positions of sources, as they were committed, without those of inputs that are gone."""
     offsets = {STATE: state}
@@ -133,12 +174,28 @@ def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int
             )
 
 
-def store_at(place: Store | Place, graph: AnyGraph, limits: Limits, *, evolve: bool) -> Store:
-    """The store at a place, or the one that was given."""
+def store_at(
+    place: Store | Place,
+    graph: AnyGraph,
+    limits: Limits,
+    *,
+    evolve: bool,
+    copy_of: Place | None = None,
+) -> Store:
+    """The store at a place, which begins as a copy; or the one that was given."""
     if not isinstance(place, Place):
         return place
+    if copy_of is not None and not is_there(place):
+        # The copy has a number of its own, so it cannot write into the tables of the other state.
+        place.state().copy_from(copy_of.state(), {STATE: state_of(0, {})})
+        log.info("state %s: a copy of %s", place, copy_of)
     with telling_the_plan(graph, place):
         return place.store(graph, limits, evolve=evolve)
+
+
+def is_there(place: Store | Place) -> bool:
+    """Whether there is a state."""
+    return not isinstance(place, Place) or place.state().exists()
 
 
 @contextmanager

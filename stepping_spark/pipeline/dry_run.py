@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stepping_spark.base.errors import StoreUnavailable
+from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.evolve.evolution import Evolution, evolution_of
+from stepping_spark.pipeline.changed_query import counted
 from stepping_spark.pipeline.inputs import NOT_READ, Feed, shown, told
 from stepping_spark.pipeline.outputs import Outlet, check_query
 from stepping_spark.pipeline.protocols import state_of
@@ -159,23 +161,33 @@ def prospect_of(
     comments: Mapping[str, str],
     evolves: bool,
     renamed: Mapping[str, str],
+    limits: Limits | None,
+    copy_of: Place | None,
 ) -> Prospect:
-    """Look, and change nothing: no lock is taken, and no table is made."""
+    """Look, and change nothing: no lock is taken, and no table is made.
+
+    With `limits`, the rows that an evolution changes are computed and counted. With `copy_of`, the
+    state is not there yet, and will be a copy of that one.
+    """
+    if copy_of is not None:
+        copy_of.state().summary()  # says so if there is none
     feeds, outlets = rounds.feeds, rounds.outlets
     step, offsets, rows = 0, dict[str, int](), dict[str, int | None]()
     evolution, filled = None, list[Outlet]()
-    with _to_read(graph, place, opened, evolves) as store:
+    with _to_read(graph, copy_of or place, opened, evolves) as store:
         if store is not None:
             if evolves:
                 found_evolution = evolution_of(graph, store, renamed=renamed)
                 evolution = found_evolution if found_evolution.is_needed else None
+            if evolution is not None and limits is not None:
+                evolution = counted(evolution, graph, store, feeds, limits)
             step, offsets = store.last_step(), dict(store.last_offsets())
             if evolution is None:
                 sizes = sizes_of(store, plan_of(graph).registers)
                 rows = {name: size.rows for name, size in sizes.items()}
             else:
                 rows = dict(evolution.kept)
-        state = state_of(step, offsets)
+        state = state_of(step, offsets) if copy_of is None else state_of(0, {})
         if evolves:
             changed = evolution is not None
             filled = [o for o in outlets if o.looks_fresh(state, step, offsets, changed=changed)]
@@ -195,7 +207,8 @@ def prospect_of(
     words = words_of(plan_of(graph))
     return Prospect(
         name=graph.name,
-        place=str(place) if isinstance(place, Place) else repr(place),
+        place=(str(place) if isinstance(place, Place) else repr(place))
+        + (f" (a copy of {copy_of})" if copy_of is not None else ""),
         step=step,
         sources=tuple((f.name, f.shown, shown(f.position_in(offsets))) for f in feeds),
         waiting=waiting,

@@ -11,7 +11,12 @@ from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError, SteppingError
 from stepping_spark.base.limits import Limits, checked_limits
 from stepping_spark.evolve.evolution import check_renames
-from stepping_spark.pipeline.changed_query import check_inputs, store_at, telling_the_plan
+from stepping_spark.pipeline.changed_query import (
+    check_inputs,
+    is_there,
+    store_at,
+    telling_the_plan,
+)
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
 from stepping_spark.pipeline.dry_run import Prospect, prospect_of, unstepped
 from stepping_spark.pipeline.outputs import catch_up
@@ -34,6 +39,7 @@ from stepping_spark.pipeline.view_decorator import (
     by_name,
     check_apart,
     comments_of,
+    copied_place,
     feeds_of,
     outlets_of,
     path_of,
@@ -94,7 +100,10 @@ class Pipeline(Closing):
     With `evolve`, a run begins with a step that makes the state of another query that of this one.
     It gives sinks what changes in their views, and new sinks all rows: see `Stepper.evolve`. Inputs
     are read again where that is needed, up to the committed position. An input with another name is
-    another input, unless `renamed` says the old name and the new one: `{"orders": "sales"}`.
+    another input, unless `renamed` says the old name and the new one: `{"orders": "sales"}`. With
+    `copy_of`, the place of another pipeline's state, a state that is not there yet begins as a copy
+    of that one, whose pipeline may go on: to fill new tables beside the old ones. Its sinks are
+    tables of its own.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO). `stepper` has the metrics of steps.
 
@@ -129,6 +138,7 @@ class Pipeline(Closing):
         profile: bool = False,
         evolve: bool = False,
         renamed: Mapping[str, str] | None = None,
+        copy_of: str | Place | None = None,
         **inputs: SourceArgument,
     ) -> None:
         self.evolves = False
@@ -166,15 +176,21 @@ class Pipeline(Closing):
             self._reporting,
             path_of(self._place),
         )
+        self._copy_of: Place | None = None
         if evolve:
-            self.allow_evolution(renamed or {})
-        elif renamed:
+            self.allow_evolution(renamed or {}, copy_of)
+        elif renamed or copy_of is not None:
+            name = "renamed=" if renamed else "copy_of="
             raise InputError(
-                f"{user_line()}: renamed= is for a state that evolves; write evolve=True, too"
+                f"{user_line()}: {name} is for a state that evolves; write evolve=True, too"
             )
 
-    def allow_evolution(self, renamed: Mapping[str, str]) -> None:
-        """Let a run begin with an evolution, as `evolve=True` and `renamed` do."""
+    def allow_evolution(
+        self, renamed: Mapping[str, str], copy_of: str | Place | None = None
+    ) -> None:
+        """Let a run begin with an evolution, as `evolve=True`, `renamed` and `copy_of` do."""
+        if copy_of is not None:
+            self._copy_of = copied_place(copy_of, self._place)
         check_renames(renamed, [feed.name for feed in self._feeds])
         self.evolves = True
         self.renamed = dict(renamed)
@@ -307,22 +323,30 @@ class Pipeline(Closing):
         """
         observe(self._reporting, meter_provider)
 
-    def dry_run(self) -> Prospect:
+    def dry_run(self, *, count: bool = False) -> Prospect:
         """What a run would read, which state it keeps by which key, and what a step costs.
 
         Changes nothing: it makes no table and takes no lock. It looks at the state, the sources and
         the sinks, and raises what a run would raise before its first step, as far as that can be
         told without reading rows. The exception is a state that another process writes now: the
         result then says who does. A source or sink of your own is looked at if it has the method
-        `look`. The result is an `st.Prospect`. Its `in_full` lists the vertices that are recomputed
-        in full at each step; it should be empty.
+        `look`. With `count`, and if the query has changed, it computes how many rows leave and
+        enter each view, which reads what the evolution reads, in rows too. The result is an
+        `st.Prospect`. Its `in_full` lists the vertices that are recomputed in full at each step; it
+        should be empty.
 
         >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(people)
         >>> print(st.Pipeline(names, store="memory", people=[(1, None)]).dry_run().waiting)
         {'people': 1}
         """
+        if count and not self.evolves:
+            raise InputError(
+                f"{user_line()}: count= counts the rows that an evolution changes; write "
+                "evolve=True in the pipeline, too"
+            )
         opened = None if self._stepper is None else self._stepper.store
+        copies = self._copy_of is not None and not is_there(self._place)
         with telling_the_plan(self.graph, self._place):
             return prospect_of(
                 self.graph,
@@ -333,6 +357,8 @@ class Pipeline(Closing):
                 self._comments,
                 self.evolves,
                 self.renamed,
+                self._limits if count else None,
+                self._copy_of if copies else None,
             )
 
     def report(self) -> Report:
@@ -393,7 +419,9 @@ class Pipeline(Closing):
             return self._stepper
         place = self._place
         known = self._stepper and self._stepper.store
-        store = known or store_at(place, self.graph, self._limits, evolve=self.evolves)
+        store = known or store_at(
+            place, self.graph, self._limits, evolve=self.evolves, copy_of=self._copy_of
+        )
         try:
             if self._stepper is None:
                 self._stepper = Stepper(

@@ -37,6 +37,16 @@ def rows_of(change: ZSetSpark[Any]) -> int | None:
     return int(np.abs(counts).sum())
 
 
+def signs_of(change: ZSetSpark[Any]) -> tuple[int, int]:
+    """How many rows a change removes, and how many it adds, each as often as it counts."""
+    if change.in_spark:
+        sums = (f"coalesce(sum({f}({COUNT}, 0L)), 0L)" for f in ("least", "greatest"))
+        ((gone, new),) = change.to_dataframe().selectExpr(*sums).collect()
+        return -int(gone), int(new)
+    counts = change.to_arrow().column(COUNT).to_numpy()
+    return -int(counts[counts < 0].sum()), int(counts[counts > 0].sum())
+
+
 @dataclass(frozen=True)
 class StepReport:
     """A step of a pipeline: how far each source was read before and after, rows, milliseconds.

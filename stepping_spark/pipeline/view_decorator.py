@@ -19,7 +19,7 @@ from stepping_spark.pipeline.rejects import TYPE, view_of
 from stepping_spark.pipeline.views import QueryFunction, input_names
 from stepping_spark.relations.store import Store
 from stepping_spark.rows.atoms import short
-from stores.location import PARQUET, Place, place_of
+from stores.location import MEMORY, PARQUET, Place, place_of
 
 SourceArgument: TypeAlias = "Source | ReadTable | Items | Iterable[tuple[int, object]]"
 To: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
@@ -107,6 +107,27 @@ def place_given(store: str | Store | Place) -> Store | Place:
         return place_of(store)
     except ValueError as e:
         raise InputError(f"{user_line()}: store=: {e}") from None
+
+
+def copied_place(given: str | Place, place: Store | Place) -> Place:
+    """The place of the state that a pipeline's state begins as a copy of."""
+    try:
+        found = place_of(given) if isinstance(given, str) else given
+    except ValueError as e:
+        raise InputError(f"{user_line()}: copy_of=: {e}") from None
+    wrong = ""
+    if found.kind == MEMORY:
+        wrong = "a state in memory cannot be copied"
+    elif not isinstance(place, Place) or place.kind == MEMORY:
+        wrong = "the copy is made where store= says, which is in memory, or an open store"
+    elif place == found:
+        wrong = "store= is that state itself"
+    if wrong:
+        raise InputError(
+            f"{user_line()}: copy_of=: {wrong}; name two places, store='parquet:…' and "
+            "copy_of='parquet:…', or two schemas of a database in Postgres"
+        )
+    return found
 
 
 def path_of(place: Store | Place) -> str | None:

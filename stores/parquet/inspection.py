@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +23,15 @@ from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register, fingerprint
 from stepping_spark.rows.schema import Schema
 from stores.batches.driver import places_of, settled
-from stores.inspection import KeptRegister, Summary, Verification
-from stores.parquet.description import first_registers, kept_at
+from stores.inspection import InspectedState, KeptRegister, Summary, Verification, other_kind
+from stores.parquet.description import CIRCUITS, first_registers, kept_at
 from stores.parquet.directories import Directory, LocalDirectory, directory_of, reaching
-from stores.parquet.fencing import holder
+from stores.parquet.fencing import CLAIMS, holder, lock
 from stores.parquet.file_validation import Content, Damaged
 from stores.parquet.files import FileReader, content_of, output_content
 from stores.parquet.manifest import (
     DATA,
+    FOLDER,
     FORMAT,
     REGISTERS,
     File,
@@ -50,6 +52,7 @@ from stores.parquet.store import StoreParquet
 from stores.registers import read_registers
 
 SHOWN = 3  # names of what was found instead of a state
+_PIECE = 1 << 20  # bytes of a file that is copied
 TRIES = 3  # looks at a state whose writer goes on in between
 
 
@@ -90,6 +93,18 @@ class ParquetState:
         """The process that writes the state now; None if there is none."""
         with self._reaching():
             return holder(self._directory)
+
+    def exists(self) -> bool:
+        """Whether there is a committed state."""
+        with self._reaching():
+            return bool(self._log.orders())
+
+    def copy_from(self, source: InspectedState, offsets: Mapping[str, int]) -> None:
+        """Make this a copy of another state, with other offsets for some."""
+        if not isinstance(source, ParquetState):
+            raise other_kind(self._directory.shown, source.summary().place)
+        source.summary()  # says so if there is no state
+        _duplicate(source._directory, self._directory, offsets)
 
     def reader(self, registers: Sequence[Register], *, evolve: bool = False) -> StoreParquet | None:
         """A store that reads the state; None if there is no state and a writer can make one."""
@@ -352,3 +367,53 @@ def _are_the_ends(group: pq.RowGroupMetaData, places: Hashes) -> bool:
     if said is None or not len(places):
         return said is not None or not len(places)
     return bool(said.min == int(places.min()) and said.max == int(places.max()))
+
+
+def _duplicate(source: Directory, to: Directory, offsets: Mapping[str, int]) -> None:
+    """Copy a state, with other offsets for some. Its writer may go on meanwhile.
+
+    The manifest comes last, so a copy that ended in between is no state, and is made again.
+    """
+    with reaching(to.shown, "copy a state to it"):
+        check_no_others(to)
+        to.make((DATA, FOLDER, CLAIMS, CIRCUITS))
+        held = lock(to)
+        try:
+            _copy(source, to, offsets)
+        finally:
+            held.release()
+
+
+def _copy(source: Directory, to: Directory, offsets: Mapping[str, int]) -> None:
+    log = Log(source)
+    for _ in range(TRIES):
+        manifest = newest(source, log)
+        names = [f.name for _, f in manifest.files()]
+        names += [] if manifest.circuit is None else [manifest.circuit]
+        to.remove([*to.sizes(DATA), *to.sizes(CIRCUITS)])
+        try:
+            kept_at(source, manifest)
+            for name in names:
+                _copy_file(source, to, name)
+        except FileNotFoundError:
+            if manifest.order in log.orders():
+                log.check(manifest)  # which says what is missing
+                raise
+            continue  # its writer has swept it
+        to.write(REGISTERS, source.read(REGISTERS))
+        Log(to).write(_with(manifest, offsets), [*names, REGISTERS])
+        return
+    raise StoreUnavailable(
+        f"{source.shown}: its writer went on {TRIES} times, and removed what was being copied; "
+        "copy it while nobody writes"
+    )
+
+
+def _copy_file(source: Directory, to: Directory, name: str) -> None:
+    with source.input(name) as read, to.output(name) as written:
+        shutil.copyfileobj(read, written, _PIECE)
+
+
+def _with(manifest: Manifest, offsets: Mapping[str, int]) -> Manifest:
+    last = replace(manifest.last, offsets={**manifest.last.offsets, **offsets})
+    return replace(manifest, last=last)

@@ -352,15 +352,7 @@ class Catalog:
     # -- creating it
 
     def _create(self, connection: Connection, registers: Sequence[Register]) -> None:
-        # `IF NOT EXISTS` needs the CREATE privilege even if the schema exists.
-        there = connection.execute(
-            "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", [self.address.schema]
-        )
-        if there.fetchone() is None:
-            name = sql.Identifier(self.address.schema)
-            connection.execute(sql.SQL("CREATE SCHEMA {}").format(name).as_bytes())
-        for table, columns in TABLES.items():
-            connection.execute(self.sql(f"CREATE TABLE {{}} ({columns})", table).as_bytes())
+        self.make_tables(connection)
         connection.execute(
             self.sql("INSERT INTO {} VALUES ($1, $2, 0, NULL, '{{}}', '[]', false, '{{}}')", STORE),
             [FORMAT, fingerprint(registers)],
@@ -370,6 +362,18 @@ class Catalog:
         for register, layout in zip(registers, layouts, strict=True):
             view = self.make(connection, register, layout, taken)
             self.note(connection, register, layout, view)
+
+    def make_tables(self, connection: Connection) -> None:
+        """Create the schema, if it is not there, and the tables that describe a state."""
+        # `IF NOT EXISTS` needs the CREATE privilege even if the schema exists.
+        there = connection.execute(
+            "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", [self.address.schema]
+        )
+        if there.fetchone() is None:
+            name = sql.Identifier(self.address.schema)
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(name).as_bytes())
+        for table, columns in TABLES.items():
+            connection.execute(self.sql(f"CREATE TABLE {{}} ({columns})", table).as_bytes())
 
     def note(
         self, connection: Connection, register: Register, layout: Layout, view: str | None
@@ -393,10 +397,18 @@ class Catalog:
             connection.execute(statement.as_bytes())
 
     def make(
-        self, connection: Connection, register: Register, layout: Layout, taken: set[str]
+        self,
+        connection: Connection,
+        register: Register,
+        layout: Layout,
+        taken: set[str],
+        rows: Statement | None = None,
     ) -> str | None:
-        """Create the table of a register, and the view of a cache; return the name of the view."""
-        for statement in (layout.create, layout.index):
+        """Create the table of a register, and the view of a cache; return the name of the view.
+
+        `rows` is a statement that fills the table.
+        """
+        for statement in (layout.create, *([] if rows is None else [rows]), layout.index):
             connection.execute(statement.as_bytes())
         self.comment(connection, register, layout)
         prefix = register_name("")

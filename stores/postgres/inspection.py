@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -15,14 +16,15 @@ from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
-from stores.inspection import KeptRegister, Summary, Verification
-from stores.postgres.catalog import FORMAT, STORE, Catalog, Table, snapshot
-from stores.postgres.connection import Address, Connection, holder
+from stores.inspection import InspectedState, KeptRegister, Summary, Verification, other_kind
+from stores.postgres.catalog import CIRCUIT, FORMAT, REGISTERS, STORE, Catalog, Table, snapshot
+from stores.postgres.connection import Address, Connection, holder, identity, take_lock
 from stores.postgres.copy import copied, size_on_disk
 from stores.postgres.privileges import Found, problems_of
 from stores.postgres.session import PostgresSession
 from stores.postgres.statements import Layout
 from stores.postgres.store import StorePostgres
+from stores.postgres.types import escape
 from stores.registers import read_registers
 
 _SCHEMAS = """
@@ -67,6 +69,22 @@ class PostgresState:
             self._address.errors("could not be looked at"),
         ):
             return holder(connection, self._address)
+
+    def exists(self) -> bool:
+        """Whether there is a committed state."""
+        with (
+            closing(self._address.connect("reader")) as connection,
+            self._address.errors("could not be looked at"),
+        ):
+            return Catalog(self._address).is_there(connection, writes=False)
+
+    def copy_from(self, source: InspectedState, offsets: Mapping[str, int]) -> None:
+        """Make this a copy of another state, with other offsets for some."""
+        if not isinstance(source, PostgresState):
+            raise other_kind(repr(self._address), source.summary().place)
+        with source._looking() as (connection, catalog):
+            source._tables(connection, catalog)  # says so if there is no state
+        _duplicate(source._address, self._address, offsets)
 
     def reader(
         self, registers: Sequence[Register], *, evolve: bool = False
@@ -233,3 +251,71 @@ def _differing(kept: pa.Table, wanted: Sequence[Array]) -> int:
     for have, want in zip(kept.columns, wanted, strict=True):
         differs |= have.to_numpy() != want.cast(pa.int64()).to_numpy()
     return int(differs.sum())
+
+
+def _duplicate(source: Address, to: Address, offsets: Mapping[str, int]) -> None:
+    """Copy a state, with other offsets for some, in one transaction. Its writer may go on."""
+    with closing(to.connect("writer")) as connection, to.errors("could not be made a copy"):
+        with closing(source.connect("reader")) as other:
+            is_same = identity(connection, to) == identity(other, to)
+        if not is_same:
+            raise StoreUnavailable(
+                f"{to}: a state is copied to another schema of the same database, and {source} is "
+                "in another one; name a schema of that database for the copy"
+            )
+        take_lock(connection, to)
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            _copy(connection, Catalog(source), Catalog(to), offsets)
+
+
+def _copy(connection: Connection, source: Catalog, to: Catalog, offsets: Mapping[str, int]) -> None:
+    tables = source.tables(connection)
+    state = source.load(connection)
+    registers = source.registers(connection)
+    circuit = source.circuit(connection)
+    to.make_tables(connection)
+    for table in (STORE, CIRCUIT) if circuit is not None else (STORE,):
+        connection.execute(_all_rows(source.address, to.address, table).as_bytes())
+    connection.execute(
+        to.sql("UPDATE {} SET offsets = $1::json", STORE).as_bytes(),
+        [json.dumps({**state.last.offsets, **offsets})],
+    )
+    taken = {*to.relations(connection), *(table.name for table in tables.values())}
+    for register in registers:
+        name = tables[register.name].name
+        layout = to.layout(register, name)
+        names = [*map(sql.Identifier, layout.hashes), *(c.ident for c in layout.all_columns)]
+        rows = _all_rows(source.address, to.address, name, sql.SQL(", ").join(names))
+        view = to.make(connection, register, layout, taken, rows)
+        connection.execute(
+            sql.SQL(
+                'INSERT INTO {} SELECT register, "table", $1, described, columns FROM {} '
+                "WHERE register = $2"
+            )
+            .format(*_places(source.address, to.address, REGISTERS))
+            .as_bytes(),
+            [view, escape(register.name)],
+        )
+    for i in range(1, len(state.outputs) + 1):
+        name = f"_output_{i}_"
+        here, there = _places(source.address, to.address, name)
+        connection.execute(
+            sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(here, there).as_bytes()
+        )
+        connection.execute(_all_rows(source.address, to.address, name).as_bytes())
+
+
+def _places(source: Address, to: Address, table: str) -> tuple[sql.Identifier, sql.Identifier]:
+    """A table of the copy, and of the state that is copied."""
+    return sql.Identifier(to.schema, table), sql.Identifier(source.schema, table)
+
+
+def _all_rows(
+    source: Address, to: Address, table: str, columns: sql.Composable | None = None
+) -> sql.Composed:
+    """Copies the rows of a table; without columns, of one whose columns have the same order."""
+    here, there = _places(source, to, table)
+    listed = sql.SQL("*") if columns is None else columns
+    named = sql.SQL("") if columns is None else sql.SQL(" ({})").format(columns)
+    return sql.SQL("INSERT INTO {}{} SELECT {} FROM {}").format(here, named, listed, there)

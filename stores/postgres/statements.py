@@ -109,6 +109,11 @@ class Layout:
         """The columns of weights and sums, which are added."""
         return self._all[len(self.columns) :]
 
+    @property
+    def all_columns(self) -> tuple[TableColumn, ...]:
+        """The columns of rows, and of weights and sums."""
+        return self._all
+
     @cached_property
     def _all(self) -> tuple[TableColumn, ...]:
         taken = {*self.hashes, KEY_HASH, REST_HASH, ATTEMPT}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import deltalake
 import pyarrow as pa
@@ -173,6 +174,63 @@ def test_the_dry_run_says_what_a_run_does(orders: Path) -> None:
         changed.run()
     assert content(place / "more") == content(place / "sums") == [("de", 10), ("fr", 7)]
     assert changed.dry_run().evolution is None
+
+
+def changed(orders: Path, lowest: int) -> st.Pipeline:
+    """A pipeline with another constant, which has not run."""
+    return st.Pipeline(
+        {"sums": by_country(lowest)},
+        store=f"parquet:{orders.parent / 'state'}",
+        orders=st.DeltaTable(str(orders)),
+        into={"sums": st.DeltaTable(str(orders.parent / "sums"), key=["country"])},
+        evolve=True,
+    )
+
+
+def test_a_dry_run_that_counts_says_how_many_rows_leave_and_come(orders: Path) -> None:
+    run({"sums": by_country(4)}, orders, sums="sums")
+    deltalake.write_deltalake(str(orders), rows((5, "it", 100)), mode="append")
+    found = changed(orders, 0).dry_run(count=True)
+    assert found.evolution is not None
+    assert (found.evolution.rows_again, found.evolution.counts) == ({"orders": 4}, {"sums": (1, 1)})
+    assert "read again: input orders, 4 rows" in str(found)
+    assert "view sums: changes, 1 row leaves and 1 comes, from" in str(found)
+    assert content(orders.parent / "sums") == [("de", 15), ("fr", 7)]
+    assert changed(orders, 0).dry_run().evolution is not None  # nothing has happened
+    with changed(orders, 0) as pipeline:
+        pipeline.run()
+    assert content(orders.parent / "sums") == [("de", 15), ("fr", 8), ("it", 100)]
+    assert changed(orders, 0).dry_run(count=True).evolution is None
+
+
+@pytest.mark.parametrize("where", ["memory", "postgres"])
+def test_a_dry_run_counts_in_other_stores(request: pytest.FixtureRequest, where: str) -> None:
+    kept: Any = where
+    if where == "postgres":
+        kept = f"{request.getfixturevalue('postgres').url}?schema=s{uuid4().hex}"
+
+    def of(lowest: int) -> Any:
+        def large(numbers: st.ZSet[int]) -> st.ZSet[int]:
+            return st.filter(st.distinct(numbers), f=lambda n: n >= lowest)
+
+        return large
+
+    if where == "memory":
+        kept = st.StoreMemory.from_graph(st.compile(of(2)))
+    items = [(1, st.ZSetPython({1: 1, 2: 1, 3: 2}))]
+
+    def pipeline(lowest: int, **more: Any) -> st.Pipeline:
+        return st.Pipeline(of(lowest), store=kept, numbers=items, into=lambda *_: None, **more)
+
+    with pipeline(2) as before:
+        before.run()
+    with pipeline(3, evolve=True) as after:
+        found = after.dry_run(count=True)
+        assert found.evolution is not None
+        assert found.evolution.counts == {"large": (1, 0)}
+        assert "view large: changes, 1 row leaves and 0 come, from" in str(found)
+        with pytest.raises(st.InputError, match=r"write evolve=True"):
+            pipeline(3).dry_run(count=True)
 
 
 def test_a_changed_query_without_evolve_is_refused_with_the_plan(orders: Path) -> None:

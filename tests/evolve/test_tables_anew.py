@@ -14,8 +14,13 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import stepping_spark as st
+from stepping_spark.cli import main
+from stores.location import place_of
+from stores.parquet.manifest import Log
+from stores.postgres.catalog import Catalog
 
 Rows = list[tuple[str, int]]
 
@@ -133,15 +138,141 @@ def test_a_table_with_another_name_gets_all_rows_and_the_old_one_stays(
     assert (kind.rows("sums"), kind.rows("totals")) == (OLD, LATER)
 
 
+@pytest.fixture(params=["parquet", "postgres"])
+def states(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    """The place of a state, by its name: of each kind of store in turn."""
+    if request.param == "parquet":
+        return lambda name: f"parquet:{tmp_path / f'{name} state'}"
+    url, number = request.getfixturevalue("postgres").url, uuid4().hex
+    return lambda name: f"{url}?schema={name} {number}"
+
+
+def beside(
+    orders: Path, states: Callable[[str], str], sink: Any, name: str = "green", **more: Any
+) -> st.Pipeline:
+    """The old pipeline, blue, or the new one, whose state begins as a copy."""
+    lowest = 0 if name == "blue" else 6
+    text = f"SELECT country, sum(cents) AS cents FROM orders WHERE cents > {lowest} GROUP BY 1"
+    copy = {} if name == "blue" else {"evolve": True, "copy_of": states("blue")}
+    return st.Pipeline(
+        {"sums": st.sql(text, orders=Order)},
+        store=states(name),
+        orders=st.DeltaTable(str(orders)),
+        into={"sums": sink},
+        **{**copy, **more},
+    )
+
+
 def test_old_and_new_tables_are_beside_each_other_until_the_old_pipeline_ends(
-    orders: Path, kind: Kind
+    orders: Path, kind: Kind, states: Callable[[str], str]
 ) -> None:
-    run(orders, kind.sink("blue"))
-    shutil.copytree(orders.parent / "state", orders.parent / "state2")
-    run(orders, kind.sink("green"), more=6, state="state2")
-    assert (kind.rows("blue"), kind.rows("green")) == (OLD, NEW)
-    rows = pa.table({"country": ["it"], "cents": [9]})
-    deltalake.write_deltalake(str(orders), rows, mode="append")
-    run(orders, kind.sink("blue"))
-    run(orders, kind.sink("green"), more=6, state="state2")
+    with beside(orders, states, kind.sink("blue"), "blue") as blue:
+        blue.run()
+        green = beside(orders, states, kind.sink("green"))
+        found = green.dry_run()
+        assert f"a copy of {place_of(states('blue'))}" in str(found)
+        assert [view for view, _ in found.filled] == ["sums"]
+        with green:
+            green.run()  # the old one is not closed: its writer may go on
+        assert (kind.rows("blue"), kind.rows("green")) == (OLD, NEW)
+        rows = pa.table({"country": ["it"], "cents": [9]})
+        deltalake.write_deltalake(str(orders), rows, mode="append")
+        blue.run()
+    with beside(orders, states, kind.sink("green")) as green:
+        green.run()  # with the same arguments, which a service has each time that it starts
     assert (kind.rows("blue"), kind.rows("green")) == ([("de", 15), ("fr", 7), ("it", 9)], LATER)
+    assert place_of(states("green")).state().verify().problems == []
+
+
+def test_a_copy_writes_into_no_table_of_the_old_pipeline(
+    orders: Path, states: Callable[[str], str], tmp_path: Path
+) -> None:
+    kind = in_delta(tmp_path)
+    with beside(orders, states, kind.sink("blue"), "blue") as blue:
+        blue.run()
+    for look in (st.Pipeline.dry_run, st.Pipeline.run):
+        with pytest.raises(st.SinkError), beside(orders, states, kind.sink("blue")) as green:
+            look(green)
+    assert kind.rows("blue") == OLD
+    with beside(orders, states, kind.sink("blue"), "blue") as blue:
+        assert blue.run() == 0
+
+
+def test_a_copy_that_was_not_finished_is_made_again(
+    orders: Path, states: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = in_delta(tmp_path)
+    with beside(orders, states, kind.sink("blue"), "blue") as blue:
+        blue.run()
+
+    def broken(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "write", broken)
+        patch.setattr(Catalog, "make", broken)
+        with pytest.raises(KeyboardInterrupt):
+            beside(orders, states, kind.sink("green")).run()
+    with beside(orders, states, kind.sink("green")) as green:
+        green.run()
+    assert kind.rows("green") == NEW
+
+
+def test_what_cannot_be_copied_is_refused(orders: Path, postgres: Any, tmp_path: Path) -> None:
+    kind, files, url = in_delta(tmp_path), f"parquet:{tmp_path / 'state'}", postgres.url
+
+    def of(copy: str, store: str = files, **more: Any) -> st.Pipeline:
+        sink = kind.sink("green")
+        return beside(orders, lambda _: store, sink, copy_of=copy, **more)
+
+    for copy, store, message in (
+        ("memory", files, "a state in memory cannot be copied"),
+        (files, "memory", "which is in memory"),
+        (files, files, "store= is that state itself"),
+        ("nope:", files, "copy_of=: 'nope' is not a kind of store"),
+    ):
+        with pytest.raises(st.InputError, match=message):
+            of(copy, store)
+    with pytest.raises(st.InputError, match="write evolve=True"):
+        of(f"{files} 2", evolve=False)
+    for copy, store in ((f"{files} 2", files), (f"{url}?schema=no", f"{url}?schema=new")):
+        with pytest.raises(st.StoreUnavailable, match="there is no state"):
+            of(copy, store).run()
+        with pytest.raises(st.StoreUnavailable, match="there is no"):
+            of(copy, store).dry_run()
+    assert not [path.name for path in tmp_path.iterdir() if path.name != "orders"]
+    with beside(orders, lambda _: files, kind.sink("blue"), "blue") as blue:
+        blue.run()
+    with pytest.raises(st.StoreUnavailable, match="is neither"):
+        of(files, f"{url}?schema=s{uuid4().hex}").run()
+
+
+def test_the_command_begins_with_a_copy(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(orders.parent)
+    for name, lowest in (("blue", 0), ("green", 6)):
+        text = f"SELECT country, sum(cents) AS cents FROM orders WHERE cents > {lowest} GROUP BY 1"
+        Path(f"{name}.py").write_text(
+            "import stepping_spark as st\n"
+            "class Order(st.Data):\n    country: str\n    cents: int\n"
+            f"pipeline = st.Pipeline({{'sums': st.sql({text!r}, orders=Order)}}, "
+            f"store='parquet:{name} state', orders=st.DeltaTable('orders'), "
+            f"into={{'sums': st.DeltaTable({name!r}, key='country')}})\n"
+        )
+
+    def command(*arguments: str) -> Any:
+        return CliRunner().invoke(main, ["run", *arguments])
+
+    assert command("blue.py").exit_code == 0
+    copy = ["green.py", "--evolve", "--copy-of", "parquet:blue state"]
+    shown = command(*copy, "--dry-run", "--count")
+    assert "all rows of sums go into" in shown.output, shown.output
+    assert "view sums: changes, 1 row leaves and 1 comes, from" in shown.output, shown.output
+    assert not Path("green").exists()
+    for arguments in (["green.py", "--copy-of", "parquet:blue state"], ["blue.py", "--count"]):
+        refused = command(*arguments)
+        assert (refused.exit_code, "is for --evolve" in refused.output) == (2, True)
+    for _ in range(2):
+        done = command(*copy)
+        assert done.exit_code == 0, done.output
+    kind = in_delta(orders.parent)
+    assert (kind.rows("blue"), kind.rows("green")) == (OLD, NEW)
