@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from rich.filesize import decimal
@@ -71,6 +72,10 @@ class Evolution:
     read_again: tuple[str, ...]
     views: Mapping[str, str]
     changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    """Views of the query before that the query has not."""
+    moved: bool = False
+    """Whether views have other places among each other."""
     why: Mapping[str, str] = field(default_factory=dict)
     """Why the rows of a view before are unknown, by its name."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -90,7 +95,8 @@ class Evolution:
     def is_needed(self) -> bool:
         """Whether anything would change."""
         changed = self.step and any(said != AS_BEFORE for said in self.views.values())
-        return bool(self.filled or self.dropped or changed or self.renamed)
+        views = self.gone or self.moved
+        return bool(self.filled or self.dropped or changed or self.renamed or views)
 
     def check_known(self) -> None:
         """Raise an error for a view of which it is unknown what it was."""
@@ -129,6 +135,8 @@ class Evolution:
             read = origin(self.changed.get(name, ()))
             counted = "" if name not in self.counts else f", {_told(*self.counts[name])}"
             yield f"  view {name}: {said}{why}{counted}{', from ' if read else ''}{read}"
+        for name in self.gone:
+            yield f"  view {name}: left out"
 
     def _size(self, there: str, form: str) -> str:
         """The rows of a register of the state, and its bytes if they are many."""
@@ -238,6 +246,16 @@ class _Finder:
         before = self._inputs_before()
         return not before.keys().isdisjoint(self.store.last_offsets())
 
+    @property
+    def views_before(self) -> list[str]:
+        """The names of the views before; one that has no name has an empty one."""
+        return [] if self.before is None else [name for name, _ in self.before.outputs]
+
+    @cached_property
+    def places(self) -> list[int | None]:
+        """Where each view was among those before; None: it was not there."""
+        return _paired(named(self.graph), self.views_before, by_name=self.by_name)
+
     def found(self) -> Evolution:
         same = self.before is not None and self.before.digest == digest_of(self.plan)
         if same and not self.whole:
@@ -277,6 +295,10 @@ class _Finder:
             filling.read_again if step else (),
             {name: view.said for name, view in views.items()},
             changed,
+            tuple(
+                n or f"output {i}" for i, n in enumerate(self.views_before) if i not in self.places
+            ),
+            sorted(places := [i for i in self.places if i is not None]) != places,
             {name: view.why for name, view in views.items() if view.why},
             parts.names,
             words_of(self.plan),
@@ -337,11 +359,8 @@ class _Finder:
 
     def _views(self, graph: AnyGraph, old: OldStreams | None) -> dict[str, _View]:
         """What becomes of each view, by the name that people see."""
-        names = named(self.graph)
         places = [place for _, place in self.before.outputs] if self.before is not None else []
-        before = [name for name, _ in self.before.outputs] if self.before is not None else []
-        at = _paired(names, before, by_name=self.by_name)
-        shown = zip(_shown(self.graph), graph.outputs, at, strict=True)
+        shown = zip(_shown(self.graph), graph.outputs, self.places, strict=True)
         return {
             name: self._view(name, v, old, None if i is None else places[i], graph)
             for name, v, i in shown
