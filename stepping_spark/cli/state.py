@@ -287,7 +287,7 @@ def _apply(graph: AnyGraph, store: Store, evolution: Evolution, renamed: dict[st
         more = f", renamed={renamed}" if renamed else ""
         _end(
             "inputs must be read again: in Python, open the store with evolve=True, and write "
-            f"st.Stepper(graph, store{more}).evolve({inputs})",
+            f"st.Stepper(graph, store, evolve=True{more}).evolve({inputs})",
             NOT_DONE,
         )
     Stepper(graph, store, evolve=True, renamed=renamed).evolve()

@@ -114,6 +114,27 @@ def test_a_renamed_input_need_not_be_read_again(folder: Path) -> None:
     assert "queries.py:large: renamed= says that the input 'orders' is 'sold' now" in done.output
 
 
+@pytest.mark.parametrize("name", ["orders", "sales"])
+def test_inputs_that_are_read_again_are_given_as_the_command_says(folder: Path, name: str) -> None:
+    (folder / "queries.py").write_text(QUERIES.replace("orders", name))
+    renamed = [] if name == "orders" else ["--renamed", f"orders={name}"]
+    done = evolve("state", "queries.py:greatest", *renamed, "--apply")
+    (remedy,) = re.findall(r"st\.Stepper\(.*\)", " ".join(done.output.split()))
+    names = runpy.run_path("queries.py")
+    sold = [names["Order"](country=country, cents=cents) for country, cents in SOLD.items()]
+    rows = st.ZSetPython(dict.fromkeys(sold, 1))
+    graph = st.compile(names["greatest"])
+    with st.StoreParquet.from_graph(graph, "state", evolve=True) as store:
+        given = {
+            "graph": graph,
+            "store": store,
+            "st": st,
+            "rows": st.ZSetPython(dict.fromkeys(rows, 1)),
+        }
+        (change,) = eval(remedy.replace("…", "rows"), given)
+    assert (change.to_python(), step(folder)) == (st.ZSetPython(), 2)
+
+
 @pytest.mark.parametrize(
     "options",
     [
