@@ -28,7 +28,7 @@ from typing import Any
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex
-from stepping_spark.circuit.operators import Input, Operator
+from stepping_spark.circuit.operators import Feedback, Input, Operator
 from stepping_spark.circuit.physical import Frame, Sorting, WindowCall
 from stepping_spark.expressions.expr import Expr, Literal, Opaque, PythonCall
 from stepping_spark.expressions.fingerprint import identity_of
@@ -328,6 +328,8 @@ class KeptCircuit:
             said = self._vertices[at]
             try:
                 operator = _read(said["operator"], reader)
+                if isinstance(operator, Feedback):
+                    raise Unreadable("it depended on the order of the steps, which no sum tells")
                 if not operator.arity:
                     raise Unreadable(f"{operator.name} has no rows in the state")
                 made[at] = Vertex(operator, *(made[i] for i in said["of"]))

@@ -1,0 +1,181 @@
+"""Queries whose rows depend on time: they evolve as others do, or the message says why not.
+
+What a watermark has let go, or a delay holds back, no sum of the state tells. So such a part may
+stay as it is, or go, and is not filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+import stepping_spark as st
+from stepping_spark.evolve.evolution import UNKNOWN
+from tests.cases import Z
+from tests.every_store import MakeStore
+from tests.late_rows import LATENESS, SETTLED, Event, annotated, in_time
+
+LATE: Any = {"l": (lambda e: e.at, LATENESS), "r": (lambda e: e.at, LATENESS)}
+LATER: Any = {"l": (lambda e: e.at, LATENESS + 4), "r": (lambda e: e.at, LATENESS)}
+KINDS = ("lag", "asof backward", "joined", "counted")
+Events = st.ZSet[Event]
+
+
+class Stepped:
+    """A query with its state after some steps, and the sum of each output."""
+
+    def __init__(self, make_store: MakeStore, graph: Any, steps: Iterable[Any]) -> None:
+        self.make_store = make_store
+        self.store = make_store(graph)
+        self.stepper: Any = st.Stepper(graph, self.store)
+        self.views: list[Any] = [Z()] * len(graph.outputs)
+        self.given: list[Any] = [Z()] * len(graph.inputs)
+        for step in steps:
+            self.step(step)
+
+    def step(self, step: Any, **now: Any) -> None:
+        outs = self.stepper.step(step, **now)
+        self.views = [v + out.to_python() for v, out in zip(self.views, outs, strict=True)]
+        self.given = [z + change for z, change in zip(self.given, step, strict=True)]
+
+    def evolve(self, graph: Any) -> st.Evolution | None:
+        """Become another query, with all rows of the inputs that are asked for."""
+        self.store = self.make_store.reopen(self.store, graph, evolve=True)
+        self.stepper = st.Stepper(graph, self.store, evolve=True)
+        plan: st.Evolution | None = self.stepper.evolution
+        whole = [] if plan is None else [n for n, said in plan.views.items() if said == UNKNOWN]
+        names = dict(zip(("l", "r"), self.given, strict=True))
+        again = {name: names[name] for name in self.stepper.needed_again(whole)}
+        outs = self.stepper.evolve(whole=whole, **again)
+        self.views = [Z()] * len(outs) if whole else self.views
+        self.views = [v + out.to_python() for v, out in zip(self.views, outs, strict=True)]
+        return plan
+
+
+def beside(late: Callable[..., Any], least: int) -> Callable[..., Any]:
+    """A view of late rows, and one of a filter above a state that has nothing to do with them."""
+
+    def query(l: Events, r: Events) -> Any:  # noqa: E741
+        windows = late(l, r)
+        large = st.filter(st.distinct(r), f=lambda e: e.n >= least)
+        return windows, large
+
+    return query
+
+
+@pytest.mark.parametrize("name", [n for n in KINDS if n not in ("asof backward", "joined")])
+def test_a_part_that_knows_lateness_stays_while_another_changes(
+    make_store: MakeStore, name: str
+) -> None:
+    late: Any = {"l": LATE["l"]}
+    before, after = (st.compile(beside(SETTLED[name], n), lateness=late) for n in (1, 2))
+    steps = list(in_time(16, seed=47))
+    running = Stepped(make_store, before, steps[:10])
+    plan = running.evolve(after)
+    assert plan is not None
+    assert (plan.filled, plan.dropped, plan.read_again) == ({}, (), ())
+    assert list(plan.views.values()) == ["as before", "changes"]
+    anew = Stepped(make_store, after, steps[:10])
+    assert running.views == anew.views
+    for step in steps[10:]:
+        running.step(step)
+        anew.step(step)
+        assert running.views == anew.views
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_rows_that_a_watermark_has_let_go_are_not_made_up(make_store: MakeStore, name: str) -> None:
+    """The message names the place; the state goes on with the query that made it."""
+    query = annotated(SETTLED[name])
+    before = st.compile(query, lateness=LATE)
+    steps = list(in_time(8, seed=7))
+    running = Stepped(make_store, before, steps[:6])
+    anew = Stepped(make_store, before, steps[:6])
+    changed = annotated(lambda *inputs: st.neg(SETTLED[name](*inputs)))
+    for graph in (st.compile(changed, lateness=LATE), st.compile(query, lateness=LATER)):
+        with pytest.raises(st.StoreMismatch, match=r"py:\d+.*depend on the order of the steps"):
+            running.evolve(graph)
+    running.store = make_store.reopen(running.store, before)
+    running.stepper = st.Stepper(before, running.store)
+    for step in steps[6:]:
+        running.step(step)
+        anew.step(step)
+    assert running.views == anew.views
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_without_lateness_the_inputs_are_read_again(make_store: MakeStore, name: str) -> None:
+    query = annotated(SETTLED[name])
+    steps = list(in_time(14, seed=5))
+    running = Stepped(make_store, st.compile(query, lateness=LATE), steps[:10])
+    plan = running.evolve(st.compile(query))
+    assert plan is not None
+    assert plan.read_again
+    assert "it depended on the order of the steps" in str(plan)
+    anew = Stepped(make_store, st.compile(query), steps[:10])
+    for step in steps[10:]:
+        running.step(step)
+        anew.step(step)
+        assert running.views == anew.views
+
+
+def recent(days: int, least: int) -> Callable[..., Any]:
+    """Events of the last days, above a state, and of them those with enough."""
+
+    def query(l: Events, r: Events) -> Any:  # noqa: E741
+        known = st.distinct(l)
+        now = st.temporal_filter(known, lower=lambda e: e.at, upper=lambda e: e.at + days)
+        return st.filter(now, f=lambda e: e.n >= least)
+
+    return query
+
+
+@pytest.mark.parametrize("after", [recent(4, 2), recent(7, 1), recent(2, 0)])
+@pytest.mark.parametrize("before", [recent(4, 1)])
+def test_a_filter_by_the_time_of_the_step_evolves_as_of_the_last_one(
+    make_store: MakeStore, before: Any, after: Any
+) -> None:
+    graphs = st.compile(before), st.compile(after)
+    steps = list(in_time(20, seed=3))
+    running = Stepped(make_store, graphs[0], ())
+    anew = Stepped(make_store, graphs[1], ())
+    for now, step in enumerate(steps[:12]):
+        running.step(step, now=now)
+        anew.step(step, now=now)
+    plan = running.evolve(graphs[1])
+    assert plan is None or plan.read_again == ()
+    assert running.views == anew.views
+    for now, step in enumerate(steps[12:], 12):
+        running.step(step, now=now)
+        anew.step(step, now=now)
+        assert running.views == anew.views
+
+
+def held_back(least: int, *, more: bool = False) -> Callable[..., Any]:
+    def query(l: Events, r: Events) -> Any:  # noqa: E741
+        late = st.delay(st.distinct(l))
+        large = st.filter(st.distinct(r), f=lambda e: e.n >= least)
+        return st.neg(late) if more else late, large
+
+    return query
+
+
+def test_a_delay_stays_while_another_part_changes_and_is_not_changed(
+    make_store: MakeStore,
+) -> None:
+    steps = list(in_time(12, seed=11))
+    before, after = st.compile(held_back(1)), st.compile(held_back(2))
+    running = Stepped(make_store, before, steps[:6])
+    with pytest.raises(st.StoreMismatch, match="depend on the order of the steps"):
+        running.evolve(st.compile(held_back(1, more=True)))
+    plan = running.evolve(after)
+    assert plan is not None
+    assert plan.read_again == ()
+    anew = Stepped(make_store, after, steps[:6])
+    assert running.views == anew.views
+    for step in steps[6:]:
+        running.step(step)
+        anew.step(step)
+        assert running.views == anew.views
