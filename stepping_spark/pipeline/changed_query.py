@@ -8,7 +8,8 @@ sink gets its rows exactly once, as in any step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -31,7 +32,7 @@ from stepping_spark.pipeline.protocols import (
     state_of,
     without,
 )
-from stepping_spark.pipeline.reporting import log, signs_of
+from stepping_spark.pipeline.reporting import StepReport, log, rows_of, signs_of
 from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.pipeline.views import input_names
 from stepping_spark.plan.planner import plan_of
@@ -78,9 +79,13 @@ def _take(
     state: int,
 ) -> None:
     """Take a step of no change, and write what it gives into sinks; others keep what they have."""
-    store = stepper.store
+    store, note, begun = stepper.store, rounds.reporting.note, time.perf_counter()
     wanted = stepper.needed_again(whole)
-    again = {feed.name: content(feed, store) for feed in rounds.feeds if feed.name in wanted}
+    again = {
+        feed.name: content(feed, store, rounds.portion, note)
+        for feed in rounds.feeds
+        if feed.name in wanted
+    }
 
     def prepare(step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
         told = _offsets(store, rounds.feeds, state)
@@ -93,6 +98,8 @@ def _take(
         return told
 
     words = {} if stepper.evolution is None else stepper.evolution.words
+    new = 0 if stepper.evolution is None else len(stepper.evolution.filled)
+    note(f"{new:,} register{'' if new == 1 else 's'} to fill, and the changes of views")
     outputs = stepper.evolve(whole=whole, before_commit=prepare, **again)
     step, done = store.last_step(), stepper.metrics[-1]
     for register, n in done.kept.items():
@@ -101,21 +108,24 @@ def _take(
     rows = deliver(step, outputs, into, rounds.state_path)
     for outlet, n in zip(into, rows, strict=True):
         log.info("step %d: %s rows into %s of view %r", step, n, outlet.shown, outlet.view)
+    ms = (time.perf_counter() - begun) * 1e3
+    read = tuple(rows_of(change) for change in again.values())
+    rounds.reporting.count(StepReport(step, (), read, tuple(rows), ms))
 
 
 def counted(
-    evolution: Evolution, graph: AnyGraph, store: Store, feeds: Sequence[Feed], limits: Limits
+    evolution: Evolution, graph: AnyGraph, store: Store, rounds: Rounds, limits: Limits
 ) -> Evolution:
     """The evolution with the rows that leave and enter views: computed, and kept nowhere.
 
     It is the work of the evolution itself, without the filling of registers.
     """
     again = {}
-    for feed in feeds:
+    for feed in rounds.feeds:
         if feed.name in evolution.read_again:
             feed.open(feed.position_in(store.last_offsets()))
             try:
-                again[feed.name] = content(feed, store)
+                again[feed.name] = content(feed, store, rounds.portion, rounds.reporting.note)
             finally:
                 feed.close()
     assert evolution.filling is not None
@@ -230,17 +240,24 @@ def _plan(graph: AnyGraph, place: Store | Place) -> Evolution | None:
     return None
 
 
-def content(feed: Feed, store: Store) -> ZSetSpark[Any]:
-    """All rows of a source as of the position that is committed.
+def content(
+    feed: Feed, store: Store, portion: Portion, note: Callable[[str], None]
+) -> ZSetSpark[Any]:
+    """All rows of a source as of the position that is committed, read in pieces as in a first load.
 
     A source gives all there is by now, and what came after a position. So the rows are what it
     gives from its beginning on, less what came after the position.
     """
+    return feed.gathered(_pieces(feed, store, portion, note))
+
+
+def _pieces(
+    feed: Feed, store: Store, portion: Portion, note: Callable[[str], None]
+) -> Iterator[ZSetSpark[Any]]:
     upto = feed.position_in(store.last_offsets())
     if upto is None:
-        return feed.added_up([])
-    parts: list[ZSetSpark[Any]] = []
-    from_start, after = _Cursor(feed, None), _Cursor(feed, upto)
+        return
+    from_start, after = _Cursor(feed, None, portion), _Cursor(feed, upto, portion)
     while from_start.position != after.position:
         order = [from_start, after] if from_start < after else [after, from_start]
         moved = next((cursor for cursor in order if cursor.advance()), None)
@@ -251,22 +268,31 @@ def content(feed: Feed, store: Store) -> ZSetSpark[Any]:
                 "new store"
             )
         if moved.change is not None:
-            log.info("input %r is read again: up to %s", feed.name, shown(moved.position))
-            parts.append(moved.change if moved is from_start else -moved.change)
-    return feed.added_up(parts)
+            far = f"up to {shown(moved.position)} of {shown(upto)}"
+            if moved is after:
+                far = f"less what came up to {shown(moved.position)}"
+            note(f"input {feed.name!r} is read again: {far}, {rows_told(moved.change)}")
+            yield moved.change if moved is from_start else -moved.change
+
+
+def rows_told(change: ZSetSpark[Any]) -> str:
+    """How many rows a change has, for people."""
+    n = rows_of(change)
+    return "rows in Spark" if n is None else f"{n:,} row{'' if n == 1 else 's'}"
 
 
 class _Cursor:
     """A place up to which a source is read, beside the place that is committed."""
 
-    def __init__(self, feed: Feed, position: Position | None) -> None:
+    def __init__(self, feed: Feed, position: Position | None, portion: Portion) -> None:
         self.position = position
+        self._portion = portion
         self.change: ZSetSpark[Any] | None = None
         self._feed = feed
 
     def advance(self) -> bool:
         """Read on, to the next `change`; gives whether there was anything."""
-        taken = self._feed.take_after(self.position, Portion())
+        taken = self._feed.take_after(self.position, self._portion)
         self.change = taken.change
         if taken.batch is None:
             return False

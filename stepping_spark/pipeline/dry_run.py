@@ -180,7 +180,7 @@ def prospect_of(
                 found_evolution = evolution_of(graph, store, renamed=renamed)
                 evolution = found_evolution if found_evolution.is_needed else None
             if evolution is not None and limits is not None:
-                evolution = counted(evolution, graph, store, feeds, limits)
+                evolution = counted(evolution, graph, store, rounds, limits)
             step, offsets = store.last_step(), dict(store.last_offsets())
             if evolution is None:
                 sizes = sizes_of(store, plan_of(graph).registers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,10 +36,12 @@ from stepping_spark.pipeline.rejects import (
     without_misfits,
 )
 from stepping_spark.relations.codec import encode
-from stepping_spark.relations.relation import DriverRelation, Relation, plus
+from stepping_spark.relations.placement import bytes_of_a_step
+from stepping_spark.relations.relation import DriverRelation, Relation, kept_apart, plus
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.names import arrow_schema, matched
 from stepping_spark.rows.schema import COUNT, VALUE, StreamType, ZSetType
+from stepping_spark.spark.session import get_session
 from stepping_spark.zsets.from_arrow import OtherType, fitted
 from stepping_spark.zsets.from_dataframe import names_of, relation_of, split
 from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
@@ -125,13 +127,24 @@ class Feed:
         finally:
             self.position = own
 
-    def added_up(self, parts: Sequence[ZSetSpark[Any]]) -> ZSetSpark[Any]:
-        """The sum of changes of the input."""
-        where = self._where
-        held = plus(
-            [held_input(p, self.type, where, self._limits) for p in parts], self.type.schema
-        )
-        return ZSetSpark(held.added_up() if isinstance(held, DriverRelation) else held, self.type)
+    def gathered(self, changes: Iterable[ZSetSpark[Any]]) -> ZSetSpark[Any]:
+        """The sum of changes of the input.
+
+        The driver has as many as it computes with. Those beyond are put into Spark, which keeps
+        them on its disks.
+        """
+        schema, most = self.type.schema, bytes_of_a_step(self._limits)
+        here: list[Relation] = []
+        there: list[Relation] = []
+        for change in changes:
+            held = held_input(change, self.type, self._where, self._limits)
+            (here if isinstance(held, DriverRelation) else there).append(held)
+            if sum(part.nbytes or 0 for part in here) > most:
+                there.append(kept_apart(plus(here, schema).in_spark(get_session)))
+                here = []
+        whole = plus([*here, *there], schema)
+        whole = whole.added_up() if isinstance(whole, DriverRelation) else whole
+        return ZSetSpark(whole, self.type)
 
     def take(self, portion: Portion) -> Taken:
         """What comes next; the position is still the old one."""

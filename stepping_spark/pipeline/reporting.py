@@ -15,7 +15,7 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from stepping_spark.base.errors import InputError
-from stepping_spark.execution.metrics import bar_of
+from stepping_spark.execution.metrics import Bar, NoBar, bar_of
 from stepping_spark.report import Report
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -93,11 +93,21 @@ class Reporting:
     last_time: float = 0.0
     behind: Lag = field(default_factory=dict)
     _wanted: bool = False
+    _bar: Bar = field(default_factory=NoBar)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def tell(self, report: StepReport) -> None:
         """Log a step, and count it."""
         log.info("%s", report)
+        self.count(report)
+
+    def note(self, text: str) -> None:
+        """Log what a long step does now, and show it in the line of progress."""
+        log.info("%s", text)
+        self._bar.show(f"{self.name}: {text}")
+
+    def count(self, report: StepReport) -> None:
+        """Count a step."""
         with self._lock:
             self.steps += 1
             self.rows_in += sum(n or 0 for n in report.rows_in)
@@ -139,6 +149,7 @@ class Reporting:
             return
         self._wanted = True
         with bar_of(f"{self.name}: reading", count=False) as bar:
+            self._bar = bar
 
             def show() -> None:
                 self.look()
@@ -146,7 +157,10 @@ class Reporting:
                 told = f"{self.name}: step {self.last_step:,}, behind: {behind}"
                 bar.show(told)
 
-            yield show
+            try:
+                yield show
+            finally:
+                self._bar = NoBar()
 
     def collector(self) -> PipelineCollector:
         """The metrics of this process, as Prometheus' client collects them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import stepping_spark as st
+from stepping_spark.pipeline import reporting
 
 
 class Order(st.Data):
@@ -97,13 +99,34 @@ def test_an_evolution_says_what_it_reads_and_fills_while_it_does(
         run({"sums": by_country(0)}, orders, sums="sums")
     said = [record.getMessage() for record in caplog.records]
     told = [
-        "input 'orders' is read again: up to 0",
+        "input 'orders' is read again: up to 0 of 0, 4 rows",
+        "1 register to fill, and the changes of views",
         "filled: sum = sum(cents) by country, 2 rows",
         "step 2: the state is that of the query",
         "step 2: 2 rows into",
     ]
     found = [next(i for i, line in enumerate(said) if line.startswith(part)) for part in told]
     assert found == sorted(found)
+
+
+def test_the_line_of_progress_says_how_far_an_evolution_is(
+    orders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run({"sums": by_country(4)}, orders, sums="sums")
+    lines: list[str] = []
+
+    class Line:
+        def show(self, text: str, advance: int = 0) -> None:
+            lines.append(text)
+
+    monkeypatch.setattr(reporting, "bar_of", lambda *_, **__: nullcontext(Line()))
+    with changed(orders, 0) as pipeline:
+        pipeline.run(progress=True)
+    assert lines == [
+        "pipeline: input 'orders' is read again: up to 0 of 0, 4 rows",
+        "pipeline: 1 register to fill, and the changes of views",
+        "pipeline: step 2, behind: orders 0",
+    ]
 
 
 def test_a_sink_and_a_view_that_come_later_are_filled(orders: Path) -> None:

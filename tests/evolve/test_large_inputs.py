@@ -1,0 +1,111 @@
+"""Inputs that are read again are read in pieces; the driver holds no more than in a first load."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import stepping_spark as st
+
+MB = 1 << 20
+N = 400_000  # rows, of 16 bytes and more
+
+
+class Order(st.Data):
+    id: int
+    cents: int
+    customer: int
+
+
+class Sum(st.Data):
+    customer: int
+    cents: int
+
+
+def sums(least: int) -> Any:
+    def query(orders: st.ZSet[Order]) -> st.ZSet[Sum]:
+        large = st.filter(orders, f=lambda o: o.cents >= least)
+        cents = st.agg.sum(lambda o: o.cents)
+        return st.aggregate(large, by=lambda o: o.customer, into=Sum, cents=cents)
+
+    return query
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    ids = np.arange(N)
+    table = pa.table({"id": ids, "cents": ids % 100, "customer": ids % 10})
+    feed = {"delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(str(tmp_path / "orders"), table, configuration=feed)
+    return tmp_path / "orders"
+
+
+class Held(logging.Handler):
+    """The most bytes of Arrow that there are where a line of the log begins so."""
+
+    def __init__(self, begins: str) -> None:
+        super().__init__()
+        self.begins, self.before = begins, pa.total_allocated_bytes()
+        self.times, self.most = 0, 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(self.begins):
+            self.times += 1
+            self.most = max(self.most, pa.total_allocated_bytes() - self.before)
+
+
+def run(orders: Path, least: int, begins: str, *, evolve: bool) -> tuple[Held, st.Pipeline]:
+    held = Held(begins)
+    log = logging.getLogger("stepping_spark")
+    level = log.level
+    log.addHandler(held)
+    log.setLevel(logging.INFO)
+    try:
+        with st.Pipeline(
+            {"sums": sums(least)},
+            store=f"parquet:{orders.parent / 'state'}",
+            orders=st.DeltaTable(str(orders)),
+            into={"sums": st.DeltaTable(str(orders.parent / "sums"), key="customer")},
+            limits=st.Limits(working_bytes=5 * MB),
+            max_bytes=MB,
+            evolve=evolve,
+        ) as pipeline:
+            pipeline.run()
+    finally:
+        log.removeHandler(held)
+        log.setLevel(level)
+    return held, pipeline
+
+
+def content(orders: Path) -> dict[int, int]:
+    rows = deltalake.DeltaTable(str(orders.parent / "sums")).to_pyarrow_table().to_pylist()
+    return {row["customer"]: row["cents"] for row in rows}
+
+
+def wanted(least: int) -> dict[int, int]:
+    of = {i % 10: 0 for i in range(100) if i >= least}
+    for i in range(least, 100):
+        of[i % 10] += i * (N // 100)
+    return of
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_driver_holds_no_more_of_an_input_than_in_a_first_load(orders: Path) -> None:
+    first, _ = run(orders, 50, "step ", evolve=False)
+    assert content(orders) == wanted(50)
+    again, pipeline = run(orders, 20, "input 'orders' is read again", evolve=True)
+    assert content(orders) == wanted(20)
+    assert again.times >= 5
+    assert again.times == first.times
+    assert again.most < first.most + 3 * MB < N * 16, (again.most, first.most)
+    assert 'stepping_spark_last_step{pipeline="pipeline"}' in pipeline.metrics()
+    counted = {line.partition("{")[0]: line.rpartition(" ")[2] for line in
+               pipeline.metrics().splitlines()}  # fmt: skip
+    assert counted["stepping_spark_last_step"] == f"{first.times + 1}.0"
+    assert counted["stepping_spark_rows_out_total"] == "20.0"
