@@ -69,14 +69,16 @@ def shop(tmp_path: Path) -> Path:
 
 
 def add(shop: Path, *orders: tuple[str, int]) -> None:
-    table = {
-        "id": list(range(len(orders))),
-        "country": [country for country, _ in orders],
-        "cents": [cents for _, cents in orders],
-    }
-    feed = {"delta.enableChangeDataFeed": "true"}
+    table = pa.table(
+        {
+            "id": list(range(len(orders))),
+            "country": [country for country, _ in orders],
+            "cents": [cents for _, cents in orders],
+        }
+    )
+    path = str(shop / "orders")
     deltalake.write_deltalake(
-        str(shop / "orders"), pa.table(table), mode="append", configuration=feed
+        path, table, mode="append", configuration={"delta.enableChangeDataFeed": "true"}
     )
 
 

@@ -125,12 +125,7 @@ def test_inputs_that_are_read_again_are_given_as_the_command_says(folder: Path, 
     rows = st.ZSetPython(dict.fromkeys(sold, 1))
     graph = st.compile(names["greatest"])
     with st.StoreParquet.from_graph(graph, "state", evolve=True) as store:
-        given = {
-            "graph": graph,
-            "store": store,
-            "st": st,
-            "rows": st.ZSetPython(dict.fromkeys(rows, 1)),
-        }
+        given = {"graph": graph, "store": store, "st": st, "rows": rows}
         (change,) = eval(remedy.replace("…", "rows"), given)
     assert (change.to_python(), step(folder)) == (st.ZSetPython(), 2)
 

@@ -31,7 +31,7 @@ class Sum(st.Data):
 def sums(least: int) -> Any:
     def query(orders: st.ZSet[Order]) -> st.ZSet[Sum]:
         large = st.filter(orders, f=lambda o: o.cents >= least)
-        cents = st.agg.sum(lambda o: o.cents)
+        cents: Any = st.agg.sum(lambda o: o.cents)
         return st.aggregate(large, by=lambda o: o.customer, into=Sum, cents=cents)
 
     return query
@@ -40,7 +40,8 @@ def sums(least: int) -> Any:
 @pytest.fixture
 def orders(tmp_path: Path) -> Path:
     ids = np.arange(N)
-    table = pa.table({"id": ids, "cents": ids % 100, "customer": ids % 10})
+    columns = {"id": ids, "cents": ids % 100, "customer": ids % 10}
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
     feed = {"delta.enableChangeDataFeed": "true"}
     deltalake.write_deltalake(str(tmp_path / "orders"), table, configuration=feed)
     return tmp_path / "orders"

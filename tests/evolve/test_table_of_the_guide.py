@@ -146,7 +146,7 @@ def row(text: str) -> Callable[[Callable[[Shop], None]], Callable[[Shop], None]]
 
 
 def totals(orders: st.ZSet[Order]) -> st.ZSet[Total]:
-    cents = st.agg.sum(lambda o: o.cents)
+    cents: Any = st.agg.sum(lambda o: o.cents)
     return st.aggregate(orders, by=lambda o: o.country, into=Total, cents=cents)
 
 
@@ -154,7 +154,7 @@ def totals(orders: st.ZSet[Order]) -> st.ZSet[Total]:
 def _(shop: Shop) -> None:
     def totals_again(orders: st.ZSet[Bought]) -> st.ZSet[Total]:
         # of each country
-        paid = st.agg.sum(lambda bought: bought.cents)
+        paid: Any = st.agg.sum(lambda bought: bought.cents)
         return st.aggregate(orders, by=lambda bought: bought.country, into=Total, cents=paid)
 
     shop.run({"sums": totals})
@@ -353,7 +353,7 @@ def _(shop: Shop) -> None:
 def of_tens(f: Callable[[Order], int]) -> Any:
     def query(orders: st.ZSet[Order]) -> st.ZSet[Total]:
         tens = st.map(orders, f=st.python(lambda o: Total(country=o.country, cents=f(o)), to=Total))
-        cents = st.agg.sum(lambda t: t.cents)
+        cents: Any = st.agg.sum(lambda t: t.cents)
         return st.aggregate(tens, by=lambda t: t.country, into=Total, cents=cents)
 
     return query
