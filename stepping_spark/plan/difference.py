@@ -17,11 +17,14 @@ from typing import Any
 
 from stepping_spark.base.errors import StoreMismatch
 from stepping_spark.circuit.graph import AnyGraph, Vertex
-from stepping_spark.circuit.operators import Accumulate, Haitch, Input, parts_of
+from stepping_spark.circuit.operators import Accumulate, Filter, Haitch, Input, Map, parts_of
 from stepping_spark.circuit.operators.groups import ReducePlan
+from stepping_spark.circuit.operators.linear import only_projects
+from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import RegisterPlan
 from stepping_spark.relations.store import Ordering, Register, register_name
+from stepping_spark.rows.schema import VALUE, ZSetType
 
 _WITHOUT_STRICT = (
     " A state that was made without strict=… does not know which rows are there: go on with it by "
@@ -248,8 +251,38 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
         if reduction is not None:
             return _of_reduction(v, reduction)
         line = f" ({graph.line(v)})" if lines else ""
-        return f"{'.'.join(graph.paths[v].parts[1:])}{by}{line}"
+        called = graph.paths[v].parts[1:]
+        table = _table(v) if _UNNAMED.fullmatch(called[-1]) else None
+        return f"{table or '.'.join(called)}{by}{line}"
     return state.register.name
+
+
+_UNNAMED = re.compile(r"(map|filter)(_\d+)?")
+"""What a vertex is called that the query gives no name to."""
+
+
+def _table(v: Vertex) -> str | None:
+    """The table that a vertex has rows and columns of; None: it is more than that."""
+    columns: Sequence[str] = ()
+    some = ""
+    while not isinstance(v.operator, Input):
+        for op in reversed(parts_of(v.operator)):
+            if isinstance(op, Filter):
+                some = "some "
+            elif isinstance(op, Map) and only_projects(op):
+                columns = _named(op.f) if not columns or columns == [VALUE] else columns
+            else:
+                return None
+        (v,) = v.inputs
+    listed = f" ({', '.join(columns)})" if columns else ""
+    return f"{some}{v.operator.label}{listed}"
+
+
+def _named(f: Expr) -> list[str]:
+    """The columns that a function of rows picks."""
+    if isinstance(f, Field):
+        return [str(f)]
+    return [name for name, _ in ZSetType(f.type).schema.columns]
 
 
 def _reduction(v: Vertex, graph: AnyGraph) -> ReducePlan | None:
