@@ -3,7 +3,8 @@
 A state has the sums of streams, and what computed them (`circuit`): the circuit from its inputs to
 its outputs, as JSON. When another circuit opens the state, the registers that both have are kept,
 and the others are dropped, or filled by one large step of a circuit of its own (`filling`). Its
-inputs are the streams whose sums the state has, the frontier. Its outputs are the streams of new
+inputs are the streams whose sums the state has, the frontier; some rows or columns that a register
+has of a stream may be enough for another one (`linearity`). Its outputs are the streams of new
 registers, and for each view what the new query gives and the old one did not.
 
 The theory is one line of DBSP: where Q∆ = D∘Q∘I is the incremental form of Q, its first step on the

@@ -1,7 +1,8 @@
 """Streams, by what is linear in them: functions of rows over what is kept of rows, and sums.
 
 A register often keeps some columns of a table only. A map of the same table that reads no others is
-a map of what is kept: π_f(σ_p(x)) = π_f'(σ_p'(π_g(x))), if g keeps what f and p read. Likewise two
+a map of what is kept: π_f(σ_p(x)) = π_f'(σ_p'(π_g(x))), if g keeps what f and p read. A register
+may keep some rows only: σ_q(x) = σ_q(σ_p(x)), if q implies p. Two
 maps in a row are one: π_f(π_g(x)) = π_f∘g(x). And f(a + b) = f(a) + f(b), f(-a) = -f(a): so a view
 that had been π_f(a), and is π_f(a + b) now, changes by π_f(b), whatever a is.
 """
@@ -9,13 +10,27 @@ that had been π_f(a), and is π_f(a + b) now, changes by π_f(b), whatever a is
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+import itertools
+import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.operators import Add, Map, Neg, Operator
-from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Opaque, PythonCall
+from stepping_spark.circuit.operators import Add, Filter, Map, Neg, Operator
+from stepping_spark.expressions.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    Opaque,
+    PythonCall,
+)
 
 FieldsOf = Mapping[tuple[str, ...], Expr]
 """For fields of a row, by their paths, what they are, as functions of another row."""
@@ -25,14 +40,35 @@ class NotKept(Exception):
     """A function of a row reads what is not kept of the row."""
 
 
+@dataclass(frozen=True)
+class KeptPart:
+    """What a kept stream has of another one: rows for which conditions hold, and some columns."""
+
+    stream: Vertex
+    conditions: tuple[Expr, ...]
+    columns: FieldsOf | None  # None: all
+
+    def made_into(self, operators: list[Operator]) -> list[Operator] | None:
+        """Functions of the whole, as functions of this part of it; None: it is too little."""
+        first = itertools.takewhile(lambda op: isinstance(op, Filter), operators)
+        known = [c for op in first for c in _conditions(_function(op))]
+        if not all(any(map(partial(implies, to=c), known)) for c in self.conditions):
+            return None
+        if self.columns is None:
+            return operators
+        if all(op.keeps_rows for op in operators):
+            return None  # which have all columns
+        return _over(operators, self.columns)
+
+
 class Narrowing:
     """Finds, for a stream, a kept one that determines it."""
 
     def __init__(self, kept: Iterable[Vertex]) -> None:
-        self._of: dict[Vertex, list[tuple[Vertex, FieldsOf]]] = {}
+        self._of: dict[Vertex, list[KeptPart]] = {}
         for v in kept:
-            if isinstance(v.operator, Map) and not v.operator.carried:
-                self._of.setdefault(v.inputs[0], []).append((v, _columns(v.operator.f)))
+            for whole, part in _parts_kept(v):
+                self._of.setdefault(whole, []).append(part)
 
     def found(self, v: Vertex) -> tuple[Vertex, list[Operator]] | None:
         """A kept stream, and what makes the stream of it; None: there is none."""
@@ -41,13 +77,63 @@ class Narrowing:
         while is_function(base.operator):
             operators.insert(0, base.operator)
             (base,) = base.inputs
-            if all(op.keeps_rows for op in operators):
-                continue  # all columns of the base are in what it gives
-            for kept, columns in self._of.get(base, ()):
-                made = _over(operators, columns)
+            for part in self._of.get(base, ()):
+                made = part.made_into(operators)
                 if made is not None:
-                    return kept, made
+                    return part.stream, made
         return None
+
+
+def _parts_kept(v: Vertex) -> Iterator[tuple[Vertex, KeptPart]]:
+    """The streams that a kept one has a part of, each with the part."""
+    base, conditions = v, list[Expr]()
+    columns: FieldsOf | None = None
+    if isinstance(base.operator, Map) and is_function(base.operator):
+        columns = _columns(base.operator.f)
+        (base,) = base.inputs
+        yield base, KeptPart(v, (), columns)
+    while isinstance(base.operator, Filter) and is_function(base.operator):
+        conditions += _conditions(base.operator.f)
+        (base,) = base.inputs
+        yield base, KeptPart(v, tuple(conditions), columns)
+
+
+def _conditions(f: Expr) -> Iterator[Expr]:
+    """The conditions that hold together."""
+    if isinstance(f, Opaque) and f.reading is not None:
+        f = f.reading
+    if isinstance(f, Call) and f.op == "&":
+        for part in f.args:
+            yield from _conditions(part)
+    else:
+        yield f
+
+
+# For a condition x ∘ b that is wanted, those that imply it: x ∘ a, and how a compares with b.
+_IMPLIED: Mapping[str, Mapping[str, Callable[[Any, Any], bool]]] = {
+    ">=": {">=": operator.ge, ">": operator.ge, "==": operator.ge},
+    ">": {">=": operator.gt, ">": operator.ge, "==": operator.gt},
+    "<=": {"<=": operator.le, "<": operator.le, "==": operator.le},
+    "<": {"<=": operator.lt, "<": operator.le, "==": operator.lt},
+}
+_ORDERED = (int, Decimal, dt.date, dt.datetime)
+
+
+def implies(known: Expr, to: Expr) -> bool:
+    """Whether a row for which one condition holds is one for which another does."""
+    if known == to:
+        return True
+    if not (isinstance(known, Call) and isinstance(to, Call)):
+        return False
+    compare = _IMPLIED.get(to.op, {}).get(known.op)
+    if compare is None or known.args[0] != to.args[0]:
+        return False
+    a, b = known.args[1], to.args[1]
+    if not (isinstance(a, Literal) and isinstance(b, Literal) and a.type == b.type):
+        return False
+    if type(a.constant) is not type(b.constant) or type(a.constant) not in _ORDERED:
+        return False
+    return compare(a.constant, b.constant)
 
 
 def is_function(op: Operator) -> bool:

@@ -206,7 +206,8 @@ CASES = {
         totals, totals_of_other_inputs, inputs={"bought": "orders", "people": "customers"}
     ),
     "a constant above a join": Case(above(10), above(25)),
-    "a constant below a join": Case(below(10), below(25)),
+    "a narrower filter below a join": Case(below(10), below(25)),
+    "a wider filter below a join": Case(below(25), below(10)),
     "a narrower filter above a wider one below": Case(below(0), above(25)),
     "an aggregate more": Case(totals, totals_and_best),
     "an aggregate less": Case(totals_and_best, totals),

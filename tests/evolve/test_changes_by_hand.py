@@ -208,7 +208,7 @@ def test_an_input_that_is_missing_or_not_needed_is_told() -> None:
     graph = st.compile(below(10))
     store = st.StoreMemory.from_graph(graph)
     st.Stepper(graph, store).step((Z(dict.fromkeys(ORDERS, 1)), Z(dict.fromkeys(CUSTOMERS, 1))))
-    stepper: Any = st.Stepper(st.compile(below(20)), store, evolve=True)
+    stepper: Any = st.Stepper(st.compile(below(5)), store, evolve=True)
     with pytest.raises(st.InputError, match="orders=…"):
         stepper.evolve()
     with pytest.raises(st.InputError, match="orders=…"):

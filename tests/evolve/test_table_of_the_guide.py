@@ -196,6 +196,16 @@ def _(shop: Shop) -> None:
     found = shop.plan({"sums": SUMS, "large": LARGE.replace("> 10", "< 10")}, {"large": "large"})
     assert (found.read_again, found.filled, len(found.kept)) == ((), {}, 1)
     assert shop.rows("large") == [("fr", 7)]
+    dear = "SELECT DISTINCT country, cents FROM orders WHERE cents > {}"
+    into = {"dear": st.DeltaTable(str(shop.place / "dear"))}
+    shop.run({"dear": dear.format(4)}, into)
+    for lowest, read, rows in (
+        (6, (), [("de", 10, 1), ("fr", 7, 1)]),
+        (9, (), [("de", 10, 1)]),
+        (6, ("orders",), [("de", 10, 1), ("fr", 7, 1)]),
+    ):
+        assert shop.plan({"dear": dear.format(lowest)}, into).read_again == read
+        assert shop.rows("dear") == rows
 
 
 @row("one more aggregate, join, window, `distinct`; another key")
