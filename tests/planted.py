@@ -220,8 +220,8 @@ MISTAKES = (
     # Evolution.
     Mistake(
         "a view that subtracts is taken for one that adds",
-        "pending.append((part.inputs[0], -sign))",
-        "pending.append((part.inputs[0], sign))",
-        ("tests/evolve/test_random_changes.py",),
+        "pending.append((part.inputs[0], -n))",
+        "pending.append((part.inputs[0], n))",
+        ("tests/evolve/test_changes_by_hand.py",),
     ),
 )

@@ -131,6 +131,13 @@ def ids_of_both(orders: Orders, returns: Orders) -> Any:
     return st.map(st.add(orders, back), f=lambda o: o.id)
 
 
+def ids_without(f: Callable[[Order], int]) -> Any:
+    def query(orders: Orders, returns: Orders) -> Any:
+        return st.add(ids(orders), st.neg(st.map(returns, f=f)))
+
+    return query
+
+
 def by_country(orders: Orders, customers: Customers) -> Any:
     country = st.Index.pick(Customer, lambda c: c.country)
     return st.join(customers, customers, on_left=country, on_right=country)
@@ -216,6 +223,9 @@ CASES = {
     "a join with an input more": Case(above(10), with_returns),
     "an input less": Case(with_returns, above(10)),
     "a branch of a sum more": Case(ids, ids_of_both),
+    "another branch that is subtracted": Case(
+        ids_without(lambda o: o.id), ids_without(lambda o: o.customer)
+    ),
     "an output more": Case(totals, two_views),
     "an output less": Case(two_views, totals),
     "another key": Case(totals, totals_by_customer),
