@@ -373,6 +373,8 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     if name in _CONSTANT_FIRST:
         args = [*args[1:], args[0]]
     columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
+    if len(columns) < form.columns:  # Spark says how many it takes
+        return None
     types = {unwrap(a.type) for a in columns}
     families = {_family(t) for t in types}
     if not families <= form.types or len(types) != 1:

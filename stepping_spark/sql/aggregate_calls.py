@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from stepping_spark.sql.plan import Scalar
+from stepping_spark.sql.plan import FunctionCall, Scalar
 
 AGGREGATES = frozenset(
     """
@@ -30,6 +30,29 @@ GENERATORS = frozenset(
         "stack",
     ]
 )
+_MANY = 1_000
+_ONE_VALUE = """
+    avg bit_and bit_or bit_xor bool_and bool_or collect_list collect_set count_if grouping kurtosis
+    max median min percentile_cont percentile_disc skewness stddev stddev_pop sum var_pop variance
+"""
+_ARITIES: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(_ONE_VALUE.split(), (1, 1)),
+    **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value"), (1, 2)),
+    **dict.fromkeys(("corr", "covar_pop", "covar_samp", "max_by", "min_by", "percentile"), (2, 2)),
+    **{name: (2, 2) for name in AGGREGATES if name.startswith("regr_")},
+    **dict.fromkeys(("count",), (1, _MANY)),
+    **dict.fromkeys(("listagg",), (1, 2)),
+    **dict.fromkeys(("mode",), (0, 2)),
+    **dict.fromkeys(("row_number", "cume_dist"), (0, 0)),
+    **dict.fromkeys(("ntile",), (0, 1)),
+    **dict.fromkeys(("lag", "lead"), (1, 3)),
+    **dict.fromkeys(("nth_value",), (2, 3)),
+}
+"""The least and the greatest number of arguments of aggregate and window functions."""
+_WITH_FLAG = ("any_value", "first", "first_value", "last", "last_value", "mode", "nth_value")
+"""Functions whose last argument, if they have it, is TRUE or FALSE."""
+_IGNORING_NULLS = frozenset(_WITH_FLAG) - {"mode"} | {"lag", "lead"}
+
 _SAME = {
     "array_agg": "collect_list",
     "any": "bool_or",
@@ -60,6 +83,26 @@ def name_of(node: Scalar) -> str:
 def canonical(name: str) -> str:
     """One name for functions that are the same."""
     return _SAME.get(name, name)
+
+
+def wrong_call(call: FunctionCall) -> str:
+    """Why a call is none of its function: how many arguments it has, and which; "" if it is one."""
+    name, n = call.name, len(call.args)
+    least, most = _ARITIES.get(name, (0, _MANY))
+    if not least <= n <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        wanted = f"at least {least}" if most == _MANY else wanted
+        return f"{name} takes {wanted} arguments, found {n}"
+    flagged = name in _WITH_FLAG and n and n == most
+    if flagged and not isinstance(call.args[-1], exp.Boolean):
+        return f"the last argument of {name} is TRUE or FALSE"
+    if call.ignore_nulls and name not in _IGNORING_NULLS:
+        return f"{name} has no IGNORE NULLS"
+    if call.condition is not None and name in WINDOW_ONLY:
+        return f"{name} has no FILTER"
+    if name.startswith("percentile_") and not call.order:
+        return f"{name} needs WITHIN GROUP (ORDER BY …)"
+    return ""
 
 
 def inner_call(node: Scalar) -> Scalar:

@@ -24,7 +24,7 @@ SAME_IF_DISTINCT = frozenset(
 )
 KEPT = ("min", "max", "any_value", "mode", "max_by", "min_by", "bit_and", "bit_or", "bit_xor")
 """Aggregates whose Spark type is that of their argument."""
-_NUMERIC = (
+NUMERIC = (
     "sum",
     "avg",
     "stddev",
@@ -35,9 +35,11 @@ _NUMERIC = (
     "kurtosis",
     "median",
     "percentile",
+    "percentile_cont",
     "skewness",
     *(name for name in agg.__all__ if name.startswith(("covar_", "regr_"))),
 )
+"""Aggregates that take a string as a DOUBLE."""
 
 
 def aggregated(source: PlacedStream, plan: GroupBy) -> PlacedStream:
@@ -162,7 +164,7 @@ class _Groups:
     ) -> Callable[[Any], Any]:
         """The function of the row for an argument."""
         e = self.value_of(call, at)
-        if kind is None and call.name in _NUMERIC and self.source.kind(e) == "string":
+        if kind is None and call.name in NUMERIC and self.source.kind(e) == "string":
             kind = "double"
         if kind is not None:
             e = exp.Cast(this=e.copy(), to=exp.DataType.build(kind, dialect="spark"))

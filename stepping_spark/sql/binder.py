@@ -18,6 +18,7 @@ from stepping_spark.sql.aggregate_calls import (
     inner_call,
     is_aggregate,
     name_of,
+    wrong_call,
 )
 from stepping_spark.sql.names import Scope, resolve, same
 from stepping_spark.sql.parse import quantified
@@ -364,7 +365,12 @@ class Binder:
             order = tuple(self._order_part(o, bind) for o in args[0].expressions)
             args = [args[0].this, *args[1:]]
         bound = tuple(a.copy() if isinstance(a, exp.Star) else bind(a) for a in args)
-        return FunctionCall(canonical(name_of(node)), bound, at, distinct, condition, order, ignore)
+        name = canonical(name_of(node))
+        call = FunctionCall(name, bound, at, distinct, condition, order, ignore)
+        wrong = wrong_call(call)
+        if wrong:
+            self.fail(at, wrong)
+        return call
 
     def _order_part(self, node: Scalar, bind: Callable[[Scalar], Scalar]) -> Scalar:
         if not isinstance(node, exp.Ordered):

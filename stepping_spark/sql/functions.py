@@ -68,6 +68,8 @@ def function(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlVa
     """A call of a function by the name in the text."""
     lower = name.lower()
     _refuse_what_varies(lower, args, node, env)
+    if lower in ("greatest", "least") and len(args) < 2:
+        env.fail(node, f"{lower} takes at least 2 arguments, found {len(args)}")
     handler = _HANDLERS.get(lower)
     if handler is not None and _ARITY[lower](len(args)):
         return handler(args, node, env)
@@ -248,10 +250,18 @@ _ARITY: dict[str, Callable[[int], bool]] = {
 }
 
 
+_UNITS = (
+    *("MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "DAYOFYEAR", "WEEK"),
+    *("MONTH", "QUARTER", "YEAR"),
+)
+
+
 def units_of_time(
     name: str, unit: str, args: Sequence[SqlValue], node: exp.Expr, env: Env
 ) -> SqlValue:
     """`datediff(MONTH, a, b)`, `timestampadd(HOUR, 1, t)`: functions with a unit in the text."""
+    if unit.upper() not in _UNITS:
+        env.fail(node, f"{unit} is no unit of time", f"the units are {', '.join(_UNITS)}")
     columns = [column_of(a) for a in args]
     differs = name.lower() in ("datediff", "date_diff", "timestampdiff")
     made = (F.timestamp_diff if differs else F.timestamp_add)(unit.upper(), *columns)

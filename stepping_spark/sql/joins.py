@@ -107,6 +107,9 @@ def _condition(
 def _how(queries: QueryScope, join: exp.Join) -> str:
     side, kind = (str(join.args.get(k) or "").upper() for k in ("side", "kind"))
     if kind in ("SEMI", "ANTI"):
+        if side not in ("", "LEFT"):
+            remedy = f"write LEFT {kind} JOIN, with the tables in the other order"
+            queries.fail(join, f"Spark has no {side} {kind} JOIN", remedy)
         return kind.lower()
     if side in ("LEFT", "RIGHT", "FULL"):
         return side.lower()

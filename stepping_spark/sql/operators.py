@@ -112,6 +112,8 @@ def _never_fails(value: SqlValue, kind: str) -> bool:
 
 def kind_written(to: exp.DataType) -> str:
     """The kind of a type in the text."""
+    if to.this is exp.DType.TIME:  # sqlglot makes a TIMESTAMP of it
+        return "time"
     written = to.sql(dialect="spark").lower()
     name, _, rest = written.partition("(")
     if is_decimal(written):

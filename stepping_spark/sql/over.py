@@ -11,7 +11,7 @@ from sqlglot import exp
 import circuits
 from stepping_spark.expressions.expr import Literal
 from stepping_spark.language import win
-from stepping_spark.sql.aggregates import KEPT
+from stepping_spark.sql.aggregates import KEPT, NUMERIC
 from stepping_spark.sql.kinds import kind_of
 from stepping_spark.sql.parse import failure
 from stepping_spark.sql.plan import Over, PlanColumn, Scalar, Windows
@@ -81,6 +81,7 @@ class _Function:
 
     def _function(self) -> Any:
         call = self.over.call
+        self._check_frame()
         if call.distinct:
             raise self.fail(f"{call.name}(DISTINCT …) OVER is not supported by Spark")
         if call.name in _RANKS:
@@ -89,13 +90,16 @@ class _Function:
             return win.ntile(self._number(call.args[0]) if call.args else 1)
         if call.name in ("lag", "lead"):
             return self._shifted()
+        if call.name in ("median", "percentile", "percentile_cont") and self.over.order:
+            raise self.fail(f"{call.name} has no ORDER BY in OVER", "leave it out")
         frame = self._frame()
         ignore = call.ignore_nulls or (len(call.args) > 1 and call.args[1] == exp.true())
         if call.name in _PLACED:
             return _PLACED[call.name](self._value(), ignore_nulls=ignore, **frame)
         if call.name == "nth_value":
             n = self._number(call.args[1])
-            return win.nth_value(self._value(), n, ignore_nulls=call.ignore_nulls, **frame)
+            ignore |= call.args[-1] == exp.true()
+            return win.nth_value(self._value(), n, ignore_nulls=ignore, **frame)
         if call.name == "count":
             star = isinstance(call.args[0], exp.Star)
             if star and call.condition is None:
@@ -107,13 +111,15 @@ class _Function:
         if call.name == "corr":
             return win.corr(self._value(), self.source.function(call.args[1]), **frame)
         if call.name in ("percentile", "percentile_cont"):
-            return win.percentile(self._value(), float(call.args[1].name), **frame)
+            return win.percentile(self._value(), float(self._constant(call.args[1])), **frame)
         if call.name not in _OF_FRAMES:
             raise self.fail(f"{call.name} OVER is not supported")
         return _OF_FRAMES[call.name](self._value(), **frame)
 
     def _value(self, e: Scalar | None = None) -> Any:
         e = self.over.call.args[0] if e is None else e
+        if self.over.call.name in NUMERIC and self.source.kind(e) == "string":
+            e = exp.Cast(this=e.copy(), to=exp.DataType.build("double", dialect="spark"))
         condition = self.over.call.condition
         if condition is not None:
             e = exp.Case(ifs=[exp.If(this=condition.copy(), true=e.copy())])
@@ -147,6 +153,31 @@ class _Function:
         return found.constant
 
     # -- frames
+
+    def _check_frame(self) -> None:
+        """Refuse the frames that Spark refuses: those of functions with a frame of their own."""
+        spec, name = self.over.frame, self.over.call.name
+        if name == "nth_value" and not self.over.order:
+            raise self.fail("nth_value needs an order", "write OVER (… ORDER BY …)")
+        if spec is None:
+            return
+        if name in ("lag", "lead"):
+            raise self.fail(f"{name} has no frame", "leave it out")
+        bounds = [str(spec.args.get(k)).upper() for k in ("start", "start_side", "end", "end_side")]
+        kind = str(spec.args.get("kind")).upper()
+        if name in _RANKS or name == "ntile":
+            wanted = "RANGE" if name == "cume_dist" else "ROWS"
+            whole = ["UNBOUNDED", "PRECEDING", "CURRENT ROW"]
+            if kind != wanted or bounds[:3] not in (whole, [*whole[:2], "NONE"]):
+                remedy = "leave it out"
+                raise self.fail(
+                    f"{name} has the frame {wanted} BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+                    remedy,
+                )
+        if bounds[:2] == ["UNBOUNDED", "FOLLOWING"] or bounds[2:] == ["UNBOUNDED", "PRECEDING"]:
+            raise self.fail("the frame ends before it begins", "write the earlier bound first")
+        if kind == "RANGE" and not self.over.order:
+            raise self.fail("a frame of RANGE needs an order", "write OVER (ORDER BY … RANGE …)")
 
     def _frame(self) -> dict[str, Any]:
         spec = self.over.frame

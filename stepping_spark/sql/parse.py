@@ -22,8 +22,8 @@ from stepping_spark.base.callsite import Line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.sql.text import Text
 
-SUFFIXES = ("L", "S", "Y")
-"""What makes an integer of the text a BIGINT, a SMALLINT or a TINYINT."""
+SUFFIXES = ("L", "S", "Y", "D", "F", "BD")
+"""What makes a number of the text a BIGINT, SMALLINT, TINYINT, DOUBLE, FLOAT or DECIMAL."""
 _OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
 
 
@@ -53,8 +53,20 @@ class SteppingSparkSql(Spark):
                 made.meta["literal"] = True
             return made
 
+        # DATE 'x' is an error of the text to Spark, and CAST('x' AS DATE) one of a step
+        TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {
+            t: lambda self, this, to: _typed_literal(this, to) for t in exp.DType
+        }
+
         # sqlglot reads array(1, 2)[0] as the list [0].
         ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
+
+
+def _typed_literal(this: exp.Expr, to: exp.DataType) -> exp.Cast:
+    """A literal with its type before it: `DATE '2024-02-29'`."""
+    made = exp.Cast(this=this, to=to)
+    made.meta["typed"] = True
+    return made
 
 
 class WithQuotedNames(SteppingSparkSql):

@@ -266,9 +266,10 @@ class QueryScope:
 
     def _select(self, node: exp.Select, outer: Scope | None) -> RelationalPlan:
         plan, scope = self._from(node, outer)
-        for kind in ("cluster", "distribute", "sort", "connect", "match", "sample"):
+        for kind in ("cluster", "distribute", "sort", "connect", "match", "sample", "locks"):
             if node.args.get(kind):
-                self.fail(node.args[kind], f"{kind.upper()} is not supported in a view")
+                at = node if kind == "locks" else node.args[kind]
+                self.fail(at, f"{kind.upper()} is not supported in a view", "leave it out")
         limit, offset = self._bounds(node)
         return Select(self, plan, scope, node=node).planned(node.args.get("order"), limit, offset)
 
@@ -282,8 +283,8 @@ class QueryScope:
         value = node.expression if isinstance(node, exp.Limit | exp.Offset) else node
         if isinstance(value, exp.Column) and same(value.name, "all"):
             return None
-        if not isinstance(value, exp.Literal) or not value.name.isdigit():
-            self.fail(node, f"{what} takes a number")
+        if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
+            self.fail(node, f"{what} takes a number", "write a whole number")
         return int(value.name)
 
     # -- set operations

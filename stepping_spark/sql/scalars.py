@@ -317,9 +317,16 @@ def _case(node: exp.Case, t: Translator) -> SqlValue:
 def _cast(node: exp.Cast, t: Translator) -> SqlValue:
     kind = kind_written(node.args["to"])
     is_try = isinstance(node, exp.TryCast)
+    if node.meta.get("typed") and isinstance(node.this, exp.Literal):
+        return values.typed_literal(node.this, kind, node, t)
     of = t.value(node.this)
     found = explicit(of, kind, node, t, is_try=is_try)
-    return SqlValue(found.column, found.kind, of.digits) if node.meta.get("literal") else found
+    if not node.meta.get("literal"):
+        return found
+    sign = "-" if isinstance(node.this, exp.Neg) else ""
+    return values.suffixed(
+        f"{sign}{(node.this.this if sign else node.this).name}", found, of.digits, node, t
+    )
 
 
 # Texts that match a pattern

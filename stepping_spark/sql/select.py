@@ -22,6 +22,7 @@ from stepping_spark.sql.plan import (
     GroupBy,
     Item,
     Limit,
+    Over,
     PlanColumn,
     RelationalPlan,
     Scalar,
@@ -59,16 +60,29 @@ class Select(Binder):
             self.refuse_windows(having.this)
         conditions = [] if having is None else self._bound_conjuncts(having.this)
         chosen = [] if qualify is None else self._bound_conjuncts(qualify.this)
+        if qualify is not None and not self.windows:
+            remedy = "write the condition in WHERE or HAVING"
+            self.fail(qualify.this, "QUALIFY needs a window function in this SELECT", remedy)
         wanted = order is not None and (limit is not None or offset)
         ordered = self.ordered(order, shown) if wanted and order is not None else []
         plan = self._grouped(self.plan)
         if conditions:
             plan = _with_conditions(plan, conditions)
-        if self.windows:
-            plan = Windows(plan, tuple((c, over) for over, c in self.windows.items()))
+        for layer in self._layers():
+            plan = Windows(plan, layer)
         if chosen:
             plan = _with_conditions(plan, chosen)
         return self._shown(plan, shown, ordered, limit, offset)
+
+    def _layers(self) -> list[tuple[tuple[PlanColumn, Over], ...]]:
+        """The window functions, those first that read no other one."""
+        layers: list[tuple[tuple[PlanColumn, Over], ...]] = []
+        left = dict(self.windows)
+        while left:
+            open_ = set(left.values())
+            ready = [o for o in left if not any(refs(e) & open_ for e in o.exprs())]
+            layers.append(tuple((left.pop(over), over) for over in ready))
+        return layers
 
     def _shown(
         self,

@@ -7,7 +7,9 @@ floats have 64 bits, so a value becomes a Column with a cast to its kind.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn, Protocol
@@ -29,7 +31,14 @@ from stepping_spark.spark.column_made import in_running_session
 from stepping_spark.spark.column_tree import as_trees, tree_of
 from stepping_spark.spark.session import first_line, get_session
 from stepping_spark.spark.types import kind_in_spark
-from stepping_spark.sql.kinds import decimal_kind, is_months, kind_of, of_open_class, row_type_of
+from stepping_spark.sql.kinds import (
+    decimal_kind,
+    is_decimal,
+    is_months,
+    kind_of,
+    of_open_class,
+    row_type_of,
+)
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,7 @@ def asked(column: Column, node: exp.Expr, env: Env) -> str:
 
 _INTEGER = re.compile(r"\d+")
 _DECIMAL = re.compile(r"\d+\.\d*|\.\d+")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _WHOLE = re.compile(r"[+-]?\d{1,9}")
 _UNITS = {
     "week": ("day", dt.timedelta(weeks=1)),
@@ -177,6 +187,38 @@ _UNITS = {
     "microsecond": ("second", dt.timedelta(microseconds=1)),
 }
 _MONTHS = {"month": 1, "year": 12}
+
+
+_SPECIAL = ("now", "today", "tomorrow", "yesterday")
+_EXAMPLES = {
+    "date": "2024-02-29",
+    "timestamp": "2024-02-29 10:30:00",
+    "timestamp_ltz": "2024-02-29 10:30:00",
+    "timestamp_ntz": "2024-02-29 10:30:00",
+}
+
+
+def typed_literal(written: exp.Literal, kind: str, node: exp.Expr, env: Env) -> SqlValue:
+    """`DATE '2024-02-29'` and the like, as Spark reads them."""
+    said = str(written.this)
+    if kind == "time":
+        env.fail(node, "rows cannot hold a TIME", "use a TIMESTAMP, or a STRING")
+    if kind not in _EXAMPLES:
+        remedy = f"write CAST({text(said)} AS {kind.upper()})"
+        env.fail(node, f"Spark has no literals of type {kind.upper()}", remedy)
+    if said.strip().lower() in _SPECIAL:
+        remedy = "compare a column with current_date or current_timestamp() in WHERE"
+        env.fail(node, f"{said!r} differs from step to step", remedy)
+    if kind == "date" and _DAY.fullmatch(said):
+        with suppress(ValueError):
+            return constant(dt.date.fromisoformat(said), kind)
+    column = functions.expr(f"{kind.upper()} {text(said)}")
+    try:
+        found = kind_in_spark(column, ROW.get())
+    except raised.PySparkException:
+        remedy = f"write it like {kind.upper()} '{_EXAMPLES[kind]}'"
+        env.fail(node, f"{said!r} is no {kind.upper()}", remedy)
+    return SqlValue(column, found)
 
 
 def literal(node: exp.Literal, env: Env) -> SqlValue:
@@ -195,7 +237,14 @@ def number(written: str, node: exp.Expr, env: Env) -> SqlValue:
             if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
                 return constant(value, kind, len(str(abs(value))))
     elif not _DECIMAL.fullmatch(digits):
+        if math.isinf(float(written)):
+            env.fail(node, f"{written} is greater than all DOUBLEs", "write 'Infinity'::DOUBLE")
         return constant(float(written), "double")
+    return _exact(written, node, env)
+
+
+def _exact(written: str, node: exp.Expr, env: Env) -> SqlValue:
+    """A number as a decimal of just its digits."""
     exact = Decimal(written)
     _, shown, exponent = exact.as_tuple()
     scale = -int(exponent)
@@ -207,6 +256,17 @@ def number(written: str, node: exp.Expr, env: Env) -> SqlValue:
             "write it with an exponent (1e0) for a double, or round it",
         )
     return constant(exact, decimal_kind(precision, scale))
+
+
+def suffixed(written: str, value: SqlValue, digits: int, node: exp.Expr, env: Env) -> SqlValue:
+    """A number with its type after it: `3L`, `1.5BD`. It is cast already, but for a decimal."""
+    if is_decimal(value.kind):
+        return _exact(f"{Decimal(written):f}", node, env)
+    found = constant_of(folded_in_spark(value))
+    if found is None or (isinstance(found, float) and math.isinf(found)):
+        remedy = "write a number that is nearer to 0"
+        env.fail(node, f"{written} is out of the range of {value.kind.upper()}", remedy)
+    return SqlValue(value.column, value.kind, digits)
 
 
 def joined_strings(node: exp.Concat, env: Env) -> SqlValue:

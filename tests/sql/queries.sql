@@ -543,3 +543,11 @@ SELECT id, inline(array(struct(qty AS x, note AS y), struct(1 AS x, 'n' AS y))) 
 --- inline of constants
 SELECT * FROM inline(array(struct(1 AS a, 'x' AS b), struct(2 AS a, NULL AS b))) t JOIN customers c ON
 c.customer = t.a
+
+--- windows of windows
+SELECT id, sum(row_number() OVER (ORDER BY id, qty, amount, note, placed, customer)) OVER (PARTITION
+BY customer) AS s, rank() OVER (ORDER BY count(*) OVER (PARTITION BY qty)) AS r FROM orders
+
+--- window of texts
+SELECT customer, sum(substr('123', 1, qty)) OVER (PARTITION BY customer) AS s FROM orders
+WHERE qty > 0

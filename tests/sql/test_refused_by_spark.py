@@ -1,0 +1,108 @@
+"""What Spark refuses is no view: a text that Spark's analyzer does not take is one clear error."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.base.errors import CompileError
+
+TABLE = "a INT NOT NULL, b INT, s STRING, d DATE, t TIMESTAMP, x DECIMAL(8,2), l ARRAY<INT>"
+
+LITERALS = [
+    ("date '2024-13-40'", "'2024-13-40' is no DATE; write it like DATE '2024-02-29'"),
+    ("date 'x'", "'x' is no DATE"),
+    ("date ''", "'' is no DATE"),
+    ("timestamp '2024-13-01'", "is no TIMESTAMP; write it like TIMESTAMP '2024-02-29 10:30:00'"),
+    ("timestamp '2024-01-01 25:00:00'", "is no TIMESTAMP"),
+    ("timestamp '2024-01-01 10:00:00 Europe/Nowhere'", "is no TIMESTAMP"),
+    ("timestamp_ntz 'x'", "is no TIMESTAMP_NTZ"),
+    ("int '3'", "Spark has no literals of type INT; write CAST('3' AS INT)"),
+    ("decimal(3,1) '1.5'", "no literals of type DECIMAL(3,1)"),
+    ("string 'x'", "no literals of type STRING"),
+    ("boolean 'true'", "no literals of type BOOLEAN"),
+    ("interval 'x' day", "Can only use numbers in the interval"),
+    ("interval '1-13' year to month", "Spark refuses this"),
+    ("interval '1' foo", "Spark refuses this"),
+    ("300Y", "300 is out of the range of TINYINT"),
+    ("-129Y", "-129 is out of the range of TINYINT"),
+    ("40000S", "out of the range of SMALLINT"),
+    ("99999999999999999999L", "out of the range of BIGINT"),
+    ("1e400", "1e400 is greater than all DOUBLEs"),
+    ("1e400D", "1e400 is greater than all DOUBLEs"),
+    ("3.5e38F", "3.5e38 is out of the range of FLOAT"),
+    ("99999999999999999999999999999999999999999", "Spark's decimals have up to 38"),
+]
+WINDOWS = [
+    ("lag(a) over (order by a rows between unbounded preceding and current row)", "has no frame"),
+    ("lead(a) over (order by a range between unbounded preceding and current row)", "has no frame"),
+    ("row_number() over (order by a rows 1 preceding)", "row_number has the frame ROWS BETWEEN"),
+    (
+        "rank() over (order by a range between unbounded preceding and current row)",
+        "the frame ROWS",
+    ),
+    ("cume_dist() over (order by a rows between unbounded preceding and current row)", "RANGE"),
+    ("ntile(2) over (order by a rows 1 preceding)", "ntile has the frame"),
+    ("row_number(a) over (order by a)", "row_number takes 0 arguments, found 1"),
+    ("nth_value(a) over (order by a)", "nth_value takes 2 to 3 arguments, found 1"),
+    ("nth_value(a, 2) over ()", "nth_value needs an order"),
+    (
+        "first_value(a, b > 1) over (order by a)",
+        "the last argument of first_value is TRUE or FALSE",
+    ),
+    ("sum(a) over (order by a rows between unbounded following and current row)", "ends before"),
+    ("sum(a) over (order by a rows between current row and unbounded preceding)", "ends before"),
+    ("sum(a) over (range between unbounded preceding and current row)", "RANGE needs an order"),
+    ("median(a) over (order by a)", "median has no ORDER BY in OVER"),
+    ("percentile(a, b) over ()", "this argument has to be a constant"),
+    ("count() over ()", "count takes at least 1 arguments"),
+    ("sum(a) ignore nulls over (order by a)", "sum has no IGNORE NULLS"),
+    ("rank() filter (where a > 1) over (order by a)", "rank has no FILTER"),
+]
+AGGREGATES = [
+    ("sum(a, b)", "sum takes 1 arguments, found 2"),
+    ("corr(a)", "corr takes 2 arguments, found 1"),
+    ("max_by(a)", "max_by takes 2 arguments, found 1"),
+    ("collect_list(a, b)", "collect_list takes 1 arguments, found 2"),
+    ("percentile_cont(0.5)", "percentile_cont needs WITHIN GROUP"),
+    ("mode(a, b)", "the last argument of mode is TRUE or FALSE"),
+    ("first(a, 1)", "the last argument of first is TRUE or FALSE"),
+    ("sum(a) ignore nulls", "sum has no IGNORE NULLS"),
+]
+FUNCTIONS = [
+    ("datediff(d)", "requires 2 parameters"),
+    ("datediff(foo, d, d)", "foo is no unit of time; the units are MICROSECOND"),
+    ("greatest(a)", "greatest takes at least 2 arguments, found 1"),
+]
+QUERIES = [
+    ("SELECT a FROM t LIMIT '1'", "LIMIT takes a number"),
+    ("SELECT a FROM t QUALIFY a > 1", "QUALIFY needs a window function"),
+    ("SELECT a FROM t RIGHT ANTI JOIN t u ON true", "Spark has no RIGHT ANTI JOIN"),
+    ("SELECT a FROM t FOR UPDATE", "LOCKS is not supported"),
+]
+VALUES = [*LITERALS, *WINDOWS, *AGGREGATES, *FUNCTIONS]
+TEXTS = {**{f"SELECT {value} AS v FROM t": said for value, said in VALUES}, **dict(QUERIES)}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_spark_refuses_is_refused(text: str, spark: SparkSession) -> None:
+    spark.createDataFrame([], TABLE).createOrReplaceTempView("t")
+    with pytest.raises(PySparkException):
+        _ = spark.sql(text).schema
+    with pytest.raises(CompileError) as e:
+        st.compile(st.sql(text, t=TABLE))
+    assert TEXTS[text] in str(e.value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "text", ["1BD", "1.5BD", "1e3BD", "-1.5e-3BD", "2D", "1.5F", "-128Y", "7S"]
+)
+def test_a_number_with_its_type_is_what_spark_answers(text: str, spark: SparkSession) -> None:
+    query = st.sql(f"SELECT {text} AS v, typeof({text}) AS t FROM t", t="a INT NOT NULL")
+    (out,) = st.reference(st.compile(query)).step((st.ZSetPython({query.rows["t"](a=1): 1}),))
+    ((row, _),) = out.iter()
+    assert tuple(vars(row).values()) == tuple(spark.sql(f"SELECT {text}, typeof({text})").first())
