@@ -28,7 +28,7 @@ from typing import Any
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex
-from stepping_spark.circuit.operators import Feedback, Input, Operator
+from stepping_spark.circuit.operators import Feedback, Input, Nothing, Operator
 from stepping_spark.circuit.physical import Frame, Sorting, WindowCall
 from stepping_spark.expressions.expr import Expr, Literal, Opaque, PythonCall
 from stepping_spark.expressions.fingerprint import identity_of
@@ -38,6 +38,7 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.store import fingerprint
 from stepping_spark.rows.atoms import ATOMS, Atom, RowType
 from stepping_spark.rows.data import Pair, Session, Timed, Update
+from stepping_spark.rows.row_class import open_class
 from stepping_spark.rows.schema import Accumulated, InGroup, StreamType
 from stepping_spark.rows.types import ZSET_CLASS, Struct
 
@@ -128,8 +129,11 @@ class Reader:
         if cls is None:
             raise Unreadable(f"{name} is not known to this version of stepping_spark")
         try:
-            return cls(**{n: self.read(part) for n, part in fields.items()})
-        except TypeError as e:
+            read = {n: self.read(part) for n, part in fields.items()}
+            if cls is Struct and _named_as_open(fields["python"]):
+                read["python"] = open_class(tuple(n for n, _ in read["fields"]))
+            return cls(**read)
+        except (KeyError, TypeError) as e:
             raise Unreadable(f"{name} has other parts in this version of stepping_spark") from e
 
     def _learn(self, value: Any) -> None:
@@ -138,6 +142,13 @@ class Reader:
                 self._foreign.setdefault(digest(identity_of(part)), part)
             elif isinstance(part, Struct | Atom):
                 self._known.setdefault(_named(part.python), part.python)
+
+
+def _named_as_open(said: Any) -> bool:
+    """Whether JSON names the class of rows without a class of their own: all have one name."""
+    return isinstance(said, dict) and _without_room(str(said.get("class"))) == _named(
+        open_class(())
+    )
 
 
 def digest(text: str) -> str:
@@ -330,7 +341,7 @@ class KeptCircuit:
                 operator = _read(said["operator"], reader)
                 if isinstance(operator, Feedback):
                     raise Unreadable("it depended on the order of the steps, which no sum tells")
-                if not operator.arity:
+                if not operator.arity and not isinstance(operator, Nothing):
                     raise Unreadable(f"{operator.name} has no rows in the state")
                 made[at] = Vertex(operator, *(made[i] for i in said["of"]))
             except Exception as e:  # somebody may have edited the text

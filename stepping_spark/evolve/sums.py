@@ -34,6 +34,7 @@ from stepping_spark.circuit.operators import (
     Linearity,
     LookUp,
     Neg,
+    Nothing,
 )
 from stepping_spark.rows.schema import ZSetType
 
@@ -88,6 +89,8 @@ class StreamKinds:
         op = v.operator
         if isinstance(op, Input):
             return self._one(v)
+        if isinstance(op, Nothing):
+            return Counter()
         if not v.inputs:
             return None  # a feedback
         looked_up = _lookups(self._unarranged(v)) if isinstance(op, Add) else None

@@ -236,8 +236,7 @@ def _reads_of_windows(plan: Plan) -> dict[Vertex, str]:
     found: dict[Vertex, str] = {}
     for n in (n for stage in plan.stages for m in stage.streams for n in nodes(m.term)):
         op = n.operator.of if isinstance(n.operator, Haitch) else None
-        read = n.args[0]
-        if not isinstance(op, Window) or not isinstance(read, Read):
+        if not isinstance(op, Window) or not isinstance(read := n.args[0], Read):
             continue
         if read.cut is not None:
             order = plan.state_of(read).order

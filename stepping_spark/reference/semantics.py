@@ -38,6 +38,7 @@ from stepping_spark.circuit.operators import (
     Map,
     MapMany,
     Neg,
+    Nothing,
     Operator,
     PositivePart,
     Present,
@@ -222,6 +223,10 @@ def _accumulate(at: VertexContext, a: Value) -> Value:
     return added(parts)
 
 
+def _nothing(at: VertexContext) -> Value:
+    return NOTHING
+
+
 def _make_set(at: VertexContext, a: Value) -> Value:
     return {total_of(a, sum_of(at.inputs[0]), at.where): 1}
 
@@ -341,6 +346,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Map: _map,
     MapMany: _map_many,
     Neg: _neg,
+    Nothing: _nothing,
     PositivePart: _positive_part,
     Present: _present,
     Settled: settled,

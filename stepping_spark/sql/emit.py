@@ -12,7 +12,7 @@ import circuits
 from circuits.lifting import incremental
 from stepping_spark.algebra import groups, joins, sets
 from stepping_spark.base.callsite import standing_at
-from stepping_spark.circuit.operators import MapMany
+from stepping_spark.circuit.operators import MapMany, Nothing
 from stepping_spark.circuit.physical import Sorting
 from stepping_spark.expressions.expr import Items, Literal, PythonCall
 from stepping_spark.expressions.functions import row_expr
@@ -25,6 +25,7 @@ from stepping_spark.language.recursion import fixpoint
 from stepping_spark.language.trace import make, on_streams
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.data import Pair, pair_of
+from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
 from stepping_spark.sql.aggregates import aggregated
 from stepping_spark.sql.clock import held_by_clock, reads_clock
@@ -281,13 +282,10 @@ class Emitter:
     def _values(self, plan: InlineValues) -> PlacedStream:
         """Rows of constants: they are there from the first step on.
 
-        The number of no rows of a table is one row from the first step on, which never changes. It
-        is mapped to the rows of constants.
+        The number of no rows is one row from the first step on, which never changes. It is mapped
+        to the rows of constants.
         """
-        if not self.tables:
-            self.fail(None, "a query that reads no table never changes", "read a table in it")
-        stream, _ = next(iter(self.tables.values()))
-        none = filtered(PlacedStream(stream, {}, {}, self.text), (exp.false(),)).stream
+        none: Any = make(Nothing(ZSetType(INT)))
         one: Any = circuits.aggregate(none, by=None, fields={"rows": agg.count()})
         source = PlacedStream(one, {}, {}, self.text)
         if not plan.made:

@@ -431,7 +431,7 @@ class QueryScope:
             self.fail(node, f"there is no table function {name}", "use range or explode")
         return plan, Scope.of(plan.columns, table, outer)
 
-    def _range(self, call: Scalar, table: str, names: Sequence[str]) -> InlineValues:
+    def _range(self, call: Scalar, table: str, names: Sequence[str]) -> RelationalPlan:
         """range(end), range(start, end) or range(start, end, step), as rows of constants."""
         args, _ = args_of(call)
         numbers = [_whole(a) for a in args]
@@ -440,8 +440,11 @@ class QueryScope:
         bounds = range(*(n for n in numbers if n is not None))
         if len(bounds) > MOST_ROWS:
             self.fail(call, f"range makes {len(bounds):,} rows, and a view may have {MOST_ROWS:,}")
-        rows = tuple((exp.Anonymous(this="bigint", expressions=[_number(n)]),) for n in bounds)
-        return InlineValues(rows, (PlanColumn(names[0] if names else "id", table),))
+        rows = tuple(
+            (exp.Anonymous(this="bigint", expressions=[_number(n)]),) for n in bounds or (0,)
+        )
+        plan = InlineValues(rows, (PlanColumn(names[0] if names else "id", table),))
+        return plan if bounds else WhereClause(plan, (exp.false(),))
 
     def values(self, node: exp.Values) -> RelationalPlan:
         """Rows of constants; columns are col1, col2, … if the alias names none."""

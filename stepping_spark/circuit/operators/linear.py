@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import KeepsSigns, Operator, Same
+from stepping_spark.circuit.operators.base import GivesSets, KeepsSigns, Operator, Same
 from stepping_spark.circuit.physical import (
     Argument,
     Negate,
+    NoRows,
     Physical,
     Project,
     Union,
@@ -34,6 +35,25 @@ from stepping_spark.rows.schema import (
     columns_of,
 )
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
+
+
+@dataclass(frozen=True)
+class Nothing(GivesSets):
+    """A stream without rows: the one linear operator that has no input."""
+
+    type: ZSetType
+    arity: ClassVar[int] = 0
+    monotone: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.type
+
+    def physical(self, *args: Argument) -> Physical:
+        return NoRows(self.type.schema)
+
+    @property
+    def repeatable(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,17 @@ class Argument(Physical):
 
 
 @dataclass(frozen=True)
+class NoRows(Physical):
+    """A relation without rows."""
+
+    of: Schema
+
+    @property
+    def schema(self) -> Schema:
+        return self.of
+
+
+@dataclass(frozen=True)
 class Hole(Physical):
     """A placeholder for a relation; of several in one tree, each has a number."""
 

@@ -38,6 +38,7 @@ from stepping_spark.circuit.physical import (
     Hole,
     LargestByKey,
     Negate,
+    NoRows,
     Physical,
     Positive,
     Project,
@@ -171,6 +172,11 @@ def _at(items: Any, path: tuple[str, ...]) -> Any:
 def _union(n: Union, *parts: Kernel) -> Kernel:
     schema = n.schema
     return lambda run: concat([part(run) for part in parts], schema)
+
+
+def _no_rows(n: NoRows) -> Kernel:
+    rows = empty(n.schema)
+    return lambda run: rows
 
 
 def _negate(n: Negate, rows: Kernel) -> Kernel:
@@ -323,6 +329,7 @@ NODES: dict[type[Physical], Callable[..., Kernel]] = {
     Gather: gather_kernel,
     Hole: _hole,
     Negate: _negate,
+    NoRows: _no_rows,
     LargestByKey: pieces_kernel,
     Positive: positive_kernel,
     Project: _project,

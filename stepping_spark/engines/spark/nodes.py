@@ -22,6 +22,7 @@ from stepping_spark.circuit.physical import (
     Hole,
     LargestByKey,
     Negate,
+    NoRows,
     Physical,
     Positive,
     Project,
@@ -205,6 +206,11 @@ def _union(run: RenderContext, n: Union) -> str:
     return " UNION ALL ".join(f"({run.text(p)})" for p in n.parts)
 
 
+def _no_rows(run: RenderContext, n: NoRows) -> str:
+    columns = [f"CAST(NULL AS {t.ddl}) AS {quote(c)}" for c, t in n.schema.all]
+    return f"SELECT {', '.join(columns)} WHERE false"
+
+
 def _negate(run: RenderContext, n: Negate) -> str:
     return _negated(run.text(n.of), n.schema)
 
@@ -368,6 +374,7 @@ NODES: dict[type[Physical], Callable[[RenderContext, Any], str]] = {
     Gather: _gather,
     Hole: _hole,
     Negate: _negate,
+    NoRows: _no_rows,
     LargestByKey: _pieces,
     Positive: _positive,
     Project: _project,
