@@ -26,7 +26,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.relations.arrow import one_array
 from stepping_spark.relations.hashing import Hashes, words_of
 from stepping_spark.relations.sums.overflow import fitting, shifted
-from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
+from stepping_spark.rows.atoms import FLOAT, INT, LOCAL_DATETIME, Atom, RowType
 from stepping_spark.rows.sql_text import Sql, closed, let, literal
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 
@@ -335,6 +335,57 @@ def choice(condition: Expr, one: Expr, other: Expr) -> Expr:
     """One value if a condition is true, else another. Their types are equal except for NULL."""
     t = other.type if isinstance(other.type, Optional) else one.type
     return Choice(t, (condition, one, other))
+
+
+_NTZ_EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+
+
+@dataclass(frozen=True)
+class Slid(Derived):
+    """The last time that is not later, of those each `slide` microseconds; then `shift` later.
+
+    One of these times is `offset` microseconds after the epoch. So begins and ends a window of
+    time.
+    """
+
+    slide: int = 1
+    offset: int = 0
+    shift: int = 0
+    said: ClassVar[str] = "slid"
+
+    def _moved(self, micros: Any) -> Any:
+        return micros - (micros - self.offset) % self.slide + self.shift
+
+    def _sql(self, row: str) -> str:
+        x = self.args[0].sql(row)
+        moved = f"m - pmod(m - {self.offset}L, {self.slide}L) + {self.shift}L"
+        if unwrap(self.type) == LOCAL_DATETIME:
+            seconds = "hour(x) * 3600L + minute(x) * 60L"
+            micros = (
+                f"unix_date(CAST(x AS DATE)) * 86400000000L + ({seconds}) * 1000000L + "
+                "CAST(extract(SECOND FROM x) * 1000000 AS BIGINT)"
+            )
+            span = f"make_dt_interval(0, 0, 0, CAST(({moved}) / 1000000BD AS DECIMAL(18,6)))"
+            return let("x", x, str(let("m", micros, f"{_NTZ_EPOCH} + {span}")))
+        return let("m", f"unix_micros({x})", f"timestamp_micros({moved})")
+
+    def of(self, *values: Any) -> Any:
+        (v,) = values
+        if v is None:
+            return None
+        epoch = _EPOCH.replace(tzinfo=v.tzinfo and dt.UTC)
+        return epoch + self._moved((v - epoch) // _MICROSECOND) * _MICROSECOND
+
+    def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
+        (x,) = columns
+        micros = np.asarray(x.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
+        moved = pa.array(self._moved(micros), mask=np.asarray(x.is_null()))
+        return moved.cast(self.type.arrow)
+
+
+def slid(e: Expr, slide: int, offset: int, shift: int) -> Expr:
+    """The begin or the end of a window of time."""
+    return Slid(e.type, (e,), slide, offset, shift)
 
 
 _BITS = {8: "TINYINT", 16: "SMALLINT", 32: "INT"}

@@ -275,7 +275,7 @@ class Binder:
                 return found
         if not grouped or not refs(found) <= set(self.plan.columns):
             return found
-        key = self._key_of(found)
+        key = self._part_of_key(found)
         if key is None and self.after_list and len(node.parts) == 1:
             key = self._alias_of(node.name, grouped)
         if key is None:
@@ -324,6 +324,14 @@ class Binder:
             if e == bound:
                 return ref(column, at if at is not None else bound)
         return None
+
+    def _part_of_key(self, bound: Scalar) -> Scalar | None:
+        """The key of the groups that a name is, or a field of it."""
+        key = self._key_of(bound)
+        if key is not None or not isinstance(bound, exp.Dot):
+            return key
+        inner = self._part_of_key(bound.this)
+        return None if inner is None else exp.Dot(this=inner, expression=bound.expression.copy())
 
     def _aggregate(self, node: Scalar) -> Scalar:
         call = self.call(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -45,6 +46,7 @@ from stepping_spark.sql.plan import (
     Scalar,
     SelectDistinct,
     SelectList,
+    SessionsOf,
     SetOf,
     SqlJoin,
     TableScan,
@@ -240,6 +242,8 @@ class Emitter:
                 return joined(plan, self.relation(plan.left), self.relation(plan.right))
             case GroupBy():
                 return aggregated(self.relation(plan.source), plan)
+            case SessionsOf():
+                return self._sessions(plan)
             case Windows():
                 return over_windows(self.relation(plan.source), plan)
             case SelectDistinct():
@@ -355,6 +359,18 @@ class Emitter:
             places[plan.position], kinds[plan.position] = ("right", "_1"), "int"
         for i, (made, of) in enumerate(zip(plan.made, kinds_of, strict=True), 2):
             places[made], kinds[made] = ("right", f"_{i}"), of
+        return PlacedStream(stream, places, kinds, self.text)
+
+    def _sessions(self, plan: SessionsOf) -> PlacedStream:
+        source = self.relation(plan.source)
+        by: Any = key_of(source, plan.by) if plan.by else None
+        at: Any = source.function(plan.at)
+        gap = dt.timedelta(microseconds=plan.gap)
+        stream: Any = circuits.sessions(source.stream, by=by, at=at, gap=gap)
+        places = source.under("row")
+        kinds = dict(source.kinds)
+        for c, edge in zip(plan.made, ("start", "end"), strict=True):
+            places[c], kinds[c] = (edge,), source.kind(plan.at)
         return PlacedStream(stream, places, kinds, self.text)
 
     # -- sets

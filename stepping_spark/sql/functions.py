@@ -39,7 +39,7 @@ _CLOCK = {
     "unix_timestamp",
 }
 _RANDOM = {"rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"}
-_OF_TIME = ("session_window", "window", "window_time")
+_OF_TIME = ("session_window", "window")
 _SESSION = {
     *("current_catalog", "current_database", "current_schema", "current_timezone", "current_user"),
     *("input_file_block_length", "input_file_block_start", "input_file_name", "session_user"),
@@ -105,9 +105,8 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
     if name in _OF_TIME:
         env.fail(
             node,
-            f"{name} makes other rows than those of its table, and is not supported",
-            "group by date_trunc('hour', placed), or CAST(placed AS DATE); for sessions use "
-            "st.sessions",
+            f"{name} makes rows: it stands in the select list or in GROUP BY",
+            f"write it there, in a sub-query: SELECT * FROM (SELECT *, {name}(…) AS w FROM …)",
         )
     if name in _SESSION:
         env.fail(

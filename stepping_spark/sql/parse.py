@@ -9,6 +9,7 @@ written (`Anonymous`), except those with a syntax of their own. `CAST` stays a `
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -29,6 +30,14 @@ _OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", 
 
 class SteppingSparkSql(Spark):
     """Spark SQL, with function calls as they are written."""
+
+    def tokenize(self, sql: str, dialect: Any = None) -> list[Token]:
+        """The tokens of a text. `window(…)` is a call, and no clause WINDOW."""
+        tokens: list[Token] = super().tokenize(sql)
+        for token, after in itertools.pairwise(tokens):
+            if token.token_type is TokenType.WINDOW and after.token_type is TokenType.L_PAREN:
+                token.token_type = TokenType.VAR
+        return tokens
 
     class Tokenizer(Spark.Tokenizer):
         # Spark 4 reads 'it''s' as one string; sqlglot as two.

@@ -94,6 +94,8 @@ def coalesced(a: Scalar, b: Scalar) -> Scalar:
 
 
 TRUE = exp.true()
+SLID = "#slid"
+"""The name of a function that no text can call: the begin or the end of a window of time."""
 
 
 # -- nodes
@@ -388,6 +390,29 @@ class LateralView(OneSource):
 
     def mapped(self, f: ScalarRewrite) -> RelationalPlan:
         return replace(self, value=f(self.value))
+
+
+@dataclass(frozen=True, eq=False)
+class SessionsOf(OneSource):
+    """The rows whose time is known, each with the first and the last time of its session.
+
+    Rows of one session agree in `by`, and are at most `gap` microseconds apart.
+    """
+
+    by: tuple[Scalar, ...]
+    at: Scalar
+    gap: int
+    made: tuple[PlanColumn, PlanColumn]
+
+    @property
+    def columns(self) -> tuple[PlanColumn, ...]:
+        return (*self.source.columns, *self.made)
+
+    def exprs(self) -> tuple[Scalar, ...]:
+        return (*self.by, self.at)
+
+    def mapped(self, f: ScalarRewrite) -> RelationalPlan:
+        return replace(self, by=tuple(map(f, self.by)), at=f(self.at))
 
 
 @dataclass(frozen=True, eq=False)

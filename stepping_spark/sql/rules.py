@@ -23,6 +23,7 @@ from stepping_spark.sql.plan import (
     Scalar,
     SelectDistinct,
     SelectList,
+    SessionsOf,
     SetOf,
     SqlJoin,
     WhereClause,
@@ -249,7 +250,7 @@ def pruned(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
             return with_sources(plan, _fitted(plan.sources()[0], set(plan.columns)))
         case RecursiveQuery():
             return with_sources(plan, *(_fitted(s, set(s.columns)) for s in plan.sources()))
-        case Limit() | LateralView():
+        case Limit() | LateralView() | SessionsOf():
             return with_sources(plan, _fitted(plan.source, _below(plan, needed)))
         case WhereClause():
             return replace(plan, source=pruned(plan.source, _below(plan, needed)))

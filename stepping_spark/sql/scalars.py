@@ -12,7 +12,9 @@ from typing import Any, NoReturn, Protocol
 from sqlglot import exp
 
 from stepping_spark.base.packages import functions as F
+from stepping_spark.expressions.columns import opaque
 from stepping_spark.expressions.expr import Build, Field
+from stepping_spark.expressions.portable import slid
 from stepping_spark.expressions.spark_to_arrow import function_of
 from stepping_spark.rows.row_class import field_name, open_class
 from stepping_spark.rows.types import Optional, Struct, unwrap
@@ -21,6 +23,7 @@ from stepping_spark.sql.functions import concatenated, function, units_of_time
 from stepping_spark.sql.kinds import kind_of_struct, struct_fields
 from stepping_spark.sql.names import same
 from stepping_spark.sql.operators import explicit, kind_written
+from stepping_spark.sql.plan import SLID
 from stepping_spark.sql.values import (
     Env,
     SqlValue,
@@ -126,7 +129,10 @@ def field_of(node: exp.Dot, t: Translates) -> SqlValue:
     """A field of a struct."""
     if isinstance(node.expression, exp.Func):
         t.fail(node, "a function of a catalog or a schema is not known", "use Spark's functions")
-    of, name = t.value(node.this), node.expression.name
+    return _part(t.value(node.this), node.expression.name, node, t)
+
+
+def _part(of: SqlValue, name: str, node: exp.Expr, t: Translates) -> SqlValue:
     e, row = expr_of(of), None
     if e is not None and of.kind.startswith("struct<"):
         row = unwrap(e.type)
@@ -418,9 +424,34 @@ def _trim(node: exp.Trim, t: Translator) -> SqlValue:
     return in_spark(getattr(F, name)(column_of(a), column_of(letters)), [a, letters], node, t)
 
 
+def _slid(at: SqlValue, numbers: Sequence[int], node: exp.Expr, t: Translator) -> SqlValue:
+    """The begin or the end of a window of time, of a time; or of a window, by its last moment."""
+    slide, offset, shift = numbers
+    back = 0
+    if at.kind.startswith("struct<start:"):
+        at, back = _part(at, "end", node, t), 1
+    if at.kind in ("date", "string"):
+        at = explicit(at, "timestamp", node, t)
+    if at.kind not in ("timestamp", "timestamp_ntz"):
+        t.fail(node, f"a window of time is of a TIMESTAMP, found {at.kind}", "cast it")
+    e = expr_of(at)
+    e = opaque(column_of(at)) if e is None else e
+    if back:
+        e = slid(e, 1, 0, -back)
+    return ours(slid(e, slide, offset, shift), at.kind)
+
+
 def _function(node: exp.Anonymous, t: Translator) -> SqlValue:
     name = node.name
     args = node.expressions
+    if name == SLID:
+        of, *numbers = args
+        return _slid(t.value(of), [int(n.name) for n in numbers], node, t)
+    if name.lower() == "window_time" and len(args) == 1:
+        window = t.value(args[0])
+        if not window.kind.startswith("struct<start:"):
+            t.fail(node, f"window_time is of a window, found {window.kind}")
+        return _slid(window, [1, 0, 0], node, t)
     if any(isinstance(a, exp.Lambda) for a in args):
         return higher_order(name, args, node, t)
     if args and isinstance(args[0], exp.Var):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -16,7 +16,7 @@ from stepping_spark.sql.aggregate_calls import (
 )
 from stepping_spark.sql.binder import Attach, Binder, Grouping, grouping_of
 from stepping_spark.sql.joins import unnested
-from stepping_spark.sql.names import same
+from stepping_spark.sql.names import VisibleName, same
 from stepping_spark.sql.plan import (
     FunctionCall,
     GroupBy,
@@ -30,10 +30,12 @@ from stepping_spark.sql.plan import (
     SelectList,
     WhereClause,
     Windows,
+    column_of,
     conjuncts,
     ref,
     refs,
 )
+from stepping_spark.sql.time_windows import TimeWindow, window_of_time
 from stepping_spark.sql.unnest import is_in, not_in, semi
 
 
@@ -52,8 +54,11 @@ class Select(Binder):
         where = node.args.get("where")
         if where is not None:
             self.plan = self._filtered(self.plan, where.this, grouped=False)
+        sessions = self._with_windows_of_time()
         items = self._items()
         self._group(items)
+        if sessions is not None:
+            self._with_sessions(sessions)
         having, qualify = node.args.get("having"), node.args.get("qualify")
         shown = [(PlanColumn(name), self._bind(e)) for name, e in items]
         if having is not None:
@@ -114,6 +119,42 @@ class Select(Binder):
         distinct = self.node.args["distinct"]
         if isinstance(distinct, exp.Distinct) and distinct.args.get("on") is not None:
             self.fail(distinct, "Spark has no DISTINCT ON", "use row_number() and QUALIFY")
+
+    # -- windows of time
+
+    def _with_windows_of_time(self) -> TimeWindow | None:
+        """Add the column of `window(…)`, if it is called; gives `session_window(…)`, if it is."""
+        node = self.node
+        parts = [*node.expressions, *(node.args.get(k) for k in ("group", "having", "qualify"))]
+        parts.append(node.args.get("order"))
+        found = window_of_time(self, parts)
+        if found is None:
+            return None
+        if not found.is_session:
+            for attach in self.before:
+                self.plan = attach(self.plan)
+            self.before.clear()
+            self.plan = found.over(self.plan)
+        if not self.scope.found(found.column.name, ""):
+            hidden = VisibleName(found.column.name, "", found.column, shown=False)
+            self.scope = replace(self.scope, names=[*self.scope.names, hidden])
+        return found if found.is_session else None
+
+    def _with_sessions(self, found: TimeWindow) -> None:
+        """Add the column of `session_window(…)`: the sessions are those of each other key."""
+        grouping = self.grouping
+        keys = [] if grouping is None else [e for _, e in grouping.keys]
+        own = [e for e in keys if "column" in e.meta and column_of(e) is found.column]
+        if grouping is None or grouping.sets is not None or not own:
+            self.fail(
+                found.at,
+                "session_window is one of the expressions of GROUP BY, without ROLLUP or CUBE",
+                "group by it: GROUP BY session_window(…)",
+            )
+        for attach in self.before:
+            self.plan = attach(self.plan)
+        self.before.clear()
+        self.plan = found.sessions(self.plan, [e for e in keys if e is not own[0]])
 
     # -- the select list
 

@@ -25,6 +25,7 @@ from stepping_spark.sql.plan import (
     Scalar,
     SelectDistinct,
     SelectList,
+    SessionsOf,
     SetOf,
     SqlJoin,
     WhereClause,
@@ -153,6 +154,11 @@ def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
                 for c, over in plan.calls
             )
             return Windows(over_domain(plan.source, domain), calls)
+        case SessionsOf():
+            by = (*map(domain.inside, plan.by), *map(ref, own))
+            return replace(
+                plan, source=over_domain(plan.source, domain), by=by, at=domain.inside(plan.at)
+            )
         case SelectDistinct():
             return SelectDistinct(over_domain(plan.source, domain))
         case Limit():

@@ -85,7 +85,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("SELECT current_user() FROM orders", "tells of the session"),
     ("SELECT id FROM orders TABLESAMPLE (5 ROWS)", "TABLESAMPLE gives other rows"),
     ("SELECT id FROM orders VERSION AS OF 1", "leave out AS OF"),
-    ("SELECT window(at, '1 hour') FROM orders", "window makes other rows"),
+    ("SELECT id FROM orders WHERE window(at, '1 hour').start > at", "window makes rows"),
     ("SELECT approx_count_distinct(id) FROM orders", "approx_count_distinct is not supported"),
     ("SELECT o.id FROM orders o JOIN customers c ON c.id = (SELECT 1 FROM orders)",
      "a sub-query in ON is not supported"),
