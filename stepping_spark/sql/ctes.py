@@ -42,6 +42,11 @@ JOINS = (
     "the left of a LEFT JOIN whose conditions are equalities, and of NOT EXISTS"
 )
 
+BOTH = (
+    "it is on both sides of a join, and is not linear there; join it with the table of its first "
+    "part instead"
+)
+
 
 def used_queries(node: Scalar, with_: exp.With) -> list[exp.CTE]:
     """The queries of a WITH that its query reads, also by way of others; in their order."""
@@ -99,11 +104,14 @@ def recursive_query(
             "join the outer query with it, by a column that it has",
         )
     every = union.args.get("distinct") is False
+    most = cte.meta.get("level")
+    if most == 0:
+        queries.fail(cte, f"{name} may not begin to recur: its level is 0", "write a higher one")
+    made = tuple(PlanColumn(n, name) for n in names)
     reason = _not_linear(step, rows, every=every)
     if reason:
         queries.fail(own, f"{name} in its own recursive part: {reason}")
-    made = tuple(PlanColumn(n, name) for n in names)
-    return RecursiveQuery(name, every, anchor, step, rows, made)
+    return RecursiveQuery(name, every, anchor, step, rows, made, most)
 
 
 def _not_linear(step: RelationalPlan, rows: RecursiveRows, *, every: bool) -> str:
@@ -118,8 +126,12 @@ def _not_linear(step: RelationalPlan, rows: RecursiveRows, *, every: bool) -> st
             case SelectList() | WhereClause() | LateralView():
                 continue
             case SetOf(kind="union", all=True):
+                if every and not all(rows in nodes(side) for side in node.sources()):
+                    return "a SELECT beside it that does not read it comes again and again"
                 continue
             case SqlJoin():
+                if all(rows in nodes(side) for side in node.sources()):
+                    return BOTH
                 if _is_linear_join(node, rows, every=every):
                     continue
                 return JOINS
@@ -129,8 +141,6 @@ def _not_linear(step: RelationalPlan, rows: RecursiveRows, *, every: bool) -> st
 
 def _is_linear_join(plan: SqlJoin, rows: RecursiveRows, *, every: bool) -> bool:
     """Whether the join is linear in its side that has the rows."""
-    if all(rows in nodes(side) for side in plan.sources()):
-        return False
     if plan.how == "inner":
         return True
     own, other = (plan.right, plan.left) if plan.how == "right" else (plan.left, plan.right)

@@ -437,7 +437,9 @@ class Emitter:
 
         step.__name__ = step.__qualname__ = plan.name
         first = _converted(anchor, plan.anchor.columns, names, kinds, types)
-        stream: Any = fixpoint(first.stream, step, distinct=not plan.all, name=plan.name)
+        # The first iteration has the rows of the anchor
+        most = {} if plan.most is None else {"max_iterations": plan.most + 1}
+        stream: Any = fixpoint(first.stream, step, distinct=not plan.all, name=plan.name, **most)
         return PlacedStream(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
 
     # -- the first rows

@@ -108,7 +108,9 @@ def query_of(query: str, text: str) -> exp.Expr:
     for text that is no query.
     """
     try:
-        found = _dialect_of(text).parse(query, error_level=ErrorLevel.IMMEDIATE)
+        dialect = _dialect_of(text)
+        tokens, levels = _without_levels(dialect.tokenize(query))
+        found = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
     except ParseError as e:
         known = e.errors[0] if e.errors else {}
         raise _at(text, _offset(text, known), str(known.get("description") or e)) from None
@@ -118,12 +120,39 @@ def query_of(query: str, text: str) -> exp.Expr:
     for node in tree.walk():
         if node._meta and "start" in node._meta:
             node.meta["text"] = text
+    _set_levels(tree, levels)
     if not isinstance(tree, exp.Query | exp.Values):
         raise failure(text, tree, "this is no query", "write SELECT …")
     _flatten(tree)
     _set_units(tree)
     _set_memberships(tree)
     return tree
+
+
+def _without_levels(tokens: list[Token]) -> tuple[list[Token], dict[int, int]]:
+    """The tokens without MAX RECURSION LEVEL n, unknown to sqlglot; each n by its place."""
+    levels: dict[int, int] = {}
+    kept: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        words = [t.text.upper() for t in tokens[at : at + 3]]
+        number = tokens[at + 3].text if len(tokens) > at + 3 else ""
+        if words == ["MAX", "RECURSION", "LEVEL"] and number.isdigit():
+            levels[tokens[at].start] = int(number)
+            at += 4
+        else:
+            kept.append(tokens[at])
+            at += 1
+    return kept, levels
+
+
+def _set_levels(tree: exp.Expr, levels: dict[int, int]) -> None:
+    """Give each level to the query of WITH whose name stands before it."""
+    names = {cte.args["alias"].this.meta["start"]: cte for cte in tree.find_all(exp.CTE)}
+    for place, level in levels.items():
+        before = [start for start in names if start < place]
+        if before:
+            names[max(before)].meta["level"] = level
 
 
 def connected(kind: type[exp.Connector], parts: Sequence[exp.Expr]) -> exp.Expr:

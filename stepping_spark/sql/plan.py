@@ -439,6 +439,7 @@ class RecursiveQuery(RelationalPlan):
     step: RelationalPlan
     rows: RecursiveRows
     made: tuple[PlanColumn, ...]
+    most: int | None = None  # the greatest number of times that `step` is taken
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
-from tests.sql.corpus import Maintained, Rows, plain_rows, table_in_spark
+from tests.sql.corpus import FAILED, Maintained, Rows, plain_rows, table_in_spark
 
 TABLES = {"edges": "a INT, b INT NOT NULL", "names": "node INT NOT NULL, name STRING"}
 
@@ -51,6 +51,11 @@ QUERIES = {
             WHERE EXISTS (SELECT 1 FROM edges WHERE a = n)
                 AND NOT EXISTS (SELECT 1 FROM names WHERE node = n AND name = 'stop'))
         SELECT n FROM r""",
+    "with a level": """
+        WITH RECURSIVE r(a, b) MAX RECURSION LEVEL 7 AS (
+            SELECT a, b FROM edges UNION ALL SELECT r.a, e.b FROM r JOIN edges e ON r.b = e.a),
+        s(n) AS (SELECT max(b) FROM r)
+        SELECT * FROM r, s""",
     "of a list": """
         WITH RECURSIVE r(n) AS (
             SELECT node FROM names
@@ -122,7 +127,8 @@ def test_rows_that_lead_to_themselves_do_not_end_and_nothing_is_changed() -> Non
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ("SELECT r.a, q.b FROM r JOIN r q ON r.b = q.a", "on one side of an inner join"),
+        ("SELECT r.a, q.b FROM r JOIN r q ON r.b = q.a", "on both sides of a join"),
+        ("SELECT r.a, r.b FROM r WHERE a IN (SELECT b FROM r)", "on both sides of a join"),
         ("SELECT e.a, e.b FROM edges e LEFT JOIN r ON r.b = e.a", "on one side of an inner join"),
         ("SELECT e.a, e.b FROM edges e WHERE a IN (SELECT b FROM r)", "one side of an inner join"),
         ("SELECT max(a), max(b) FROM r", "it has no aggregate"),
@@ -151,8 +157,39 @@ def test_a_recursive_part_that_cannot_be_kept_up_to_date_is_refused(
             "SELECT max(n) FROM r) AS m FROM edges",
             "r reads columns of an outer query",
         ),
+        (
+            "WITH RECURSIVE r AS (SELECT a FROM edges UNION ALL (SELECT a FROM r UNION ALL SELECT "
+            "1)) SELECT a FROM r",
+            "comes again and again",
+        ),
+        (
+            "WITH RECURSIVE r MAX RECURSION LEVEL 0 AS (SELECT a FROM edges UNION ALL SELECT a "
+            "FROM r) SELECT a FROM r",
+            "its level is 0; write a higher one",
+        ),
     ],
 )
 def test_a_recursion_of_another_shape_is_refused(text: str, said: str) -> None:
     with pytest.raises(CompileError, match=said):
         st.compile(st.sql(text, edges=TABLES["edges"]))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("level", [1, 2, 3, 4])
+@pytest.mark.parametrize("last", [0, 1, 3])
+def test_a_level_is_the_most_times_that_the_recursive_part_is_taken(
+    spark: SparkSession, level: int, last: int
+) -> None:
+    text = (
+        f"WITH RECURSIVE r(n) MAX RECURSION LEVEL {level} AS (SELECT 1 UNION ALL SELECT n + 1 FROM "
+        f"r WHERE n < {last}) SELECT n FROM r"
+    )
+    view = Maintained(text, {})
+    try:
+        wanted = plain_rows(spark.sql(text))
+    except FAILED:
+        with pytest.raises(st.FixpointError):
+            view.step({})
+    else:
+        view.step({})
+        assert view.left == wanted
