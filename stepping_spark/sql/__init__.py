@@ -1,6 +1,7 @@
 """SQL: the text of a query becomes a query function, `st.sql`.
 
-`parse` reads the text, `views` its statements and the tables that they name. `query`, `ctes`,
+`parse` reads the text, `views` its statements and the tables that they name; `changes` makes
+queries of AUTO CDC. `query`, `ctes`,
 `joins`, `select` and `binder` bind `names`, and make a relational `plan`. `unnest` turns sub-
 queries into joins. `rules` moves conditions and columns to where they cost least. `emit` makes
 operators on streams of the plan, with `aggregates` and `over`, and `relation` knows where the

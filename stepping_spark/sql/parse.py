@@ -109,7 +109,7 @@ def query_of(query: str, text: str) -> exp.Expr:
     """
     try:
         dialect = _dialect_of(text)
-        tokens, levels = _without_levels(dialect.tokenize(query))
+        tokens, levels = _without_levels(_without_streams(dialect.tokenize(query)))
         found = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
     except ParseError as e:
         known = e.errors[0] if e.errors else {}
@@ -127,6 +127,27 @@ def query_of(query: str, text: str) -> exp.Expr:
     _set_units(tree)
     _set_memberships(tree)
     return tree
+
+
+def _without_streams(tokens: list[Token]) -> list[Token]:
+    """The tokens with `t` in the place of STREAM(t) and STREAM t: a view reads each table so."""
+    kept: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        after_from = kept and kept[-1].text.upper() in ("FROM", "JOIN")
+        if after_from and tokens[at].text.upper() == "STREAM" and len(tokens) > at + 1:
+            following = tokens[at + 1]
+            closed = [i for i in range(at, len(tokens)) if tokens[i].text == ")"]
+            if following.token_type is TokenType.L_PAREN and closed:
+                kept += tokens[at + 2 : closed[0]]
+                at = closed[0] + 1
+                continue
+            if following.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+                at += 1
+                continue
+        kept.append(tokens[at])
+        at += 1
+    return kept
 
 
 def _without_levels(tokens: list[Token]) -> tuple[list[Token], dict[int, int]]:

@@ -23,6 +23,7 @@ from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.row_class import class_of
 from stepping_spark.rows.types import Struct, row_type
+from stepping_spark.sql.changes import ChangeFlow, flow_of
 from stepping_spark.sql.ctes import used_queries
 from stepping_spark.sql.kinds import kind_of, row_type_of
 from stepping_spark.sql.parse import failure, query_of, tokens_of
@@ -80,6 +81,8 @@ class SqlStatement:
     columns: tuple[str, ...] = ()
     comment: str | None = None
     temporary: bool = False
+    flow: ChangeFlow | None = None
+    has_query: bool = True  # a streaming table may only be named, as the target of a flow
 
 
 class Views:
@@ -93,6 +96,9 @@ class Views:
         """The view of a statement. Raises `SqlError` with its place."""
         tree = statement.tree.copy()
         queries = QueryScope(statement.text, self._tables, self._known)
+        if statement.flow is not None:
+            events = queries.table(statement.flow.source.copy(), None)[0]
+            tree = statement.flow.query([c.name for c in events.columns])
         plan = queries.planned(tree)
         if statement.columns:
             if len(statement.columns) != len(plan.columns):
@@ -166,7 +172,27 @@ def statements_of(text: str) -> list[SqlStatement]:
         elif tokens:
             found.append(_statement(tokens, text))
             tokens = []
-    return [*found, *([_statement(tokens, text)] if tokens else [])]
+    found += [_statement(tokens, text)] if tokens else []
+    return _with_targets(found)
+
+
+def _with_targets(found: list[SqlStatement]) -> list[SqlStatement]:
+    """The statements without those that only name the target of a flow."""
+    flows = {s.name.lower() for s in found if s.flow is not None}
+    for s in found:
+        if not s.has_query and s.name.lower() not in flows:
+            said = f"TABLE {s.name} has no query: there is no AS"
+            raise failure(s.text, None, said, _SHAPE)
+    made = [s for s in found if s.has_query]
+    names = [s.name.lower() for s in made if s.name]
+    for s in made:
+        if s.flow is not None and names.count(s.name.lower()) > 1:
+            remedy = "write UNION ALL of the events in a view, and one flow from it"
+            raise failure(s.text, s.flow.source, f"{s.name} has several flows", remedy)
+    return made
+
+
+_SHAPE = "write CREATE MATERIALIZED VIEW name AS SELECT …"
 
 
 def _statement(tokens: list[Token], text: str) -> SqlStatement:
@@ -196,6 +222,8 @@ class _Head:
         while self._word() in _BEFORE:
             words.add(self._take())
         kind = self._take()
+        if kind == "FLOW":
+            return self._flow()
         if kind not in _KINDS:
             self._fail(f"CREATE {kind} makes no view")
         if self._word() == "IF":
@@ -205,6 +233,10 @@ class _Head:
         comment = None
         depth = 0
         while depth or self._word() != "AS":
+            if not depth and self._words(3) == ["FLOW", "AUTO", "CDC"]:
+                return self._changes(name, 3)
+            if self.at >= len(self.tokens) and "STREAMING" in words:
+                return SqlStatement(exp.Null(), self.text, name, has_query=False)
             if self.at >= len(self.tokens):
                 self._fail(f"{kind} {name} has no query: there is no AS")
             word = self._word()
@@ -218,6 +250,26 @@ class _Head:
         temporary = bool(words & {"TEMPORARY", "TEMP", "PRIVATE"})
         tree = query_of(_at_its_place(self.text, rest), self.text)
         return SqlStatement(tree, self.text, name, columns, comment, temporary)
+
+    def _flow(self) -> SqlStatement:
+        """CREATE FLOW … AS AUTO CDC INTO target FROM …"""
+        self._name()
+        if self._word() == "COMMENT":
+            self.at += 2
+        if self._words(4) != ["AS", "AUTO", "CDC", "INTO"]:
+            remedy = "write CREATE FLOW … AS AUTO CDC INTO …, or a view with UNION ALL"
+            raise failure(self.text, None, "CREATE FLOW is of AUTO CDC only", remedy)
+        self.at += 4
+        return self._changes(self._name(), 0)
+
+    def _changes(self, name: str, skipped: int) -> SqlStatement:
+        """The rest of an AUTO CDC statement, from FROM on."""
+        rest = self.tokens[self.at + skipped :]
+        flow = flow_of(rest, self.text, self.tokens[0].start)
+        return SqlStatement(flow.tree, self.text, name, flow=flow)
+
+    def _words(self, count: int) -> list[str]:
+        return [t.text.upper() for t in self.tokens[self.at : self.at + count]]
 
     def _word(self) -> str:
         return self.tokens[self.at].text.upper() if self.at < len(self.tokens) else ""
@@ -252,7 +304,7 @@ class _Head:
                 return tuple(names)
 
     def _fail(self, reason: str) -> None:
-        raise failure(self.text, None, reason, "write CREATE MATERIALIZED VIEW name AS SELECT …")
+        raise failure(self.text, None, reason, _SHAPE)
 
 
 @dataclass(frozen=True)
