@@ -35,7 +35,7 @@ class ChangeFlow:
     """An AUTO CDC statement. `columns` are those that are shown, or all but those `left_out`."""
 
     text: str
-    source: exp.Expr
+    source: exp.Table
     sequence: exp.Expr
     deletes: exp.Expr
     keys: tuple[exp.Identifier, ...]
@@ -69,8 +69,8 @@ class ChangeFlow:
         ).from_(self.source.copy())
         made = _history(shown, keys) if self.is_history else _last(shown, keys)
         tree = query_of(made, made)
-        for node in tree.walk():
-            node.meta.pop("start", None)  # it stands in no text of the user
+        for part in tree.walk():
+            part.meta.pop("start", None)  # it stands in no text of the user
         for table in list(tree.find_all(exp.Table)):
             alias = exp.TableAlias(this=exp.to_identifier("e"))
             table.replace(exp.Subquery(this=events, alias=alias))
@@ -91,10 +91,10 @@ def _history(shown: Sequence[str], keys: Sequence[str]) -> str:
     lags = "".join(f", lag({c}) {over} AS {before}" for c, before in own)
     differs = "".join(f" OR NOT ({c} <=> {before})" for c, before in own)
     return (
-        f"SELECT {_listed(shown)}, `#at` AS __START_AT, __END_AT FROM (SELECT *, lead(`#at`) {over} "
-        f"AS __END_AT FROM (SELECT *, lag(`#at`) {over} AS `#before`, lag(`#gone`) {over} AS "
-        f"`#ended`{lags} FROM e WHERE `#at` IS NOT NULL) AS f WHERE `#gone` OR `#before` IS NULL "
-        f"OR `#ended`{differs}) AS t WHERE NOT `#gone`"
+        f"SELECT {_listed(shown)}, `#at` AS __START_AT, __END_AT FROM (SELECT *, lead(`#at`) "
+        f"{over} AS __END_AT FROM (SELECT *, lag(`#at`) {over} AS `#before`, lag(`#gone`) {over} "
+        f"AS `#ended`{lags} FROM e WHERE `#at` IS NOT NULL) AS f WHERE `#gone` OR `#before` IS "
+        f"NULL OR `#ended`{differs}) AS t WHERE NOT `#gone`"
     )
 
 
@@ -154,7 +154,7 @@ class _Clauses:
         deletes = self.found.get(_DELETES)
         return ChangeFlow(
             self.text,
-            self._select("* FROM", self.found["FROM"]).find(exp.Table) or exp.Table(),
+            self._events(),
             self._select("", self.found[_SEQUENCE]).expressions[0],
             self._select("", deletes).expressions[0] if deletes else exp.false(),
             self._names(self.found[_KEYS]),
@@ -162,6 +162,13 @@ class _Clauses:
             named if is_except else (),
             _ENDED[stored],
         )
+
+    def _events(self) -> exp.Table:
+        tree = self._select("* FROM", self.found["FROM"])
+        source = tree.find(exp.Table)
+        if source is None:
+            self._fail(None, "AUTO CDC reads a table or a view", _SHAPE)
+        return source
 
     def _select(self, words: str, tokens: Sequence[Token]) -> exp.Expr:
         """The query SELECT of tokens; SELECT stands where the statement begins."""

@@ -23,6 +23,8 @@ from pyspark.errors import PySparkException
 
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
+from stepping_spark.relations.store import Store
+from tests.every_store import InMemory, MakeStore
 
 FAILED = (PySparkException, Py4JJavaError)
 """What Spark raises for values: errors that PySpark does not know come as those of Java."""
@@ -60,15 +62,23 @@ class Maintained:
     text: str
     ddls: Mapping[str, Any]
     rows: Rows = field(default_factory=Counter)
+    make_store: MakeStore = field(default_factory=InMemory)
+    local_rows: int | None = None
 
     def __post_init__(self) -> None:
         query = st.sql(self.text, **self.ddls)
         self.classes = query.rows
-        graph = st.compile(query)
-        self.stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+        self.graph = st.compile(query)
+        self.stepper = self._stepper(self.make_store(self.graph))
+
+    def _stepper(self, store: Store) -> Any:
+        return st.Stepper(self.graph, store, local_rows=self.local_rows)
 
     def step(self, change: Change) -> None:
-        """One step with the changes of all tables."""
+        """One step with the changes of all tables; a store that lasts is opened anew before."""
+        if not isinstance(self.make_store, InMemory):
+            store = self.make_store.reopen(self.stepper.store, self.graph)
+            self.stepper = self._stepper(store)
         given = {
             name: st.ZSetPython({row_of(cls, row): n for row, n in change.get(name, {}).items()})
             for name, cls in self.classes.items()
@@ -148,12 +158,16 @@ def compare(
     ddls: Mapping[str, str],
     streams_of: Callable[[dict[str, Any]], Iterable[tuple[Change, dict[str, Rows]]]],
     spark: Any,
+    **how: Any,
 ) -> Compared:
-    """Step the view of each query; after the first and the last step it is what Spark answers."""
+    """Step the view of each query; after the first and the last step it is what Spark answers.
+
+    `how` are arguments of `Maintained`.
+    """
     found = Compared()
     for q in queries:
         try:
-            view = Maintained(q["sql"], {t: ddls[t] for t in q["tables"]})
+            view = Maintained(q["sql"], {t: ddls[t] for t in q["tables"]}, **how)
         except CompileError as e:
             found.refused[q["name"]] = " | ".join(str(e).splitlines())
             continue

@@ -74,8 +74,9 @@ def test_a_flow_is_what_its_events_make_in_their_order(name: str, seed: int) -> 
 
 def test_columns_of_a_history_are_those_of_the_events_and_its_bounds() -> None:
     query = st.sql(FLOWS["type 2"], events=TABLE)
-    (output,) = st.compile(query).outputs
-    names = [output.type.row.column_names.get(n, n) for n, _ in output.type.row.fields]  # type: ignore[attr-defined]
+    outputs: Any = st.compile(query).outputs
+    (output,) = outputs
+    names = [output.type.row.column_names.get(n, n) for n, _ in output.type.row.fields]
     assert names == ["k", "m", "v", "w", "__START_AT", "__END_AT"]
 
 
@@ -95,7 +96,7 @@ def test_views_may_read_a_flow_and_a_flow_a_view() -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("name", FLOWS)
 def test_spark_parses_the_flows(name: str, spark: SparkSession) -> None:
-    parser = spark._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
+    parser = spark._jsparkSession.sessionState().sqlParser()
     for statement in FLOWS[name].split(";"):
         assert parser.parsePlan(statement) is not None
 

@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.sql import corpus, replayed, tpc
+from tests.every_store import InMemory, MakeStore
+from tests.sql import corpus, refusals, replayed, tpc
 
 PARTS = 24
+
+SAMPLES = 12
+"""Parts of the sample of a hundred queries, for all stores and modes."""
 
 TIES = {"query_1391", "tpcds_q51", "tpcds_q68", "tpcds_q89"}
 """Queries whose answer their rows do not determine."""
@@ -68,6 +72,36 @@ def test_queries_of_nexmark_are_what_spark_answers(spark: SparkSession) -> None:
     assert not found.wrong
     assert [*found.refused] == ["nexmark_q20"]  # two columns of one name
     assert found.right == 14
+
+
+def sample() -> list[tuple[str, dict[str, Any]]]:
+    """A hundred queries, each with its corpus."""
+    found = [("openivm", q) for q in corpus.queries("openivm")[::19]]
+    found += [("tpch", q) for q in corpus.queries("tpch")[::2]]
+    found += [("tpcds", q) for q in corpus.queries("tpcds")[::8]]
+    return [(name, q) for name, q in found if q["name"] not in TIES][:100]
+
+
+@pytest.mark.turn(SAMPLES)
+@pytest.mark.parametrize("part", range(SAMPLES))
+@pytest.mark.parametrize("local_rows", [None, 0], ids=["driver", "everything in Spark"])
+def test_a_sample_is_the_same_in_every_store_and_in_spark(
+    part: int, local_rows: int | None, make_store: MakeStore, spark: SparkSession
+) -> None:
+    if local_rows is None and isinstance(make_store, InMemory):
+        pytest.skip("all views are tested so")
+    steps = [*corpus.streams(seed=1, steps=4)]
+    for name, q in sample()[part::SAMPLES]:
+        ddls = corpus.tpcc().TABLES if name == "openivm" else tpc.tables(name)
+        changes = steps if name == "openivm" else [*tpc.streams(q, ddls, steps=4)]
+        how = {"make_store": make_store, "local_rows": local_rows}
+        found = corpus.compare([q], ddls, lambda _, changes=changes: changes, spark, **how)  # type: ignore[misc]
+        assert not found.wrong
+
+
+@pytest.mark.long
+def test_the_page_of_refusals_says_what_is_refused(spark: SparkSession) -> None:
+    assert refusals.PAGE.read_text() == refusals.page(refusals.counted(spark))
 
 
 @pytest.mark.turn(PARTS)

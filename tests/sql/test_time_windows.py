@@ -84,7 +84,7 @@ def changes(seed: int) -> Iterator[tuple[dict[str, dict[tuple[Any, ...], int]], 
 @pytest.mark.parametrize("zone", ["UTC", pytest.param("Europe/Vienna", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_window_of_time_is_what_spark_answers(name: str, zone: str, spark: SparkSession) -> None:
-    before = spark.conf.get("spark.sql.session.timeZone")
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         view = Maintained(QUERIES[name], {"t": TABLE})
