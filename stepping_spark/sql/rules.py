@@ -7,12 +7,13 @@ one after another.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from stepping_spark.sql.clock import reads_clock
+from stepping_spark.sql.parse import connected
 from stepping_spark.sql.plan import (
     GroupBy,
     LateralView,
@@ -74,7 +75,7 @@ def pushed(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan
     """The plan's rows that meet the conditions, which go as far down as they can."""
     match plan:
         case WhereClause():
-            own = [e for c in plan.conditions for e in conjuncts(c)]
+            own = [e for c in plan.conditions for e in factored(c)]
             return pushed(plan.source, (*conditions, *own))
         case SelectList():
             items = dict(plan.items)
@@ -101,6 +102,41 @@ def pushed(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan
             return _where(replace(plan, source=pushed(plan.source, down)), up)
     sources = [pushed(source, ()) for source in plan.sources()]
     return _where(with_sources(plan, *sources), conditions)
+
+
+def factored(e: Scalar) -> Iterator[Scalar]:
+    """The conditions that AND connects: `(a AND b) OR (a AND c)` is `a AND (b OR c)`."""
+    for part in conjuncts(e):
+        branches = _branches(part)
+        common = [c for c in branches[0] if all(c in b for b in branches[1:])]
+        if len(branches) == 1 or not common:
+            yield part
+            continue
+        yield from common
+        rest = [[c for c in b if c not in common] for b in branches]
+        if all(rest):
+            yield connected(exp.Or, [_and(b) for b in rest])
+
+
+def _branches(e: Scalar) -> list[list[Scalar]]:
+    """The conditions that OR connects, each as those that AND connects."""
+    while isinstance(e, exp.Paren):
+        e = e.this
+    if isinstance(e, exp.Or):
+        return [*_branches(e.this), *_branches(e.expression)]
+    return [list(conjuncts(e))]
+
+
+def _and(conditions: Sequence[Scalar]) -> Scalar:
+    return exp.Paren(this=connected(exp.And, [c.copy() for c in conditions]))
+
+
+def _implied(e: Scalar, columns: set[PlanColumn]) -> list[Scalar]:
+    """What a condition that OR connects says of one relation alone, if it does."""
+    branches = [[c for c in b if refs(c) and refs(c) <= columns] for b in _branches(e)]
+    if len(branches) == 1 or not all(branches) or reads_clock(e):
+        return []
+    return [exp.Paren(this=connected(exp.Or, [_and(b) for b in branches]))]
 
 
 def _where(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan:
@@ -172,6 +208,8 @@ def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPla
     for e in dict.fromkeys(wanted):
         at = [i for i, r in enumerate(relations) if refs(e) & set(r.columns)]
         (between if len(at) != 1 else alone[at[0]]).append(e)
+        for i in at if len(at) > 1 else ():
+            alone[i] += _implied(e, set(relations[i].columns))
     rest = [pushed(r, own) for r, own in zip(relations, alone, strict=True)]
     joined = rest.pop(0)
     while rest:
@@ -189,10 +227,10 @@ def _gather(
     if isinstance(plan, SqlJoin) and plan.how == "inner":
         _gather(plan.left, relations, conditions)
         _gather(plan.right, relations, conditions)
-        conditions += [e for c in plan.on for e in conjuncts(c)]
+        conditions += [e for c in plan.on for e in factored(c)]
     elif isinstance(plan, WhereClause) and isinstance(plan.source, SqlJoin):
         _gather(plan.source, relations, conditions)
-        conditions += [e for c in plan.conditions for e in conjuncts(c)]
+        conditions += [e for c in plan.conditions for e in factored(c)]
     else:
         relations.append(plan)
 

@@ -551,3 +551,16 @@ BY customer) AS s, rank() OVER (ORDER BY count(*) OVER (PARTITION BY qty)) AS r 
 --- window of texts
 SELECT customer, sum(substr('123', 1, qty)) OVER (PARTITION BY customer) AS s FROM orders
 WHERE qty > 0
+
+--- what the branches of OR share
+SELECT o.id, c.name FROM orders o, customers c WHERE (o.customer = c.customer AND o.qty > 1 AND
+c.country = 'AT') OR (o.customer = c.customer AND o.qty = 0 AND c.country IS NULL) OR (c.score > 1 AND
+o.customer = c.customer AND o.note = 'a')
+
+--- a branch of OR that is what they share
+SELECT o.id, c.name FROM orders o JOIN customers c ON (o.customer = c.customer AND o.qty > 1) OR
+(o.customer = c.customer)
+
+--- branches of OR that say something of each table
+SELECT o.id, c.name FROM orders o, customers c WHERE (o.qty = 1 AND c.country = 'AT') OR (o.qty = 2
+AND c.country = 'DE')
