@@ -64,9 +64,7 @@ class View:
 
 def _change(name: str, rows: pa.Table, weight: int) -> st.ZSetSpark[Any]:
     weights = pa.array([weight] * rows.num_rows, pa.int64())
-    return st.ZSetSpark.from_arrow(
-        rows.append_column(WEIGHT, weights), TABLES[name], count=WEIGHT
-    )
+    return st.ZSetSpark.from_arrow(rows.append_column(WEIGHT, weights), TABLES[name], count=WEIGHT)
 
 
 def _gone(

@@ -178,6 +178,7 @@ class Drawing:
             self.united,
             self.limited,
             self.sets_of_groups,
+            self.recursive,
         )
         return made(depth - 1)
 
@@ -289,6 +290,36 @@ class Drawing:
         other, _ = self.shown([(self.value(others, kind, 1), kind) for kind in kinds])
         op = self.one_of("UNION ALL", "UNION", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
         return f"SELECT {listed} FROM {left} {op} SELECT {other} FROM {right}", made
+
+    def recursive(self, depth: int) -> tuple[str, list[Column]]:
+        """WITH RECURSIVE with UNION ALL, whose recursive part is taken twice."""
+        source, columns = self.source(depth)
+        kinds = [c.kind for c in self.some(columns, 1, 2)]
+        name, level = self.name("r"), self.name("l")
+        names = [self.name("x") for _ in kinds]
+        first = [f"CAST({self.value(columns, kind, 1)} AS {kind})" for kind in kinds]
+        own = [Column(f"{name}.{n}", kind) for n, kind in zip(names, kinds, strict=True)]
+        table, other = self.one_of(*DDLS), self.name("q")
+        others = [Column(f"{other}.{c.text}", c.kind) for c in columns_of(table)]
+        pairs = [(a, b) for a in own for b in others if a.kind == b.kind]
+        how = self.one_of("", "JOIN", "LEFT JOIN", "WHERE EXISTS") if pairs else ""
+        joined, where, visible = "", f"{name}.{level} < 2", own
+        if how:
+            a, b = self.one_of(*pairs)
+            on = f"{a.text} = {b.text}"
+            if how == "WHERE EXISTS":
+                where += f" AND EXISTS (SELECT 1 FROM {table} {other} WHERE {on})"
+            else:
+                joined, visible = f" {how} (SELECT * FROM {table}) {other} ON {on}", [*own, *others]
+        if self.one_of(True, False):
+            where += f" AND {self.condition(visible, 1)}"
+        again = [f"CAST({self.value(visible, kind, 1)} AS {kind})" for kind in kinds]
+        listed, made = self.shown([(f"{name}.{level}", INT), *((c.text, c.kind) for c in own)])
+        return (
+            f"WITH RECURSIVE {name}({', '.join([level, *names])}) AS (SELECT "
+            f"{', '.join(['0', *first])} FROM {source} UNION ALL SELECT {', '.join([f'{name}.{level} + 1', *again])} "
+            f"FROM {name}{joined} WHERE {where}) SELECT {listed} FROM {name}"
+        ), made
 
     def limited(self, depth: int) -> tuple[str, list[Column]]:
         """The first rows in an order by all columns."""
