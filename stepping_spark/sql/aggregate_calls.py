@@ -100,7 +100,7 @@ def wrong_call(call: FunctionCall) -> str:
         return f"{name} has no IGNORE NULLS"
     if call.condition is not None and name in WINDOW_ONLY:
         return f"{name} has no FILTER"
-    if name.startswith("percentile_") and not call.order:
+    if name in ("percentile_cont", "percentile_disc") and not call.order:
         return f"{name} needs WITHIN GROUP (ORDER BY …)"
     return ""
 

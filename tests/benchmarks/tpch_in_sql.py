@@ -45,10 +45,9 @@ def cpu(f: Callable[[], object]) -> float:
 class View:
     """A view and its state."""
 
-    def __init__(self, query: Callable[..., Any], names: list[str]) -> None:
+    def __init__(self, query: Callable[..., Any]) -> None:
         self.graph: Any = st.compile(query)
-        self.names = names
-        self.own = [v.operator.label for v in self.graph.inputs]
+        self.own = list(inspect.signature(query).parameters)
         self._stepper: Any = st.Stepper(self.graph, st.StoreMemory.from_graph(self.graph))
 
     def step(self, rows: dict[str, pa.Table], weight: int) -> float:
@@ -86,15 +85,15 @@ def compared(
     """CPU times of compiling and of a step, by hand and from SQL; and the registers of both."""
     names = list(inspect.signature(MAINTAINED[n]).parameters)
     text = QUERIES[n]
-    given = {name: TABLES[name] for name in names}
+    given: dict[str, Any] = {name: TABLES[name] for name in names}
 
     def from_sql() -> Any:
-        query: Any = st.sql(text, **given)  # type: ignore[arg-type]
+        query: Any = st.sql(text, **given)
         return query
 
     from_sql()  # the first one compiles what the others use
     compiling = cpu(lambda: st.compile(MAINTAINED[n])), cpu(lambda: st.compile(from_sql()))
-    views = View(MAINTAINED[n], names), View(from_sql(), names)
+    views = View(MAINTAINED[n]), View(from_sql())
     for view in views:
         view.step({name: tables[name] for name in names}, 1)
     r = random.Random(1)

@@ -313,11 +313,12 @@ class Drawing:
                 joined, visible = f" {how} (SELECT * FROM {table}) {other} ON {on}", [*own, *others]
         if self.one_of(True, False):
             where += f" AND {self.condition(visible, 1)}"
-        again = [f"CAST({self.value(visible, kind, 1)} AS {kind})" for kind in kinds]
+        again = [f"{name}.{level} + 1"]
+        again += [f"CAST({self.value(visible, kind, 1)} AS {kind})" for kind in kinds]
         listed, made = self.shown([(f"{name}.{level}", INT), *((c.text, c.kind) for c in own)])
         return (
             f"WITH RECURSIVE {name}({', '.join([level, *names])}) AS (SELECT "
-            f"{', '.join(['0', *first])} FROM {source} UNION ALL SELECT {', '.join([f'{name}.{level} + 1', *again])} "
+            f"{', '.join(['0', *first])} FROM {source} UNION ALL SELECT {', '.join(again)} "
             f"FROM {name}{joined} WHERE {where}) SELECT {listed} FROM {name}"
         ), made
 
