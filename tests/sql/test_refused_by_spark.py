@@ -105,6 +105,5 @@ def test_a_number_with_its_type_is_what_spark_answers(text: str, spark: SparkSes
     query = st.sql(f"SELECT {text} AS v, typeof({text}) AS t FROM t", t="a INT NOT NULL")
     (out,) = st.reference(st.compile(query)).step((st.ZSetPython({query.rows["t"](a=1): 1}),))
     ((row, _),) = out.iter()
-    assert tuple(vars(row).values()) == tuple(
-        *spark.sql(f"SELECT {text}, typeof({text})").collect()
-    )
+    (wanted,) = spark.sql(f"SELECT {text}, typeof({text})").collect()
+    assert tuple(vars(row).values()) == tuple(wanted)
