@@ -358,10 +358,10 @@ class Slid(Derived):
 
     def _sql(self, row: str) -> str:
         x = self.args[0].sql(row)
-        moved = f"m - pmod(m - {self.offset}L, {self.slide}L) + {self.shift}L"
+        moved = closed(f"m - pmod(m - {self.offset}L, {self.slide}L) + {self.shift}L")
         if unwrap(self.type) == LOCAL_DATETIME:
             seconds = "hour(x) * 3600L + minute(x) * 60L"
-            micros = (
+            micros = closed(
                 f"unix_date(CAST(x AS DATE)) * 86400000000L + ({seconds}) * 1000000L + "
                 "CAST(extract(SECOND FROM x) * 1000000 AS BIGINT)"
             )

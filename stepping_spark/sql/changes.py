@@ -14,6 +14,7 @@ from typing import NoReturn
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 
+from stepping_spark.rows.sql_text import any_of, closed
 from stepping_spark.sql.names import same
 from stepping_spark.sql.parse import failure, query_of
 
@@ -89,12 +90,13 @@ def _history(shown: Sequence[str], keys: Sequence[str]) -> str:
     over = f"OVER (PARTITION BY {_listed(keys)} ORDER BY `#at`)"
     own = [(_quoted(c), f"`#{i}`") for i, c in enumerate(shown) if c not in keys]
     lags = "".join(f", lag({c}) {over} AS {before}" for c, before in own)
-    differs = "".join(f" OR NOT ({c} <=> {before})" for c, before in own)
+    differs = [closed(f"NOT ({c} <=> {before})") for c, before in own]
+    begins = any_of(["`#gone`", "`#before` IS NULL", "`#ended`", *differs])
     return (
         f"SELECT {_listed(shown)}, `#at` AS __START_AT, __END_AT FROM (SELECT *, lead(`#at`) "
         f"{over} AS __END_AT FROM (SELECT *, lag(`#at`) {over} AS `#before`, lag(`#gone`) {over} "
-        f"AS `#ended`{lags} FROM e WHERE `#at` IS NOT NULL) AS f WHERE `#gone` OR `#before` IS "
-        f"NULL OR `#ended`{differs}) AS t WHERE NOT `#gone`"
+        f"AS `#ended`{lags} FROM e WHERE `#at` IS NOT NULL) AS f WHERE {begins}) AS t "
+        "WHERE NOT `#gone`"
     )
 
 

@@ -106,7 +106,7 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
         env.fail(
             node,
             f"{name} makes rows: it stands in the select list or in GROUP BY",
-            f"write it there, in a sub-query: SELECT * FROM (SELECT *, {name}(…) AS w FROM …)",
+            "write it there, in a sub-query, and read its column here",
         )
     if name in _SESSION:
         env.fail(
