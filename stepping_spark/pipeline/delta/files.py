@@ -12,6 +12,7 @@ import json
 import struct
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -291,6 +292,7 @@ def _file_of(said: Mapping[str, Any]) -> DataFile:
 def _bounds_of(chunk: Any) -> Extent:
     """What the statistics of a part of a column say."""
     stats = chunk.statistics if chunk.is_stats_set else None
-    if stats is None or not stats.has_min_max:
-        return Extent(None, None, nulls=True)
-    return Extent(stats.min, stats.max, nulls=stats.null_count != 0)
+    with suppress(pa.ArrowException, ValueError):  # of a type that has none in Python
+        if stats is not None and stats.has_min_max:
+            return Extent(stats.min, stats.max, nulls=stats.null_count != 0)
+    return Extent(None, None, nulls=True)

@@ -14,7 +14,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 from deltalake import DeltaTable as Table
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, from_url
 
@@ -220,9 +220,10 @@ class MarkedTable:
             obstore.put(self._objects, path, text.encode(), mode="create", use_multipart=False)
         every = int(table.metadata().configuration.get(_CHECKPOINT) or 100)
         if version % every == 0:
-            newest = self._log.newest()
-            newest.create_checkpoint()
-            newest.cleanup_metadata()
+            with suppress(DeltaError, OSError):  # the step is committed; the next one comes
+                newest = self._log.newest()
+                newest.create_checkpoint()
+                newest.cleanup_metadata()
 
 
 _CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout")
