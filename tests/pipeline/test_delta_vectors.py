@@ -24,7 +24,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyroaring import BitMap64
 
 import stepping_spark as st
-from stepping_spark.base.errors import SinkError
+from stepping_spark.base.errors import InputError, SinkError
 from stepping_spark.pipeline.changes import ByKey
 from stepping_spark.pipeline.delta import files, sink, vectors
 from tests.cases import Z
@@ -254,7 +254,14 @@ def test_vectors_that_others_wrote_are_read_and_go_on(tmp_path: Path) -> None:
     assert read(st.DeltaTable(path), Note) == Z(left)
 
 
-@pytest.mark.parametrize("why", ["no vectors", "partitions", "a feature"])
+REASONS = {
+    "no vectors": "enableDeletionVectors is not set: set it to true",
+    "partitions": "it has partitions",
+    "a feature": "features that are not known here: rowTracking",
+}
+
+
+@pytest.mark.parametrize("why", REASONS)
 def test_a_table_that_cannot_have_them_is_merged_or_refused_with_the_reason(
     tmp_path: Path, why: str
 ) -> None:
@@ -272,11 +279,16 @@ def test_a_table_that_cannot_have_them_is_merged_or_refused_with_the_reason(
     a, b = Note(id=1, text="a"), Note(id=1, text="b")
     items = [(1, Z({a: 1})), (2, Z({a: -1, b: 1}))]
     table = st.DeltaTable(path, key="id", deletion_vectors=True)
-    with pytest.raises(SinkError, match="deletion_vectors=True, and the table"):
+    with pytest.raises(SinkError, match=f"{REASONS[why]}.* leave out deletion_vectors=True"):
         pipeline(Note, items, table).dry_run()
     if why != "a feature":  # deltalake knows no rows with ids
         pipeline(Note, items, st.DeltaTable(path, key="id")).run()
         assert read(st.DeltaTable(path), Note) == Z({b: 1})
+
+
+def test_a_sink_of_changes_has_no_rows_to_mark(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"test_delta_vectors.py:\d+.* leave one of them out"):
+        st.DeltaTable(tmp_path / "table", changes=True, deletion_vectors=True)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,9 @@ def table_of(request: pytest.FixtureRequest, tmp_path: Path, catalog: Catalog) -
     if request.param == "delta":
         return lambda **given: st.DeltaTable(tmp_path / "table", **given)
     if request.param == "marked":
-        return lambda **given: st.DeltaTable(tmp_path / "table", deletion_vectors=True, **given)
+        return lambda **given: st.DeltaTable(
+            tmp_path / "table", deletion_vectors="changes" not in given, **given
+        )
     return lambda **given: st.IcebergTable("shop.view", catalog=catalog, **given)
 
 

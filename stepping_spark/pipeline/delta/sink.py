@@ -32,7 +32,7 @@ from stepping_spark.pipeline.delta.log import (
     quoted,
     with_one_of,
 )
-from stepping_spark.pipeline.delta.vectors import VECTORS, MarkedTable, marks_rows
+from stepping_spark.pipeline.delta.vectors import VECTORS, MarkedTable, why_merged
 from stepping_spark.pipeline.protocols import KEPT
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
@@ -210,7 +210,7 @@ class DeltaSink:
 
     def _marking(self, table: Table) -> MarkedTable | None:
         """What marks rows as gone, where the table wants it and has nothing that forbids it."""
-        if self._feed or not marks_rows(table, self._options):
+        if self._feed or why_merged(table, self._options):
             return None
         if self._marked is None:
             key = [self._in_table(n).name for n in self._key or self._columns.names]
@@ -363,11 +363,11 @@ class DeltaSink:
         check_same(self._log.schema(), self._schema, self._where, "give a new path")
         table = self._log.newest()
         self._check_owner(table)
-        if self._vectors and not self._feed and not marks_rows(table, self._options):
+        why = why_merged(table, self._options) if self._vectors else ""
+        if why:
             raise self._failure(
-                "deletion_vectors=True, and the table has none, or features beside them with which "
-                f"rows cannot be marked: see `st.DeltaTable`; set {VECTORS} = true (ALTER TABLE … "
-                "SET TBLPROPERTIES), or leave the argument out, and steps are merged"
+                f"rows cannot be marked in deletion vectors: {why}; or leave out "
+                "deletion_vectors=True, and steps are merged"
             )
 
     def _check_owner(self, table: Table) -> None:

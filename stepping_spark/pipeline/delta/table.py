@@ -109,6 +109,11 @@ class DeltaTable:
             raise InputError(
                 f"{user_line()}: diff={diff!r}: expected one of {', '.join(map(repr, DIFFS))}"
             )
+        if deletion_vectors and changes:
+            raise InputError(
+                f"{user_line()}: deletion_vectors=True marks rows that go, and with changes=True "
+                "rows are only added; leave one of them out"
+            )
         self.path = checked_path(path, "options=")
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.changes = changes

@@ -51,22 +51,22 @@ _CHECKPOINT = "delta.checkpointInterval"
 _LOCKING = "locking_provider"
 
 
-def marks_rows(table: Table, options: Mapping[str, str] | None) -> bool:
-    """Whether steps of a table are written here: the table wants it, and has nothing unknown.
-
-    Others are merged by deltalake: tables with partitions, column mapping, constraints, row
-    tracking and such, and those whose commits go through a lock.
-    """
+def why_merged(table: Table, options: Mapping[str, str] | None) -> str:
+    """Why steps of a table are not written here, but merged by deltalake; empty where they are."""
     said, protocol = table.metadata(), table.protocol()
     features = frozenset(protocol.writer_features or ())
-    return (
-        is_on(said.configuration, VECTORS)
-        and "deletionVectors" in features
-        and features <= _KNOWN
-        and not said.partition_columns
-        and not any("delta.invariants" in f.metadata for f in table.schema().fields)
-        and not any(_LOCKING in name.lower() for name in options or ())
-    )
+    unknown = sorted(features - _KNOWN)
+    if not is_on(said.configuration, VECTORS) or "deletionVectors" not in features:
+        return f"{VECTORS} is not set: set it to true (ALTER TABLE … SET TBLPROPERTIES)"
+    if unknown:
+        return f"it has features that are not known here: {', '.join(unknown)}"
+    if said.partition_columns:
+        return "it has partitions"
+    if any("delta.invariants" in f.metadata for f in table.schema().fields):
+        return "its columns have invariants"
+    if any(_LOCKING in name.lower() for name in options or ()):
+        return "its commits go through a lock"
+    return ""
 
 
 @dataclass(frozen=True)
