@@ -54,6 +54,14 @@ class Stepped:
         return plan
 
 
+def check_equal(a: Stepped, b: Stepped, steps: Iterable[Any]) -> None:
+    """Both give the same in some more steps."""
+    for step in steps:
+        a.step(step)
+        b.step(step)
+        assert a.views == b.views
+
+
 def beside(late: Callable[..., Any], least: int) -> Callable[..., Any]:
     """A view of late rows, and one of a filter above a state that has nothing to do with them."""
 
@@ -79,10 +87,7 @@ def test_a_part_that_knows_lateness_stays_while_another_changes(
     assert list(plan.views.values()) == ["as before", "changes"]
     anew = Stepped(make_store, after, steps[:10])
     assert running.views == anew.views
-    for step in steps[10:]:
-        running.step(step)
-        anew.step(step)
-        assert running.views == anew.views
+    check_equal(running, anew, steps[10:])
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -99,10 +104,7 @@ def test_rows_that_a_watermark_has_let_go_are_not_made_up(make_store: MakeStore,
             running.evolve(graph)
     running.store = make_store.reopen(running.store, before)
     running.stepper = st.Stepper(before, running.store)
-    for step in steps[6:]:
-        running.step(step)
-        anew.step(step)
-    assert running.views == anew.views
+    check_equal(running, anew, steps[6:])
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -115,10 +117,7 @@ def test_without_lateness_the_inputs_are_read_again(make_store: MakeStore, name:
     assert plan.read_again
     assert "it depended on the order of the steps" in str(plan)
     anew = Stepped(make_store, st.compile(query), steps[:10])
-    for step in steps[10:]:
-        running.step(step)
-        anew.step(step)
-        assert running.views == anew.views
+    check_equal(running, anew, steps[10:])
 
 
 def recent(days: int, least: int) -> Callable[..., Any]:
@@ -175,7 +174,4 @@ def test_a_delay_stays_while_another_part_changes_and_is_not_changed(
     assert plan.read_again == ()
     anew = Stepped(make_store, after, steps[:6])
     assert running.views == anew.views
-    for step in steps[6:]:
-        running.step(step)
-        anew.step(step)
-        assert running.views == anew.views
+    check_equal(running, anew, steps[6:])
