@@ -62,6 +62,13 @@ class SteppingSparkSql(Spark):
                 made.meta["literal"] = True
             return made
 
+        def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+            # sqlglot takes a SELECT without columns, Spark does not
+            columns, left_out = super()._parse_projections()
+            if not columns:
+                self.raise_error("SELECT names no columns; write SELECT column, …", self._prev)
+            return columns, left_out
+
         # DATE 'x' is an error of the text to Spark, and CAST('x' AS DATE) one of a step
         TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {
             t: lambda self, this, to: _typed_literal(this, to) for t in exp.DType
