@@ -110,6 +110,12 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     metavar="STORE",
     help="With --evolve: if there is no state yet, begin with a copy of this one.",
 )
+@click.option(
+    "--refresh",
+    metavar="VIEW",
+    multiple=True,
+    help="With --evolve: give the tables of this view all rows anew.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what a run would do, and change nothing.")
 @click.option(
     "--count",
@@ -138,6 +144,7 @@ def run(
     evolve: bool,
     renamed: dict[str, str],
     copy_of: str | None,
+    refresh: tuple[str, ...],
     dry_run: bool,
     count: bool,
     verbose: bool,
@@ -156,7 +163,8 @@ def run(
     If the query has changed, --evolve corrects the state and the tables by a step of their own, and
     fills the tables of sinks that are new; --evolve --dry-run says how, and with --count, how many
     rows leave and enter each view. --copy-of leaves the old state and its tables as they are, and
-    fills new tables beside them.
+    fills new tables beside them. --refresh gives the tables of a view all rows anew, in the place
+    of those that they have.
     Each step writes a line to the log, on standard error. Ctrl-C and SIGTERM stop it between two
     steps.
 
@@ -169,11 +177,13 @@ def run(
     try:
         with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
             if evolve:
-                pipeline.allow_evolution({**pipeline.renamed, **renamed}, copy_of)
+                pipeline.allow_evolution({**pipeline.renamed, **renamed}, copy_of, refresh)
             elif renamed:
                 raise click.UsageError("--renamed is for --evolve")
             elif copy_of is not None:
                 raise click.UsageError("--copy-of is for --evolve")
+            elif refresh:
+                raise click.UsageError("--refresh is for --evolve")
             if count and not (evolve and dry_run):
                 raise click.UsageError("--count is for --evolve --dry-run")
             if dry_run:

@@ -106,7 +106,8 @@ class Evolution:
                 raise StoreMismatch(
                     f"what view {name!r} was before is unknown, so its change is too: {why}. Empty "
                     f"what was made of it, and take all its rows: evolve(whole=[{name!r}]); in a "
-                    "pipeline, give the view a new table; or start with a new store"
+                    "pipeline, give the view a new table, or remove the one that it has; or start "
+                    "with a new store"
                 )
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -109,6 +109,9 @@ AGAIN = (
 EMPTY = ".empty"
 """Behind the key of a sink: the last step, if it has no rows for the sink."""
 
+ANEW = ".anew"
+"""Behind the key of a sink: the last step, if its rows take the place of those of the table."""
+
 
 class Outlet:
     """A sink of one view.
@@ -136,6 +139,7 @@ class Outlet:
         self.shown = told(given)
         self._sink = sink_of(named, given)
         self._last = 0
+        self._refresh = False
         # Rows that do not fit may get a sink when the state has steps already: it has missed none.
         self._later = rejects_of is not None
         self._arrow = columns_given(given, t) if isinstance(t, ZSetType) else pa.schema([])
@@ -147,9 +151,29 @@ class Outlet:
                 "(step, value), or make a row of the number in the query: st.make_set"
             )
 
-    def open(self, state: int) -> None:
-        """Get ready to write for a state, which its number tells from others."""
+    @property
+    def can_refresh(self) -> bool:
+        """Whether the sink can have all rows of the view in the place of those that it has."""
+        return getattr(self._sink, "anew", None) is False
+
+    def refresh(self) -> None:
+        """Let the next evolution give the sink all rows of the view."""
+        self._refresh = True
+
+    def _tell_anew(self, step: int, offsets: Mapping[str, int]) -> None:
+        """Tell the sink before it is opened whether the next rows that it gets are all rows."""
+        if self._refresh or (step and offsets.get(f"{self._key}{ANEW}") == step):
+            self._sink.anew = True  # type: ignore[attr-defined]
+
+    def open(self, state: int, step: int, offsets: Mapping[str, int]) -> None:
+        """Get ready to write for a state, which its number tells from others.
+
+        `offsets` are those of its last committed step.
+        """
+        self._tell_anew(step, offsets)
         self._sink.open(self._arrow, f"{state:012x} {self.view}")
+        if self._is_anew and not self._refresh and self._sink.last_step() == step:
+            self._sink.anew = False  # type: ignore[attr-defined]
 
     def look(self, state: int, step: int, offsets: Mapping[str, int]) -> bool:
         """Whether the sink is without the last committed step; changes nothing.
@@ -159,6 +183,7 @@ class Outlet:
         look = getattr(self._sink, "look", None)
         if not callable(look):
             return False
+        self._tell_anew(step, offsets)
         try:
             found = look(self._arrow, f"{state:012x} {self.view}")
             return self._lacks(found, step, offsets)
@@ -187,6 +212,8 @@ class Outlet:
         had = offsets.get(self._key, 0 if self._later else None)
         if step == 0 and found == 0:
             return False
+        if offsets.get(f"{self._key}{ANEW}") == step:
+            return found != step
         if self._later and self._key not in offsets and found == 0:
             return False
         if had is None:
@@ -219,7 +246,7 @@ class Outlet:
         It is another one than the view had. `offsets` are those of the last committed step, and
         `changed` says that another query has given its rows.
         """
-        if getattr(self._sink, "is_removed", False):
+        if getattr(self._sink, "is_removed", False) or (self._refresh and step):
             return True
         if not self._may_be_fresh(step, offsets, changed=changed):
             return False
@@ -232,8 +259,11 @@ class Outlet:
         look = getattr(self._sink, "look", None)
         if not callable(look):
             return False
+        self._tell_anew(step, offsets)
         try:
             found = look(self._arrow, f"{state:012x} {self.view}")
+            if self._refresh and step:
+                return True
             return bool(found == 0) and self._may_be_fresh(step, offsets, changed=changed)
         except SinkError:
             if getattr(self._sink, "is_removed", False):
@@ -264,25 +294,32 @@ class Outlet:
 
         Gives what the store keeps of it: whether there is nothing to write.
         """
-        if isinstance(change, ZSetSpark) and not change.in_spark and change.empty():
+        anew = self._is_anew
+        if not anew and isinstance(change, ZSetSpark) and not change.in_spark and change.empty():
             return self.without_rows(step)
         prepare = getattr(self._sink, "prepare", None)
         if callable(prepare):
             prepare(step, change)
-        return {}
+        return {f"{self._key}{ANEW}": step} if anew else {}
 
     def write(self, step: int, change: Any) -> int | None:
         """Write the view's change of a step, if there is one; gives its rows, if they are known."""
         rows: int | None = None
         if isinstance(change, ZSetSpark):
-            if change.empty():
+            if not self._is_anew and change.empty():
                 if self._sink_forgets:
                     self._last = step
                 return 0
             rows = rows_of(change)
         self._sink.write(step, change)
         self._last = step
+        if self._is_anew:
+            self._sink.anew = self._refresh = False  # type: ignore[attr-defined]
         return rows
+
+    @property
+    def _is_anew(self) -> bool:
+        return getattr(self._sink, "anew", None) is True
 
     @property
     def _sink_forgets(self) -> bool:
@@ -358,6 +395,24 @@ def _ways_on(step: int, state: str | None, *, is_written: bool) -> str:
         f"{told}. If the sink can never take it, take the step back, and correct the rows in the "
         f"source: stepping-spark state rewind {state} --to {step - 1}"
     )
+
+
+def refresh_tables(views: Iterable[str], outlets: Sequence[Outlet]) -> None:
+    """Let the tables of views get all rows anew; refuse views without such a table."""
+    views = [views] if isinstance(views, str) else list(views)
+    able = [outlet for outlet in outlets if outlet.can_refresh]
+    known = list(dict.fromkeys(outlet.view for outlet in able))
+    for view in views:
+        if view not in known:
+            told = f"those that can are of {', '.join(map(repr, known))}" if known else "none can"
+            raise InputError(
+                f"{user_line()}: refresh= names {view!r}, which has no table that can get all rows "
+                f"in the place of those that it has; {told}. A table with changes=True has the "
+                "history of the view: give it another table, which gets all rows"
+            )
+    for outlet in able:
+        if outlet.view in views:
+            outlet.refresh()
 
 
 def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet], state: str | None) -> None:

@@ -19,7 +19,7 @@ from stepping_spark.pipeline.changed_query import (
 )
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
 from stepping_spark.pipeline.dry_run import Prospect, prospect_of, unstepped
-from stepping_spark.pipeline.outputs import catch_up
+from stepping_spark.pipeline.outputs import catch_up, refresh_tables
 from stepping_spark.pipeline.protocols import Portion, state_of
 from stepping_spark.pipeline.rejects import view_of, with_rejected
 from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, observe, text_of
@@ -103,7 +103,8 @@ class Pipeline(Closing):
     another input, unless `renamed` says the old name and the new one: `{"orders": "sales"}`. With
     `copy_of`, the place of another pipeline's state, a state that is not there yet begins as a copy
     of that one, whose pipeline may go on: to fill new tables beside the old ones. Its sinks are
-    tables of its own.
+    tables of its own. The tables of the views that `refresh` names get all rows anew, in a
+    transaction, in the place of those that they have.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO). `stepper` has the metrics of steps.
 
@@ -139,6 +140,7 @@ class Pipeline(Closing):
         evolve: bool = False,
         renamed: Mapping[str, str] | None = None,
         copy_of: str | Place | None = None,
+        refresh: Iterable[str] = (),
         **inputs: SourceArgument,
     ) -> None:
         self.evolves = False
@@ -178,20 +180,24 @@ class Pipeline(Closing):
         )
         self._copy_of: Place | None = None
         if evolve:
-            self.allow_evolution(renamed or {}, copy_of)
-        elif renamed or copy_of is not None:
-            name = "renamed=" if renamed else "copy_of="
+            self.allow_evolution(renamed or {}, copy_of, refresh)
+        elif renamed or copy_of is not None or refresh:
+            name = "renamed=" if renamed else "refresh=" if refresh else "copy_of="
             raise InputError(
                 f"{user_line()}: {name} is for a state that evolves; write evolve=True, too"
             )
 
     def allow_evolution(
-        self, renamed: Mapping[str, str], copy_of: str | Place | None = None
+        self,
+        renamed: Mapping[str, str],
+        copy_of: str | Place | None = None,
+        refresh: Iterable[str] = (),
     ) -> None:
-        """Let a run begin with an evolution, as `evolve=True`, `renamed` and `copy_of` do."""
+        """Let a run begin with an evolution, as `evolve=True` and the arguments beside it do."""
         if copy_of is not None:
             self._copy_of = copied_place(copy_of, self._place)
         check_renames(renamed, [feed.name for feed in self._feeds])
+        refresh_tables(refresh, self._outlets)
         self.evolves = True
         self.renamed = dict(renamed)
         was = {new: old for old, new in renamed.items()}
@@ -448,7 +454,7 @@ class Pipeline(Closing):
         for feed in self._feeds:
             feed.open(feed.position_in(offsets))
         for outlet in self._outlets:
-            outlet.open(self._state)
+            outlet.open(self._state, store.last_step(), offsets)
         self._tables_open = True
 
     def _close_tables(self) -> None:

@@ -183,7 +183,11 @@ class Sink(Protocol):
       with the same change, unless the step fails;
     - an attribute `is_removed`, known after `open` and `look`: whether the table of the owner was
       removed after a step. Then `last_step` and `look` raise an error, and with `evolve=True` the
-      pipeline does not ask: `prepare` makes the table anew, and gets all rows of the view.
+      pipeline does not ask: `prepare` makes the table anew, and gets all rows of the view;
+    - an attribute `anew`, False at first, for `refresh=…`: the pipeline sets it to True before
+      `open` or `look`, and to False after `write`. While it is True, `open` accepts a table of the
+      owner whose rows somebody else has changed, and the next step has all rows of the view: they
+      take the place of those that the table has. It gets this step also without rows.
 
     >>> class Log:
     ...     '''Keeps changes in memory.'''

@@ -39,7 +39,7 @@ from stepping_spark.sql.plan import (
 )
 
 
-def optimized(plan: RelationalPlan) -> RelationalPlan:
+def optimized(plan: RelationalPlan, *, whole_rows: bool = False) -> RelationalPlan:
     """The plan with its conditions and columns where they cost least."""
     return merged(pruned(pushed(plan, ()), set(plan.columns)))
 

@@ -47,7 +47,9 @@ def query(lowest: int) -> Any:
     return named
 
 
-def pipeline(folder: str, url: str, lowest: int, *, more: bool) -> st.Pipeline:
+def pipeline(
+    folder: str, url: str, lowest: int, *, more: bool, refresh: bool = False
+) -> st.Pipeline:
     into: list[Any] = [
         st.Files(f"{folder}/log", changes=True),
         st.DeltaTable(f"{folder}/view", key="name"),
@@ -60,10 +62,11 @@ def pipeline(folder: str, url: str, lowest: int, *, more: bool) -> st.Pipeline:
         users=st.DeltaTable(f"{folder}/users"),
         into={"named": into if more else into[:2]},
         evolve=True,
+        refresh=["named"] if refresh else (),
     )
 
 
-def live(folder: str, url: str, moment: int, answer: Connection) -> None:
+def live(folder: str, url: str, refresh: bool, moment: int, answer: Connection) -> None:
     """Run the changed pipeline, or be killed at the moment of that number."""
     at = killer(moment, answer)
     patched: list[tuple[type, tuple[str, ...]]] = [
@@ -75,14 +78,14 @@ def live(folder: str, url: str, moment: int, answer: Connection) -> None:
             if hasattr(kind, call):
                 setattr(kind, call, told(getattr(kind, call), f"{kind.__name__}.{call}", at))
     TableMerger.execute = told(TableMerger.execute, "merge", at)  # type: ignore[method-assign]
-    with pipeline(folder, url, 3, more=True) as changed:
+    with pipeline(folder, url, 3, more=True, refresh=refresh) as changed:
         changed.run()
     answer.send(None)
 
 
-def life(folder: Path, url: str, moment: int) -> str | None:
+def life(folder: Path, url: str, refresh: bool, moment: int) -> str | None:
     """Where a process was killed; None: it came to the end."""
-    said, code = last_words(live, str(folder), url, moment)
+    said, code = last_words(live, str(folder), url, refresh, moment)
     killed: str | None = said[0] if said else "an error"
     assert code == (-signal.SIGKILL if killed else 0), (code, said)
     return killed
@@ -126,7 +129,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     yield str(request.getfixturevalue("postgres").url)
 
 
-def deaths(folder: Path, url: str, every: int) -> Iterator[str]:
+def deaths(folder: Path, url: str, every: int, *, refresh: bool = False) -> Iterator[str]:
     append(folder, [(1, "ann"), (2, "bob"), (3, "ann"), (4, "cy")])
     with pipeline(str(folder), url, 0, more=False) as before:
         before.run()
@@ -136,7 +139,7 @@ def deaths(folder: Path, url: str, every: int) -> Iterator[str]:
     append(folder, [(5, "ann")])  # which comes after the change
     last: Rows = Counter({("ann", 2): 1, ("cy", 1): 1})
     moment, step = 1, steps(folder, url)
-    while (killed := life(folder, url, moment)) is not None:
+    while (killed := life(folder, url, refresh, moment)) is not None:
         yield killed
         # Once a step is committed, what is left to do is disturbed from its first moment on.
         committed = steps(folder, url)
@@ -157,10 +160,11 @@ def test_a_process_killed_while_it_evolves_loses_and_doubles_nothing(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("refresh", [False, True], ids=["", "refresh"])
 def test_a_process_killed_at_each_call_of_an_evolution_loses_and_doubles_nothing(
-    tmp_path: Path, url: str
+    tmp_path: Path, url: str, *, refresh: bool
 ) -> None:
     folder = tmp_path / f"w{uuid4().hex}"
     folder.mkdir()
-    died = set(deaths(folder, url, 1))
+    died = set(deaths(folder, url, 1, refresh=refresh))
     assert {name.rpartition(".")[2] for name in died} >= {"evolve", "read_kept", "commit", "write"}

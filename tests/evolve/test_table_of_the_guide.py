@@ -290,6 +290,24 @@ def _(shop: Shop) -> None:
     assert shop.rows("sums") == OLD
 
 
+@row("a table of a sink was renamed, and the pipeline says its new name")
+def _(shop: Shop) -> None:
+    shop.run({"sums": SUMS})
+    (shop.place / "sums").rename(shop.place / "totals")
+    shop.make("orders", id=[4], country=["it"], cents=[1])
+    found = shop.run({"sums": SUMS}, {"sums": "totals"}, evolve=False)
+    assert (list(found.filled), shop.rows("totals")) == ([], [*OLD, ("it", 1)])
+
+
+@row("`--refresh VIEW`")
+def _(shop: Shop) -> None:
+    shop.run({"sums": SUMS})
+    deltalake.DeltaTable(str(shop.place / "sums")).delete()
+    found = shop.run({"sums": SUMS}, refresh=["sums"])
+    assert [view for view, _ in found.filled] == ["sums"]
+    assert shop.rows("sums") == OLD
+
+
 @row("a new `st.Check` on a new view")
 def _(shop: Shop) -> None:
     shop.run({"sums": SUMS})

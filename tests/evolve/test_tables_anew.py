@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,12 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from deltalake import QueryBuilder
+from pyiceberg.catalog import load_catalog
 
 import stepping_spark as st
 from stepping_spark.cli import main
 from stores.location import place_of
 from stores.parquet.manifest import Log
 from stores.postgres.catalog import Catalog
+
+ALL = "SELECT * FROM t"
 
 Rows = list[tuple[str, int]]
 
@@ -32,11 +36,13 @@ class Order(st.Data):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of tables: the sink of a name, the rows that a table has, and how it is removed."""
+    """A kind of tables: the sink of a name, its rows, and what somebody else does to it."""
 
     sink: Callable[[str], Any]
     rows: Callable[[str], Rows]
     remove: Callable[[str], None]
+    rename: Callable[[str, str], Any]
+    damage: Callable[[str], Any]
 
 
 def sorted_rows(table: pa.Table) -> Rows:
@@ -48,6 +54,34 @@ def in_delta(place: Path) -> Kind:
         lambda name: st.DeltaTable(str(place / name), key="country"),
         lambda name: sorted_rows(deltalake.DeltaTable(str(place / name)).to_pyarrow_table()),
         lambda name: shutil.rmtree(place / name),
+        lambda name, new: (place / name).rename(place / new),
+        lambda name: deltalake.DeltaTable(str(place / name)).delete("country = 'de'"),
+    )
+
+
+def in_marked(place: Path) -> Kind:
+    def sink(name: str) -> Any:
+        return st.DeltaTable(str(place / name), key="country", deletion_vectors=True)
+
+    def rows(name: str) -> Rows:
+        return sorted_rows(pa.table(QueryBuilder().register("t", table(name)).execute(ALL)))
+
+    def table(name: str) -> deltalake.DeltaTable:
+        return deltalake.DeltaTable(str(place / name))
+
+    return replace(in_delta(place), sink=sink, rows=rows)
+
+
+def in_iceberg(place: Path) -> Kind:
+    lake = load_catalog(
+        "lake", type="sql", uri=f"sqlite:///{place}/lake.db", warehouse=f"file://{place}/lake"
+    )
+    return Kind(
+        lambda name: st.IcebergTable(f"shop.{name}", catalog=lake, key="country"),
+        lambda name: sorted_rows(lake.load_table(f"shop.{name}").scan().to_arrow()),
+        lambda name: lake.drop_table(f"shop.{name}"),
+        lambda name, new: lake.rename_table(f"shop.{name}", f"shop.{new}"),
+        lambda name: lake.load_table(f"shop.{name}").delete("country = 'de'"),
     )
 
 
@@ -56,6 +90,8 @@ def in_files(place: Path) -> Kind:
         lambda name: st.Files(str(place / name)),
         lambda name: sorted_rows(pq.read_table(max((place / name).glob("*.parquet")))),
         lambda name: shutil.rmtree(place / name),
+        lambda name, new: (place / name).rename(place / new),
+        lambda name: [path.write_bytes(b"") for path in (place / name).glob("*.parquet")],
     )
 
 
@@ -71,14 +107,19 @@ def in_postgres(url: str) -> Kind:
         lambda name: st.Postgres(url, schema=schema, table=name, key="country"),
         lambda name: sorted(asked(f"SELECT country, cents FROM {schema}.{name}").fetchall()),
         lambda name: asked(f"DROP TABLE {schema}.{name}"),
+        lambda name, new: asked(f"ALTER TABLE {schema}.{name} RENAME TO {new}"),
+        lambda name: asked(f"DELETE FROM {schema}.{name} WHERE country = 'de'"),
     )
 
 
-@pytest.fixture(params=["delta", "files", "postgres"])
+IN_FILES = {"delta": in_delta, "marked": in_marked, "iceberg": in_iceberg, "files": in_files}
+
+
+@pytest.fixture(params=[*IN_FILES, "postgres"])
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     if request.param == "postgres":
         return in_postgres(request.getfixturevalue("postgres").url)
-    return in_delta(tmp_path) if request.param == "delta" else in_files(tmp_path)
+    return IN_FILES[request.param](tmp_path)
 
 
 @pytest.fixture
@@ -93,14 +134,16 @@ OLD, NEW = [("de", 15), ("fr", 7)], [("de", 10), ("fr", 7)]
 LATER = [("de", 10), ("fr", 7), ("it", 9)]
 
 
-def pipeline(orders: Path, sink: Any, *, more: int = 0, state: str = "state") -> st.Pipeline:
+def pipeline(
+    orders: Path, sink: Any, *, more: int = 0, state: str = "state", query: Any = None, **given: Any
+) -> st.Pipeline:
     text = f"SELECT country, sum(cents) AS cents FROM orders WHERE cents > {more} GROUP BY 1"
     return st.Pipeline(
-        {"sums": st.sql(text, orders=Order)},
+        {"sums": query or st.sql(text, orders=Order)},
         store=f"parquet:{orders.parent / state}",
         orders=st.DeltaTable(str(orders)),
         into={"sums": sink},
-        evolve=True,
+        **{"evolve": True, **given},
     )
 
 
@@ -126,6 +169,20 @@ def test_a_table_that_is_removed_gets_all_rows_of_its_view(orders: Path, kind: K
     assert kind.rows("sums") == [("de", 15), ("fr", 7), ("it", 9)]
 
 
+def test_a_table_that_is_removed_may_have_other_columns(orders: Path, kind: Kind) -> None:
+    def other() -> st.Pipeline:
+        text = "SELECT country, cents * 1.5D AS cents FROM orders WHERE cents > 6"
+        return pipeline(orders, kind.sink("sums"), query=st.sql(text, orders=Order))
+
+    run(orders, kind.sink("sums"))
+    with other() as running, pytest.raises(st.SteppingError, match="cents"):
+        running.run()
+    kind.remove("sums")
+    with other() as running:
+        running.run()
+    assert kind.rows("sums") == [("de", 15.0), ("fr", 10.5)]
+
+
 def test_a_table_with_another_name_gets_all_rows_and_the_old_one_stays(
     orders: Path, kind: Kind
 ) -> None:
@@ -136,6 +193,81 @@ def test_a_table_with_another_name_gets_all_rows_and_the_old_one_stays(
     deltalake.write_deltalake(str(orders), rows, mode="append")
     run(orders, kind.sink("totals"), more=6)
     assert (kind.rows("sums"), kind.rows("totals")) == (OLD, LATER)
+
+
+def test_a_table_that_was_renamed_goes_on_under_its_new_name(orders: Path, kind: Kind) -> None:
+    run(orders, kind.sink("sums"))
+    kind.rename("sums", "totals")
+    rows = pa.table({"country": ["it"], "cents": [9]})
+    deltalake.write_deltalake(str(orders), rows, mode="append")
+    for evolve in (True, False):
+        looked = pipeline(orders, kind.sink("totals"), evolve=evolve).dry_run()
+        assert not list(looked.filled)
+    with pipeline(orders, kind.sink("totals"), evolve=False) as running:
+        assert running.run() == 1  # and no step of its own
+    assert kind.rows("totals") == [("de", 15), ("fr", 7), ("it", 9)]
+    with pipeline(orders, kind.sink("totals"), evolve=False) as running:
+        assert running.run() == 0
+
+
+def test_a_table_is_refreshed(orders: Path, kind: Kind) -> None:
+    def refreshed(**more: Any) -> st.Pipeline:
+        return pipeline(orders, kind.sink("sums"), refresh=["sums"], **more)
+
+    with refreshed() as running:
+        running.run()  # there is nothing yet, and it is loaded
+    run(orders, kind.sink("sums"))
+    kind.damage("sums")
+    assert [view for view, _ in refreshed().dry_run().filled] == ["sums"]
+    with refreshed() as running:
+        running.run()
+        assert kind.rows("sums") == OLD
+        assert running.run() == 0  # once
+        assert running.stepper.store.last_step() == 2
+    with refreshed(more=6) as running:
+        running.run()  # the query changes, too
+    assert kind.rows("sums") == NEW
+    rows = pa.table({"country": ["it"], "cents": [9]})
+    deltalake.write_deltalake(str(orders), rows, mode="append")
+    run(orders, kind.sink("sums"), more=6)
+    assert kind.rows("sums") == LATER
+    with refreshed(more=1_000) as running:
+        running.run()
+    assert kind.rows("sums") == []
+
+
+def test_a_refresh_that_was_cut_off_goes_on(
+    orders: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(orders, kind.sink("sums"))
+    kind.damage("sums")
+    running = pipeline(orders, kind.sink("sums"), refresh=["sums"])
+    sink = type(kind.sink("sums").sink())
+
+    def broken(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, running:
+        patch.setattr(sink, "write", broken)
+        with pytest.raises(KeyboardInterrupt):
+            running.run()
+    with pipeline(orders, kind.sink("sums"), evolve=False) as running:
+        running.run()
+        assert running.stepper.store.last_step() == 2
+    assert kind.rows("sums") == OLD
+
+
+def test_what_cannot_be_refreshed_is_refused(orders: Path, tmp_path: Path) -> None:
+    kind, log = in_delta(tmp_path), st.DeltaTable(str(tmp_path / "log"), changes=True)
+    for sink, name, message in (
+        (kind.sink("sums"), "totals", "refresh= names 'totals'.* those that can are of 'sums'"),
+        (log, "sums", "none can. A table with changes=True has the history"),
+        (print, "sums", "none can"),
+    ):
+        with pytest.raises(st.InputError, match=message):
+            pipeline(orders, sink, refresh=name)
+    with pytest.raises(st.InputError, match="write evolve=True"):
+        pipeline(orders, kind.sink("sums"), refresh="sums", evolve=False)
 
 
 @pytest.fixture(params=["parquet", "postgres"])

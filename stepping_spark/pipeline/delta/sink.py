@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction, write_deltalake
@@ -111,6 +111,7 @@ class DeltaSink:
         self._ready: DeltaWrite | None = None
         self._seen = -1  # the version up to which nobody else wrote rows
         self._where = f"Delta table {uri}"
+        self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the table, or see that it is this owner's."""
@@ -168,6 +169,9 @@ class DeltaSink:
         marked = self._marking(table)
         if self._feed:
             self._append(table, ready.rows, properties)
+        elif self.anew:
+            rows = ready.rows if ready.by_key is None else ready.by_key.came
+            self._append(table, rows, properties, instead=True)
         elif marked is not None:
             self._mark(marked, table, ready, steps)
         elif ready.by_key is not None:
@@ -186,9 +190,10 @@ class DeltaSink:
             rows = feed_of(rows, step, self._key, self._where)
         elif self._key:
             found = by_key(rows, self._key, self._where)
-            self._check_new(table, found.came)
+            if not self.anew:
+                self._check_new(table, found.came)
         ready = DeltaWrite(step, change, rows, found)
-        if ready.takes_away and is_on(table.metadata().configuration, APPEND_ONLY):
+        if (self.anew or ready.takes_away) and is_on(table.metadata().configuration, APPEND_ONLY):
             raise self._failure(_APPEND_ONLY)
         return ready
 
@@ -240,10 +245,19 @@ class DeltaSink:
                     if others or attempt == TRIES:
                         raise
 
-    def _append(self, table: Table, rows: pa.Table, properties: CommitProperties) -> None:
+    def _append(
+        self,
+        table: Table,
+        rows: pa.Table,
+        properties: CommitProperties,
+        *,
+        instead: bool = False,
+    ) -> None:
+        """Add rows to those that the table has, or have them instead of those."""
         made = to_table(rows, self._columns).cast(self._schema)
+        mode: Literal["append", "overwrite"] = "overwrite" if instead else "append"
         with self._writing("a step could not be appended"):
-            write_deltalake(table, made, mode="append", commit_properties=properties)
+            write_deltalake(table, made, mode=mode, commit_properties=properties)
 
     def _by_key(self, table: Table, found: ByKey, properties: CommitProperties) -> None:
         if not found.changed.num_rows and not found.gone.num_rows:
@@ -397,7 +411,7 @@ class DeltaSink:
             raise self._failure(
                 "it has rows that no pipeline wrote; give a path where no table is, or an empty one"
             )
-        if foreign is not None:
+        if foreign is not None and not self.anew:
             raise self._failure(
                 f"somebody else has changed its rows in version {foreign}; nobody else may write "
                 f"a table that a pipeline writes: restore version {foreign - 1}, and run again; "

@@ -35,6 +35,7 @@ class FilesSink:
         self._owner = ""
         self._columns = pa.schema([])
         self._prepared: tuple[int, pa.Table] | None = None
+        self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the directory, or see that it is this owner's."""
@@ -84,7 +85,8 @@ class FilesSink:
         if self._changes:
             where = f"directory {self._directory.shown}"
             return to_table(feed_of(rows, step, self._key, where), self._columns)
-        return self._whole(max(steps, default=0), to_table(rows, self._columns))
+        last = 0 if self.anew else max(steps, default=0)
+        return self._whole(last, to_table(rows, self._columns))
 
     def _whole(self, last: int, change: pa.Table) -> pa.Table:
         """The view after a change of what it was."""

@@ -183,6 +183,7 @@ class IcebergSink:
         self._owner = ""
         self._ready: IcebergWrite | None = None
         self._where = f"Iceberg table {name}"
+        self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the table, or see that it is this owner's."""
@@ -239,11 +240,15 @@ class IcebergSink:
             if self._feed:
                 feed = feed_of(rows, step, self._key, self._where)
                 rewrite = Rewrite(rows=[self._in_table(feed)])
+            elif self.anew:
+                rows = by_key(rows, self._key, self._where).came if self._key else rows
+                files = [task.file for task in table.scan().plan_files()]
+                rewrite = Rewrite(files, [self._in_table(rows)])
             elif self._key:
                 rewrite = self._by_key(table, rows)
             else:
                 rewrite = self._by_count(table, self._in_table(rows))
-            if not self._feed and step // MERGED_EVERY > self._step_of(table) // MERGED_EVERY:
+            if self.anew is False and step // MERGED_EVERY > self._step_of(table) // MERGED_EVERY:
                 self._merge(table, rewrite)
         return IcebergWrite(step, change, _current(table), rewrite)
 
@@ -404,7 +409,7 @@ class IcebergSink:
                     "it has rows that no pipeline wrote; give a name that no table has, or that of "
                     "an empty one"
                 )
-            if owner is not None:
+            if owner is not None and not self.anew:
                 raise self._failure(
                     f"somebody else has changed its rows in snapshot {snapshot.snapshot_id}; "
                     "nobody else may write a table that a pipeline writes: roll back to the "

@@ -67,8 +67,13 @@ class Staging:
         self._written = [*self._columns.names, *added]
         self._where = f"table {link.table!r}"
 
-    def stage(self, connection: Connection, step: int, change: ZSetSpark[Any]) -> StagedRows:
-        """Copy the rows into temporary tables, and compare them with the table."""
+    def stage(
+        self, connection: Connection, step: int, change: ZSetSpark[Any], *, anew: bool
+    ) -> StagedRows:
+        """Copy the rows into temporary tables, and compare them with the table.
+
+        There is nothing to compare if the table gets them `anew`, in the place of its rows.
+        """
         rows = to_table(change.to_arrow(), self._given)
         parts: dict[str, pa.Table]
         if self._feed:
@@ -86,7 +91,8 @@ class Staging:
             self._copy(connection, staged.name(part), parts[part], checked)
             if part == "counted" or (part != "fed" and counts[part] > FEW):
                 run(connection, "ANALYZE {name}", name=staged.name(part))
-        self._compare(connection, staged)
+        if not anew:
+            self._compare(connection, staged)
         return staged
 
     def _copy(
@@ -221,11 +227,16 @@ _OF_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 
 @dataclass(frozen=True)
 class Noted:
-    """What `STEPS` says of a table; an earlier version of the package did not say how many rows."""
+    """What `STEPS` says of a table: earlier versions of the package did not say rows and number.
 
+    The number is that of the server, which a table keeps when it is renamed.
+    """
+
+    name: str
     owner: str
     step: int
     rows: int | None
+    number: int | None
 
 
 class PostgresSink:
@@ -245,6 +256,7 @@ class PostgresSink:
         self._staged: StagedRows | None = None
         self._where = f"table {table!r}"
         self.is_removed = False  # somebody removed the table after a step of this owner
+        self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Make the table, or see that it is this owner's."""
@@ -255,11 +267,15 @@ class PostgresSink:
             run(
                 connection,
                 "CREATE TABLE IF NOT EXISTS {steps} "
-                "(name text PRIMARY KEY, owner text NOT NULL, step bigint NOT NULL, rows bigint)",
+                "(name text PRIMARY KEY, owner text NOT NULL, step bigint NOT NULL, rows bigint, "
+                "number bigint)",
                 steps=self._steps,
             )
-            if "rows" not in columns_of(connection, self._link.schema, STEPS):
-                run(connection, "ALTER TABLE {steps} ADD COLUMN rows bigint", steps=self._steps)
+            there = columns_of(connection, self._link.schema, STEPS)
+            for name in ("rows", "number"):
+                if name not in there:
+                    text = f"ALTER TABLE {{steps}} ADD COLUMN {name} bigint"
+                    run(connection, text, steps=self._steps)
             found = self._claim(connection)
             self.is_removed = self._was_removed(connection, found)
             if self.is_removed:
@@ -329,7 +345,7 @@ class PostgresSink:
                 self._make(connection)
                 self._own(connection, None)
             self._check_kept(connection)
-            self._staged = self._staging.stage(connection, step, change)
+            self._staged = self._staging.stage(connection, step, change, anew=bool(self.anew))
         self.is_removed = False
 
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
@@ -338,9 +354,12 @@ class PostgresSink:
             self._check_kept(connection)
             staged = self._staged
             if staged is None or not self._staging.has(connection, staged, step, change):
-                staged = self._staging.stage(connection, step, change)
+                staged = self._staging.stage(connection, step, change, anew=bool(self.anew))
+            if self.anew:
+                run(connection, "DELETE FROM {table}", table=self._link.name)
             more = self._staging.write(connection, staged)
-            text = "UPDATE {steps} SET step = $1, rows = rows + $2 WHERE name = $3"
+            known = "0" if self.anew else "rows"
+            text = f"UPDATE {{steps}} SET step = $1, rows = {known} + $2 WHERE name = $3"
             run(connection, text, step, more, self._link.table, steps=self._steps)
         self._staged = None
 
@@ -351,27 +370,39 @@ class PostgresSink:
         return self._noted(connection, "FOR UPDATE")
 
     def _noted(self, connection: Connection, lock: str = "") -> Noted | None:
+        """What is noted under the table's name; or of this owner, before the table was renamed."""
         text = (
-            "SELECT owner, step, (pg_catalog.to_jsonb(s) ->> 'rows')::bigint "
-            f"FROM {{steps}} s WHERE name = $1 {lock}"
+            "SELECT name, owner, step, (pg_catalog.to_jsonb(s) ->> 'rows')::bigint, "
+            "(pg_catalog.to_jsonb(s) ->> 'number')::bigint "
+            "FROM {steps} s WHERE name = $1 OR owner = $2 "
+            "AND (pg_catalog.to_jsonb(s) ->> 'number')::bigint = "
+            "pg_catalog.to_regclass($3)::oid::bigint "
+            f"ORDER BY name = $1 DESC LIMIT 1 {lock}"
         )
-        found = run(connection, text, self._link.table, steps=self._steps).fetchone()
+        asked = (self._link.table, self._owner, self._link.name.as_string())
+        found = run(connection, text, *asked, steps=self._steps).fetchone()
         return None if found is None else Noted(*found)
 
     def _own(self, connection: Connection, found: Noted | None) -> None:
-        """Be the owner of a table that has no step yet."""
+        """Be the owner of a table that has no step yet; note the name and number of any other."""
+        text = "SELECT pg_catalog.to_regclass($1)::oid::bigint"
+        ((number,),) = run(connection, text, self._link.name.as_string()).fetchall()
         if found is not None and found.step:
             self._checked(found)
+            names = {"steps": self._steps, "table": self._link.name}
             if found.rows is None:
                 text = "UPDATE {steps} SET rows = (SELECT count(*) FROM {table}) WHERE name = $1"
-                names = {"steps": self._steps, "table": self._link.name}
-                run(connection, text, self._link.table, **names)
+                run(connection, text, found.name, **names)
+            if (found.name, found.number) != (self._link.table, number):
+                text = "UPDATE {steps} SET name = $1, number = $2 WHERE name = $3"
+                run(connection, text, self._link.table, number, found.name, **names)
             return
         text = (
-            "INSERT INTO {steps} (name, owner, step, rows) VALUES ($1, $2, 0, 0) "
-            "ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, step = 0, rows = 0"
+            "INSERT INTO {steps} (name, owner, step, rows, number) VALUES ($1, $2, 0, 0, $3) "
+            "ON CONFLICT (name) DO UPDATE "
+            "SET owner = excluded.owner, step = 0, rows = 0, number = excluded.number"
         )
-        run(connection, text, self._link.table, self._owner, steps=self._steps)
+        run(connection, text, self._link.table, self._owner, number, steps=self._steps)
 
     def _checked(self, found: Noted | None) -> int:
         if found is None or found.owner != self._owner:
@@ -414,7 +445,7 @@ class PostgresSink:
 
     def _check_rows(self, connection: Connection, noted: Noted, most: int) -> None:
         """Refuse a table that was dropped or has fewer rows than were written, up to so many."""
-        known = noted.rows or 0
+        known = 0 if self.anew else noted.rows or 0
         anew = f"or drop what is there and its row in {STEPS}, and {ANEW}"
         name = self._link.name.as_string()
         ((there,),) = run(connection, "SELECT pg_catalog.to_regclass($1)", name).fetchall()
