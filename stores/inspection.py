@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from stepping_spark.base.errors import StoreUnavailable
-from stepping_spark.plan.difference import in_words
 from stepping_spark.relations.store import Now, Register, Store, now_to_text
 
 LONG = 70
@@ -35,7 +34,7 @@ class KeptRegister:
     @property
     def words(self) -> str:
         """The stream of the register, for people: without digests, and shortened."""
-        told = in_words(self.register.sums)
+        told = self.register.sums.shown
         return told if len(told) <= LONG else _outline(told)
 
 

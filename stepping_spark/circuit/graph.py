@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 from stepping_spark.base.callsite import Line, user_line
 from stepping_spark.base.errors import CompileError, InputError
 from stepping_spark.base.packages import networkx as nx
+from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.operators import (
     Arrange,
     Feedback,
@@ -68,10 +69,10 @@ class Vertex:
         return found
 
     @property
-    def told(self) -> str:
-        """The operator with its arguments, then the digest: the same in every process."""
+    def signature(self) -> Signature:
+        """The operator with its arguments, and the digest: the same in every process."""
         detail = self.operator.describe()
-        return f"{self.operator.name}{f' [{detail}]' if detail else ''} {self.digest}"
+        return Signature(f"{self.operator.name}{f' [{detail}]' if detail else ''}", self.digest)
 
     def __repr__(self) -> str:
         takes = ", ".join(str(v.type) for v in self.inputs)
@@ -180,7 +181,7 @@ class Graph(Generic[In, Out]):
     bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
     strict: Mapping[str, Vertex] = field(default_factory=dict)  # by input: rows that were not there
     lateness: Mapping[str, Lateness] = field(default_factory=dict)  # by input
-    made_by: tuple[str, ...] = ()  # what computes each output, as it was written; see `Vertex.told`
+    made_by: tuple[Signature, ...] = ()  # what computes each output, as it was written
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
     _repr_svg_: ClassVar[Callable[[AnyGraph], str]]  # how a notebook draws it: `render` knows
@@ -270,15 +271,15 @@ class Graph(Generic[In, Out]):
             "values; give None for one that does not change"
         )
 
-    def told(self, v: Vertex) -> str:
-        """`Vertex.told`, with what the feedbacks that lead to it are connected to."""
+    def signature(self, v: Vertex) -> Signature:
+        """`Vertex.signature`, with what the feedbacks that lead to it are connected to."""
         seen: set[Vertex] = set()
         leaves = [leaf for leaf in _walk(v, self.loops, seen) if leaf in self.loops]
         if not leaves:
-            return v.told
+            return v.signature
         loops = sorted(f"{leaf.digest} {self.loops[leaf].digest}" for leaf in leaves)
         through = hashlib.sha256(" ".join((v.digest, *loops)).encode()).hexdigest()[:16]
-        return f"{v.told.removesuffix(v.digest)}{through}"
+        return dataclasses.replace(v.signature, digest=through)
 
     def line(self, v: Vertex) -> Line:
         """The user's line that made a vertex."""

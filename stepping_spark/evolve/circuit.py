@@ -208,11 +208,11 @@ def circuit_of(plan: Plan) -> str:
 
 def _text_of(plan: Plan) -> str:
     identities = plan.identities
-    registers = [(s.register.sums, identities.unfused(s.change)) for s in plan.states]
+    registers = [(str(s.register.sums), identities.unfused(s.change)) for s in plan.states]
     said, places = _told(identities.graph, [v for _, v in registers])
     said["registers"] = [[sums, places[v]] for sums, v in registers]
     words = words_of(plan, lines=False)
-    said["words"] = {s.register.sums: words[s.register.name] for s in plan.states}
+    said["words"] = {str(s.register.sums): words[s.register.name] for s in plan.states}
     body = {"format": FORMAT, "digest": digest_of(plan), **said}
     return json.dumps({"circuit": body, "checksum": _checksum(body)}, ensure_ascii=False)
 
@@ -226,7 +226,7 @@ def digest_of(plan: Plan) -> str:
     graph = plan.identities.graph
     inputs = [label for label, _ in inputs_of(graph)]
     outputs = [
-        f"{name} {graph.told(v)} {v.type.schema.kinds}"
+        f"{name} {graph.signature(v)} {v.type.schema.kinds}"
         for name, v in zip(named(graph), graph.outputs, strict=True)
     ]
     return digest("\n".join([*inputs, *outputs, fingerprint(plan.registers)]))
@@ -245,8 +245,7 @@ def inputs_of(graph: AnyGraph) -> list[tuple[str, int]]:
 
 def ids_of(graph: AnyGraph, vertices: Iterable[Vertex]) -> dict[Vertex, str]:
     """The digests of all that computes vertices, the same in every process."""
-    told = graph.told if graph.loops else (lambda v: v.told)
-    return {v: told(v).rpartition(" ")[2] for v in vertices}
+    return {v: (graph.signature(v) if graph.loops else v).digest for v in vertices}
 
 
 def _told(graph: AnyGraph, more: Sequence[Vertex] = ()) -> tuple[dict[str, Any], dict[Vertex, int]]:

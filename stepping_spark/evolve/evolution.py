@@ -11,6 +11,7 @@ from rich.filesize import decimal
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError, StoreMismatch
+from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.evolve.circuit import (
@@ -264,7 +265,7 @@ class _Finder:
         numbered, identities = self._numbered()
         wanted = dict(described(self.plan.registers))
         for name, sums in self.plan.sums_by(identities).items():
-            wanted[name] = {**wanted[name], "sums": sums}
+            wanted[name] = {**wanted[name], "sums": str(sums)}
         parts = difference(self.kept, wanted, numbered=True)
         frontier = {
             identities.unfused(s.change): parts.names[s.register.name]
@@ -390,7 +391,7 @@ class _Finder:
         if len(made_by) != len(graph.outputs):
             return set()
         told = zip(graph.outputs, made_by, self.graph.made_by, strict=True)
-        return {v for v, then, now in told if then.rpartition(" ")[2] == now.rpartition(" ")[2]}
+        return {v for v, then, now in told if Signature.of_text(then).digest == now.digest}
 
 
 def _numbers(

@@ -17,6 +17,7 @@ from stepping_spark.base.errors import (
     refused_deletion,
 )
 from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
@@ -117,8 +118,8 @@ def check_made_by(
     """Refuse to answer for a committed step where another query took it.
 
     `kept` is what the store says of who computed each output. The step cannot be recomputed:
-    its state is the one before it, and that is gone. Outputs that are computed like one of
-    `beside` may be there or not.
+    its state is the one before it, and that is gone. Outputs with the digests in `beside` may be
+    there or not.
     """
     if kept is None:
         raise StoreError(
@@ -127,33 +128,27 @@ def check_made_by(
             f"did not say it. Go on with step {step + 1}, and read what you need from a cache; or "
             f"repeat step {step} with the version and the query that took it"
         )
-    left_out = set(_digests(list(beside)))
-    then, now = ([d for d in _digests(told) if d not in left_out] for told in (kept, graph.made_by))
+    before = [Signature.of_text(told) for told in kept]
+    then, now = ([s.digest for s in x if s.digest not in beside] for x in (before, graph.made_by))
     if then != now:
         raise StoreError(
             f"step {step} is committed already, and its outputs came from another query than "
             f"{graph.name} is now:\n"
-            + "".join(f"  {line}\n" for line in _differences(kept, graph))
+            + "".join(f"  {line}\n" for line in _differences(before, graph))
             + f"Repeat step {step} with the query that took it, to get its outputs again; or go on "
             f"with this query at step {step + 1}: the outputs of that step are not recomputed"
         )
 
 
-def _digests(told: Sequence[str]) -> list[str]:
-    """The digests of what computes the outputs, without the words, which name classes."""
-    return [one.rpartition(" ")[2] for one in told]
-
-
-def _differences(kept: Sequence[str], graph: AnyGraph) -> Iterator[str]:
+def _differences(kept: Sequence[Signature], graph: AnyGraph) -> Iterator[str]:
     now = graph.made_by
     if len(kept) != len(now):
         yield f"outputs: {len(kept)} then, {len(now)} now"
     for i, (old, new, v) in enumerate(zip(kept, now, graph.outputs, strict=False)):
-        if _digests([old]) == _digests([new]):
+        if old.digest == new.digest:
             continue
-        was, is_now = (told.rpartition(" ")[0] for told in (old, new))
-        if was != is_now:
-            yield f"output {i}: {was} then, {is_now} now ({graph.line(v)})"
+        if old.words != new.words:
+            yield f"output {i}: {old.words} then, {new.words} now ({graph.line(v)})"
         else:
             changed = "of other streams or with another function now"
-            yield f"output {i}: {was}, {changed} ({graph.line(v)})"
+            yield f"output {i}: {old.words}, {changed} ({graph.line(v)})"

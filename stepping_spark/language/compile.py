@@ -163,7 +163,7 @@ def compile(  # noqa: A001 - the interface's name
     )
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
-    graph = dataclasses.replace(graph, made_by=tuple(map(graph.told, graph.outputs)))
+    graph = dataclasses.replace(graph, made_by=tuple(map(graph.signature, graph.outputs)))
     graph = checked(graph, [label for label in wanted if label not in growing])
     if optimize:
         try:

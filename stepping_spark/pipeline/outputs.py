@@ -23,7 +23,7 @@ from stepping_spark.execution.io import check_made_by
 from stepping_spark.pipeline.inputs import columns_given, told
 from stepping_spark.pipeline.iterators import FunctionSink
 from stepping_spark.pipeline.protocols import Sink, sink_key
-from stepping_spark.pipeline.rejects import told_of_rejected
+from stepping_spark.pipeline.rejects import digests_of_rejected
 from stepping_spark.pipeline.reporting import log, rows_of
 from stepping_spark.relations.store import Store
 from stepping_spark.rows.atoms import short
@@ -443,7 +443,7 @@ def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> Non
     if not step or not any(outlet.kept for outlet in outlets):
         return
     try:
-        check_made_by(store.last_made_by(), graph, step, beside=told_of_rejected(graph))
+        check_made_by(store.last_made_by(), graph, step, beside=digests_of_rejected(graph))
     except StoreError as e:
         raise StoreMismatch(
             f"the tables that views go into have rows of another query than {graph.name} is now; "

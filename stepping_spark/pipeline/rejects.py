@@ -180,9 +180,9 @@ def with_rejected(graph: AnyGraph, inputs: Sequence[str]) -> AnyGraph:
         called=(*called, *map(view_of, inputs)),
         single=False,
     )
-    return dataclasses.replace(more, made_by=(*graph.made_by, *map(more.told, made)))
+    return dataclasses.replace(more, made_by=(*graph.made_by, *map(more.signature, made)))
 
 
-def told_of_rejected(graph: AnyGraph) -> set[str]:
-    """What a state says of the views of rows that do not fit, which may come and go."""
-    return {Vertex(Input(i, "", TYPE)).told for i in range(2 * len(graph.inputs))}
+def digests_of_rejected(graph: AnyGraph) -> set[str]:
+    """The digests of the views of rows that do not fit, which may come and go."""
+    return {Vertex(Input(i, "", TYPE)).digest for i in range(2 * len(graph.inputs))}

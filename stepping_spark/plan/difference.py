@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from stepping_spark.base.errors import StoreMismatch
+from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Accumulate, Filter, Haitch, Input, Map, parts_of
 from stepping_spark.circuit.operators.groups import ReducePlan
@@ -30,7 +31,6 @@ _WITHOUT_STRICT = (
     " A state that was made without strict=… does not know which rows are there: go on with it by "
     "compiling without strict=…, or load the tables into a new store."
 )
-_DIGEST = re.compile(r" [0-9a-f]{16}\b")
 
 Described = Mapping[str, Mapping[str, Any]]
 """The result of `Register.describe` for each register, by its name."""
@@ -109,13 +109,10 @@ def is_cache(register: str) -> bool:
 def _is(said: Mapping[str, Any]) -> str:
     """The identity of a register, without its name and the names of row classes.
 
-    From the description of its stream it uses the digests and the key only; the words before them
-    name classes.
+    The words of its stream name classes, too.
     """
-    sums = str(said.get("sums", ""))  # it may be edited
-    digest = _DIGEST.search(sums)
-    told = sums[digest.start() :] if digest else sums
-    return json.dumps({**said, "sums": told}, sort_keys=True)
+    sums = Signature.of_text(str(said.get("sums", "")))  # it may be edited
+    return json.dumps({**said, "sums": str(sums.identity)}, sort_keys=True)
 
 
 def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
@@ -127,7 +124,7 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
         # In the plan's order, a register comes after the registers that it is computed from.
         first = next((n for n in others if not is_cache(n)), others[0])
         others.remove(first)
-        both = in_words(asked[first]["sums"])
+        both = Signature.of_text(asked[first]["sums"]).shown
         differences.append(
             f"register {first!r}: the state and the circuit both sum {both}, of other streams or "
             "with another function"
@@ -198,10 +195,10 @@ def _changes(name: str, kept: Register, wanted: Register) -> Iterator[str]:
     if kept.order != wanted.order:
         have_order, want_order = (_shown_order(r.order) for r in (kept, wanted))
         yield f"register {name!r}: the state has {have_order}, the circuit {want_order}"
-    if in_words(kept.sums) != in_words(wanted.sums):
+    if kept.sums.shown != wanted.sums.shown:
         yield (
-            f"register {name!r}: the state is the sum of {in_words(kept.sums)}, the circuit sums "
-            f"{in_words(wanted.sums)}"
+            f"register {name!r}: the state is the sum of {kept.sums.shown}, the circuit sums "
+            f"{wanted.sums.shown}"
         )
 
 
@@ -217,14 +214,6 @@ def _is_of_other_streams(there: Described, asked: Described, name: str) -> bool:
     """Whether two registers differ only in the inputs of their operator."""
     have, want = there[name], asked[name]
     return not list(_differences({name: have}, {name: want})) and have["sums"] != want["sums"]
-
-
-def in_words(sums: str) -> str:
-    """The part of `Register.sums` about the operator itself, without its inputs."""
-    told = _DIGEST.sub("", sums)
-    if told.endswith(" of") and told != sums:
-        return f"{told.removesuffix(' of')}, in a recursion"
-    return told
 
 
 def _listed(parts: Sequence[Sequence[tuple[str, str]]]) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from stepping_spark.base.callsite import Line
+from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Path, Vertex
 from stepping_spark.circuit.operators import Input, Temporal
 from stepping_spark.circuit.physical import (
@@ -76,7 +77,7 @@ class Plan:
         in_loops = [s for loop in dict.fromkeys(self.loops.values()) for s in loop.states]
         return tuple(s.register for s in (*self.states, *in_loops))
 
-    def sums_by(self, identities: Identities) -> dict[str, str]:
+    def sums_by(self, identities: Identities) -> dict[str, Signature]:
         """What each register is the sum of, by its name, where streams have other identities."""
         found = {s.register.name: identities.sums(s.change, s.key) for s in self.states}
         for loop in dict.fromkeys(self.loops.values()):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex
 from stepping_spark.circuit.operators import (
     Haitch,
@@ -276,19 +277,6 @@ def shown_key(key: tuple[Expr, ...]) -> str:
     return "row" if key == (ALL,) else ", ".join(str(k) for k in key)
 
 
-def told(change: str, key: tuple[Expr, ...]) -> str:
-    """The stream and the key of a register, as text."""
-    by = f" by {', '.join(map(str, key))}" if key else ""
-    return f"{change}{by}"
-
-
-def told_in_loop(
-    operator: Fixpoint, inputs: Iterable[str], v: Vertex, key: tuple[Expr, ...]
-) -> str:
-    """A stream in the body of a recursion and its key, as text; `inputs` are digests."""
-    return f"{told(v.told, key)} of {operator.digest} {' '.join(inputs)}"
-
-
 def python_of(v: Vertex) -> PythonCall | None:
     """The Python function of a vertex, if it has one."""
     f = getattr(v.operator, "f", None)
@@ -389,17 +377,18 @@ class Identities:
 
     def of(self, v: Vertex) -> str:
         """The digest of all that computes a stream."""
-        return self.graph.told(self.unfused(v)).rpartition(" ")[2]
+        return self.graph.signature(self.unfused(v)).digest
 
-    def sums(self, change: Vertex, key: tuple[Expr, ...]) -> str:
+    def sums(self, change: Vertex, key: tuple[Expr, ...]) -> Signature:
         """What identifies the register of a stream with a key: see `Register.sums`."""
-        return told(self.graph.told(self.unfused(change)), key)
+        return replace(self.graph.signature(self.unfused(change)), key=", ".join(map(str, key)))
 
     def sums_in_loop(
         self, operator: Fixpoint, inputs: Sequence[Vertex], v: Vertex, key: tuple[Expr, ...]
-    ) -> str:
+    ) -> Signature:
         """The same of a stream in the body of a recursion, with these inputs."""
-        return told_in_loop(operator, map(self.of, inputs), v, key)
+        within = (operator.digest, *map(self.of, inputs))
+        return replace(v.signature, key=", ".join(map(str, key)), within=within)
 
     def moved(self, graph: AnyGraph, to: Callable[[Vertex], Vertex]) -> Identities:
         """The identities that the same streams have in a circuit with other vertices."""

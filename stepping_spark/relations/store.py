@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
+from stepping_spark.base.signature import Signature
 from stepping_spark.relations.arrow import one_array
 from stepping_spark.relations.hashing import Numbers, order_numbers
 from stepping_spark.relations.relation import Relation
@@ -39,7 +40,7 @@ class Register:
 
     With a key it is an arrangement: `key` names the columns by which it is read. A key that is
     computed, or lies inside a struct, has columns of its own in the schema (`_key_1_`, …). `sums`
-    identifies the stream: an operator with its arguments, then a digest of all that it depends on.
+    identifies the stream.
     `why` says what the register is for, if the query does not show it. With an `order`, the last
     rows of a key can be read without the others: see `OrderedStore`. `stored_as` is another name
     that a store has for it, if it was the register of another circuit before.
@@ -48,7 +49,7 @@ class Register:
     name: str
     schema: Schema
     key: tuple[str, ...] = ()
-    sums: str = ""
+    sums: Signature = field(default_factory=Signature)
     why: str = field(default="", compare=False)
     order: Ordering | None = None
     stored_as: str = field(default="", compare=False)
@@ -66,7 +67,7 @@ class Register:
         return {
             **self.schema.kinds,
             "key": list(self.key),
-            "sums": self.sums,
+            "sums": str(self.sums),
             **order,
         }
 
@@ -83,7 +84,7 @@ class Register:
                 if len(set(key)) < len(key):
                     raise ValueError("its key has a column twice")
                 order = _ordering(rest.get("order"), names)
-                return cls(name, schema, tuple(key), sums, order=order)
+                return cls(name, schema, tuple(key), Signature.of_text(sums), order=order)
         raise ValueError("a register that does not say its key and what it is the sum of")
 
 

@@ -222,7 +222,7 @@ class Stepper(Evolving, Generic[In, Out]):
         offsets: Mapping[str, int] | None,
         settings: Mapping[str, str] | None,
     ) -> None:
-        told = (number, now, outputs, offsets, settings, self.graph.made_by)
+        told = (number, now, outputs, offsets, settings, [*map(str, self.graph.made_by)])
         if self._circuit is None:
             self.store.commit(*told)
         else:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import pytest
 
 from stepping_spark.base.errors import StoreError, StoreMismatch
+from stepping_spark.base.signature import Signature
 from stepping_spark.relations.store import EvolvingStore, Register, Store
 from stepping_spark.rows.atoms import INT, STR, UUID, Atom, RowType
 from stepping_spark.rows.schema import Schema, kind_of, type_of
@@ -144,7 +145,8 @@ class StoreContract(Rows, Steps):
                 id="other columns",
             ),
             pytest.param(
-                [WHOLE, dataclasses.replace(BY_WORD, sums="filter [x > 2]")], id="another sum"
+                [WHOLE, dataclasses.replace(BY_WORD, sums=Signature("filter [x > 2]"))],
+                id="another sum",
             ),
         ],
     )

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 import stepping_spark as st
+from stepping_spark.base.signature import Signature
 from stepping_spark.relations.store import Register, fingerprint
 from stepping_spark.rows.atoms import STR, UUID, Atom, RowType
 from stepping_spark.rows.schema import Schema, kind_of, type_of
@@ -46,7 +47,9 @@ def test_what_is_no_kind_is_refused(kind: object) -> None:
 
 
 def test_a_register_read_from_its_description_has_the_same_description() -> None:
-    register = Register("r", MIXED, ("i", "s"), "filter [x > 2] 0123456789abcdef by i, s")
+    register = Register(
+        "r", MIXED, ("i", "s"), Signature("filter [x > 2]", "0123456789abcdef", "i, s")
+    )
     said = json.loads(json.dumps(register.describe()))
     read = Register.described("r", said)
     assert read.describe() == register.describe()
