@@ -31,8 +31,8 @@ class Signature:
 
     @property
     def identity(self) -> Signature:
-        """All of it but the words: equal for streams that are the same."""
-        return replace(self, words="")
+        """All of it but the words: equal for streams that are the same. Without a digest, all."""
+        return replace(self, words="") if self.digest else self
 
     @property
     def shown(self) -> str:

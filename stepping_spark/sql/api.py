@@ -75,7 +75,7 @@ def _query_of(text: str, to: type[Data] | None, tables: Mapping[str, Any]) -> An
             with _not_too_deep():
                 return _emitted(made, tables, streams, to)
 
-        name = made[-1].name or "query"
+        name = "views" if len(made) > 1 else made[0].name or "query"
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
 
     given = {name.lower() for name in known}
