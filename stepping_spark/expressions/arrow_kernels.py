@@ -1,9 +1,9 @@
 """Evaluates expressions over small relations with Arrow, exactly as Spark does, without Spark.
 
 Only operators that are exact in both are here: whole numbers within 64 bits, Decimals whose type
-has room for each digit, floats by the rules of IEEE 754, comparisons, days, and logic with NULL.
-Arrow's checked arithmetic fails on an overflow. Spark would fail or wrap around there, depending on
-its settings, so then Spark is asked.
+has room for each digit, products of Decimals, which are rounded once, floats by the rules of IEEE
+754, comparisons, days, and logic with NULL. Arrow's checked arithmetic fails on an overflow. Spark
+would fail or wrap around there, depending on its settings, so then Spark is asked.
 
 Each expression is compiled once, when a plan is prepared, to a function of tables.
 """
@@ -47,6 +47,8 @@ pc: Any = pyarrow.compute
 KernelFunction = Callable[..., Any]
 """Computes a column from columns, or from a column and constants; None: ask Spark."""
 
+MOST_EXACT = 76
+"""The digits of Arrow's largest decimals."""
 _ORDERED = ("int", "str", "bytes", "date", "datetime", "LocalDateTime", "timedelta", "Decimal")
 _ARITHMETIC: dict[str, KernelFunction] = {
     "+": pc.add_checked,
@@ -145,11 +147,23 @@ def _arithmetic(op: str, types: Sequence[RowType], given: RowType) -> KernelFunc
         one, other = (pa.decimal128(*digits(t)) for t in types)
         if digits_of_result(op, *types)[0] <= MOST_DIGITS:  # neither Spark nor Arrow rounds
             return lambda a, b: _ARITHMETIC[op](a.cast(one), b.cast(other))
+        if op == "*" and digits_of_result(op, *types)[0] <= MOST_EXACT:
+            return partial(_rounded_product, given)
     # Spark reduces the digits of operands that have too many together
     fits = all(digits_of_result(o, *types)[0] <= MOST_DIGITS for o in ("+", op))
     if _name(given) == "Decimal" and fits:
         return partial(_by_row, op, given)
     return None
+
+
+def _rounded_product(given: RowType, a: Any, b: Any) -> Any:
+    """A product with more digits than a Decimal: Spark computes all of them, and rounds once."""
+    (_, scale), exact = digits(given), []
+    for x in (a, b):
+        p, s = digits(INT) if x.type == pa.int64() else (x.type.precision, x.type.scale)
+        exact.append(x.cast(pa.decimal128(p, s)).cast(pa.decimal256(p, s)))
+    rounded = pc.round(pc.multiply(*exact), scale, round_mode="half_towards_infinity")
+    return rounded.cast(unwrap(given).arrow)
 
 
 def _by_row(op: str, given: RowType, a: Any, b: Any) -> Any:
