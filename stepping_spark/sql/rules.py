@@ -13,6 +13,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from stepping_spark.sql.clock import reads_clock
+from stepping_spark.sql.nulls import without_filling
 from stepping_spark.sql.parse import connected
 from stepping_spark.sql.plan import (
     GroupBy,
@@ -81,10 +82,10 @@ def pushed(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan
             items = dict(plan.items)
             inner = [substituted(e, items) for e in conditions]
             return replace(plan, source=pushed(plan.source, inner))
-        case SqlJoin(how="inner"):
-            return _ordered_joins(plan, conditions)
         case SqlJoin():
-            return _past_join(plan, conditions)
+            plan = without_filling(plan, conditions)
+            by_how = _ordered_joins if plan.how == "inner" else _past_join
+            return by_how(plan, conditions)
         case GroupBy() if plan.sets is None and plan.keys:
             keys = dict(plan.keys)
             down, up = _split(conditions, set(keys))
