@@ -18,26 +18,23 @@ from stepping_spark.sql.parse import connected
 from stepping_spark.sql.plan import (
     GroupBy,
     LateralView,
-    Limit,
     PlanColumn,
-    RecursiveQuery,
     RelationalPlan,
     Scalar,
     SelectDistinct,
     SelectList,
-    SessionsOf,
     SetOf,
     SqlJoin,
     WhereClause,
     Windows,
     column_of,
     conjuncts,
-    keeping,
     ref,
     refs,
     substituted,
     with_sources,
 )
+from stepping_spark.sql.pruning import pruned
 
 
 def optimized(plan: RelationalPlan) -> RelationalPlan:
@@ -258,73 +255,3 @@ def equality(
         if refs(a) and refs(b) and refs(a) <= left and refs(b) <= right:
             return a, b
     return None
-
-
-# -- columns
-
-
-def pruned(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
-    """The plan without columns that nobody reads. It may have more than those that are needed."""
-    match plan:
-        case SelectList():
-            items = tuple((c, e) for c, e in plan.items if c in needed) or plan.items[:1]
-            below = {c for _, e in items for c in refs(e)}
-            return SelectList(pruned(plan.source, below), items)
-        case SqlJoin():
-            return _pruned_join(plan, needed)
-        case SetOf():
-            return _pruned_set(plan, needed)
-        case GroupBy():
-            calls = tuple((c, call) for c, call in plan.calls if c in needed)
-            made = replace(plan, calls=calls or plan.calls[:1])
-            below = {c for e in made.exprs() for c in refs(e)}
-            return replace(made, source=pruned(plan.source, below))
-        case Windows():
-            windows = tuple((c, over) for c, over in plan.calls if c in needed)
-            if not windows:
-                return pruned(plan.source, needed)
-            fewer = replace(plan, calls=windows)
-            return replace(fewer, source=_fitted(plan.source, _below(fewer, needed)))
-        case SelectDistinct():
-            return with_sources(plan, _fitted(plan.sources()[0], set(plan.columns)))
-        case RecursiveQuery():
-            return with_sources(plan, *(_fitted(s, set(s.columns)) for s in plan.sources()))
-        case Limit() | LateralView() | SessionsOf():
-            return with_sources(plan, _fitted(plan.source, _below(plan, needed)))
-        case WhereClause():
-            return replace(plan, source=pruned(plan.source, _below(plan, needed)))
-    return plan
-
-
-def _below(plan: RelationalPlan, needed: set[PlanColumn]) -> set[PlanColumn]:
-    """What a node needs of its source."""
-    read = {c for e in plan.exprs() for c in refs(e)}
-    return (needed | read) & {c for s in plan.sources() for c in s.columns}
-
-
-def _fitted(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
-    """The plan with the needed columns only; at least one."""
-    plan = pruned(plan, needed)
-    wanted = [c for c in plan.columns if c in needed] or list(plan.columns[:1])
-    if len(wanted) == len(plan.columns):
-        return plan
-    return keeping(plan, wanted)
-
-
-def _pruned_join(plan: SqlJoin, needed: set[PlanColumn]) -> RelationalPlan:
-    read = needed | {c for e in plan.on for c in refs(e)}
-    left, right = (_fitted(side, read & set(side.columns)) for side in (plan.left, plan.right))
-    return replace(plan, left=left, right=right)
-
-
-def _pruned_set(plan: SetOf, needed: set[PlanColumn]) -> RelationalPlan:
-    if plan.kind != "union" or not plan.all:
-        sides = [_fitted(s, set(s.columns)) for s in plan.sources()]
-        return with_sources(plan, *sides)
-    places = [i for i, c in enumerate(plan.made) if c in needed] or [0]
-    sides = []
-    for source in plan.sources():
-        wanted = [source.columns[i] for i in places]
-        sides.append(keeping(pruned(source, set(wanted)), wanted))
-    made = tuple(plan.made[i] for i in places)
-    return replace(plan, left=sides[0], right=sides[1], made=made)
