@@ -146,7 +146,7 @@ def _made_of(view: View, emitter: Emitter, to: type[Data] | None) -> SqlTable:
         cls: Any = _row_class(view.name, columns, names)
     else:
         cls, names = to, _fields_for(to, view)
-    plan = optimized(view.plan)
+    plan = optimized(view.plan, emitter.facts())
     values: tuple[Scalar, ...] = tuple(ref(c) for c in columns)
     if isinstance(plan, SelectList):
         values, plan = tuple(dict(plan.items)[c] for c in columns), plan.source

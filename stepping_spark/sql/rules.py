@@ -13,6 +13,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from stepping_spark.sql.clock import reads_clock
+from stepping_spark.sql.emptiness import without_empty_joins
+from stepping_spark.sql.facts import Facts
 from stepping_spark.sql.nulls import without_filling
 from stepping_spark.sql.parse import connected
 from stepping_spark.sql.plan import (
@@ -37,9 +39,10 @@ from stepping_spark.sql.plan import (
 from stepping_spark.sql.pruning import pruned
 
 
-def optimized(plan: RelationalPlan) -> RelationalPlan:
+def optimized(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
     """The plan with its conditions and columns where they cost least."""
-    return merged(pruned(pushed(plan, ()), set(plan.columns)))
+    made = without_empty_joins(plan, facts)
+    return merged(pruned(pushed(made, ()), set(plan.columns)))
 
 
 # -- maps

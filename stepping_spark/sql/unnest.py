@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from stepping_spark.sql.facts import COUNTS
 from stepping_spark.sql.nulls import is_null_for_sure
 from stepping_spark.sql.plan import (
     TRUE,
@@ -41,9 +42,6 @@ from stepping_spark.sql.plan import (
     renamed,
     substituted,
 )
-
-COUNTS = ("count", "count_if", "regr_count", "approx_count_distinct")
-"""Aggregates that are 0, not NULL, for no rows."""
 
 
 def null_safe(a: PlanColumn, b: PlanColumn) -> Scalar:
