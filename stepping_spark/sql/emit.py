@@ -31,6 +31,7 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
 from stepping_spark.sql.aggregates import aggregated
 from stepping_spark.sql.clock import held_by_clock, reads_clock
 from stepping_spark.sql.facts import ColumnType, Facts
+from stepping_spark.sql.inner_joins import equality
 from stepping_spark.sql.kinds import common_kind, item_kind, struct_fields
 from stepping_spark.sql.operators import converted
 from stepping_spark.sql.over import over_windows
@@ -67,7 +68,6 @@ from stepping_spark.sql.relation import (
     order_of,
     projected,
 )
-from stepping_spark.sql.rules import equality
 
 LEFT, RIGHT = "left", "right"
 _join, _outer_join, _cross_join, _semijoin, _antijoin = (
