@@ -37,11 +37,12 @@ from stepping_spark.sql.plan import (
     with_sources,
 )
 from stepping_spark.sql.pruning import pruned
+from stepping_spark.sql.regrouping import without_grouped_rows
 
 
 def optimized(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
     """The plan with its conditions and columns where they cost least."""
-    made = without_empty_joins(plan, facts)
+    made = without_grouped_rows(without_empty_joins(plan, facts), facts)
     return merged(pruned(pushed(made, ()), set(plan.columns)))
 
 
