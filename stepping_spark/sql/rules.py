@@ -31,6 +31,7 @@ from stepping_spark.sql.plan import (
     WhereClause,
     Windows,
     column_of,
+    has_at_most_one_row,
     ref,
     refs,
     substituted,
@@ -176,6 +177,8 @@ def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPla
         where(pushed(r, ()), own) if r in join.whole else pushed(r, own)
         for r, own in zip(relations, alone, strict=True)
     ]
+    for one in [r for r in rest if has_at_most_one_row(r)]:
+        _join_with_one(one, rest, between)
     joined = rest.pop(0)
     while rest:
         joined = _inner(joined, rest.pop(_next(joined, rest, between)), between)
@@ -188,6 +191,21 @@ def _inner(left: RelationalPlan, right: RelationalPlan, conditions: list[Scalar]
     on = [e for e in conditions if refs(e) and refs(e) <= there and not reads_clock(e)]
     conditions[:] = [e for e in conditions if e not in on]
     return SqlJoin(left, right, "inner", tuple(on))
+
+
+def _join_with_one(
+    one: RelationalPlan, relations: list[RelationalPlan], conditions: list[Scalar]
+) -> None:
+    """Have the relation that is equal to a single row joined with it first.
+
+    (A ⋈ B) ⋈_(b = v) V = A ⋈ (B ⋈_(b = v) V). A single row leaves few rows of B to be joined.
+    """
+    for i, relation in enumerate(relations):
+        there = set(relation.columns), set(one.columns)
+        if relation is not one and any(equality(e, *there) for e in conditions):
+            relations[i] = _inner(relation, one, conditions)
+            relations.remove(one)
+            return
 
 
 def _gathered(plan: SqlJoin, conditions: Sequence[Scalar]) -> InnerJoin:
