@@ -38,7 +38,7 @@ MOST_TRIED = 24
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupsByKey:
     """A relation of groups that shows all their keys: by its column, what a key is of a row."""
 
     plan: RelationalPlan
@@ -46,7 +46,7 @@ class Grouped:
     keys: Mapping[PlanColumn, Scalar]
 
     @classmethod
-    def of(cls, plan: RelationalPlan) -> Grouped | None:
+    def of(cls, plan: RelationalPlan) -> GroupsByKey | None:
         """The groups that a plan selects from; None if it is no such plan."""
         shown = {c: c for c in plan.columns}
         inner = plan
@@ -118,7 +118,7 @@ def with_common_rows(join: InnerJoin) -> None:
     T = S. Conditions on S alone that the groups do not have are asked of T.
     """
     for relation in list(join.relations):
-        grouped = Grouped.of(relation)
+        grouped = GroupsByKey.of(relation)
         found = None if grouped is None else _Common.of(join, relation, grouped)
         if found is not None:
             found.put_into(join)
@@ -129,7 +129,7 @@ class _Common:
     """The relations of a join that are also those of the groups of another one."""
 
     relation: RelationalPlan  # of the groups
-    grouped: Grouped
+    grouped: GroupsByKey
     inner: InnerJoin  # what is grouped
     outer: list[RelationalPlan]  # the same relations, in the join
     conditions: list[Scalar]  # the same conditions, of the join
@@ -138,7 +138,7 @@ class _Common:
     asked: RelationalPlan | None  # the keys that are asked for
 
     @classmethod
-    def of(cls, join: InnerJoin, relation: RelationalPlan, grouped: Grouped) -> _Common | None:
+    def of(cls, join: InnerJoin, relation: RelationalPlan, grouped: GroupsByKey) -> _Common | None:
         """What is found first; None: nothing."""
         inner = InnerJoin.of(grouped.groups.source)
         others = [r for r in join.relations if r is not relation]

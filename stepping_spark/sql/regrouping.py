@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from stepping_spark.sql.facts import Facts
 from stepping_spark.sql.groups import (
-    Grouped,
+    GroupsByKey,
     columns_between,
     correspondences,
     equal_to,
@@ -59,7 +59,7 @@ def without_grouped_rows(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
     join = InnerJoin.of(plan.source, with_semis=True)
     candidates = [(v, tuple(join.conditions)) for v in join.relations]
     for v, on in (*join.semis, *candidates):
-        grouped = Grouped.of(v)
+        grouped = GroupsByKey.of(v)
         for rows in join.relations if grouped is not None else ():
             found = None if rows is v else _Regrouped.of(plan, join, grouped, on, rows, facts)
             made = None if found is None else found.plan()
@@ -74,7 +74,7 @@ class _Regrouped:
 
     top: GroupBy
     join: InnerJoin
-    groups: Grouped
+    groups: GroupsByKey
     rows: RelationalPlan
     to_groups: dict[PlanColumn, PlanColumn]  # the columns of what is grouped, by those of the rows
     keys: dict[Scalar, PlanColumn]  # the key of the groups that an expression on the rows is
@@ -86,7 +86,7 @@ class _Regrouped:
         cls,
         top: GroupBy,
         join: InnerJoin,
-        groups: Grouped | None,
+        groups: GroupsByKey | None,
         on: tuple[Scalar, ...],
         rows: RelationalPlan,
         facts: Facts,

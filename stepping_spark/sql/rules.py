@@ -13,8 +13,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from stepping_spark.sql.clock import reads_clock
-from stepping_spark.sql.emptiness import without_empty_joins
-from stepping_spark.sql.facts import Facts
+from stepping_spark.sql.facts import Facts, without_empty_joins
 from stepping_spark.sql.groups import with_common_rows
 from stepping_spark.sql.inner_joins import InnerJoin, equality, factored, implied, where
 from stepping_spark.sql.nulls import without_filling
