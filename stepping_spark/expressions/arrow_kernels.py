@@ -1,9 +1,9 @@
 """Evaluates expressions over small relations with Arrow, exactly as Spark does, without Spark.
 
-Only operators that are exact in both are here: whole numbers within 64 bits, Decimals whose type
-has room for each digit, floats by the rules of IEEE 754, comparisons, days, and logic with NULL.
-Arrow's checked arithmetic fails on an overflow. Spark would fail or wrap around there, depending on
-its settings, so then Spark is asked.
+Only operators that are exact in both are here: whole numbers within 64 bits, Decimals, which are
+rounded once where their type lacks room for each digit, floats by the rules of IEEE 754,
+comparisons, days, and logic with NULL. Arrow's checked arithmetic fails on an overflow. Spark would
+fail or wrap around there, depending on its settings, so then Spark is asked.
 
 Each expression is compiled once, when a plan is prepared, to a function of tables.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial, reduce
 from itertools import repeat
 from typing import Any, TypeAlias
@@ -47,6 +48,8 @@ pc: Any = pyarrow.compute
 KernelFunction = Callable[..., Any]
 """Computes a column from columns, or from a column and constants; None: ask Spark."""
 
+MOST_EXACT = 76
+"""The digits of Arrow's largest decimals."""
 _ORDERED = ("int", "str", "bytes", "date", "datetime", "LocalDateTime", "timedelta", "Decimal")
 _ARITHMETIC: dict[str, KernelFunction] = {
     "+": pc.add_checked,
@@ -143,13 +146,29 @@ def _arithmetic(op: str, types: Sequence[RowType], given: RowType) -> KernelFunc
         return partial(_of_floats, op)
     if _name(given) == "Decimal" and op not in ("/", "%"):
         one, other = (pa.decimal128(*digits(t)) for t in types)
-        if digits_of_result(op, *types)[0] <= MOST_DIGITS:  # neither Spark nor Arrow rounds
+        needed = digits_of_result(op, *types)[0]
+        if needed <= MOST_DIGITS:  # neither Spark nor Arrow rounds
             return lambda a, b: _ARITHMETIC[op](a.cast(one), b.cast(other))
-    # Spark reduces the digits of operands that have too many together
-    fits = all(digits_of_result(o, *types)[0] <= MOST_DIGITS for o in ("+", op))
+        if needed <= MOST_EXACT:
+            return partial(_rounded, op, types, given)
+        return partial(_by_row, op, given)
+    # Spark reduces the digits of operands of % that have too many together
+    fits = op == "/" or all(digits_of_result(o, *types)[0] <= MOST_DIGITS for o in "+%")
     if _name(given) == "Decimal" and fits:
         return partial(_by_row, op, given)
     return None
+
+
+def _rounded(op: str, types: Sequence[RowType], given: RowType, a: Any, b: Any) -> Any:
+    """A result with more digits than a Decimal: Spark computes all of them, and rounds once."""
+    sizes = [digits(t) for t in types]
+    exact = [
+        x.cast(pa.decimal128(*size)).cast(pa.decimal256(*size))
+        for x, size in zip((a, b), sizes, strict=True)
+    ]
+    found = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](*exact)
+    rounded = pc.round(found, digits(given)[1], round_mode="half_towards_infinity")
+    return rounded.cast(given.arrow)
 
 
 def _by_row(op: str, given: RowType, a: Any, b: Any) -> Any:
@@ -269,7 +288,9 @@ def _minutes(x: Any) -> Any:
 # Comparisons
 
 
-def _comparison(op: str, a: RowType, b: RowType) -> KernelFunction | None:
+def _comparison(
+    op: str, a: RowType, b: RowType, *, may_round: bool = True
+) -> KernelFunction | None:
     if a == b and (_name(a) in _ORDERED or (a == BOOL and op in ("==", "!="))):
         return _COMPARISONS[op]
     if not (rank(a) and rank(b)):
@@ -278,10 +299,19 @@ def _comparison(op: str, a: RowType, b: RowType) -> KernelFunction | None:
         return None if "Decimal" in (_name(a), _name(b)) else partial(_compared, op)
     of_sum, scale = digits_of_result("+", a, b)
     both = of_sum - 1  # a sum may need one more digit
+    if both > MOST_DIGITS and not may_round:
+        return None
     if both > MOST_DIGITS:
-        return None  # Spark reduces the digits of both
+        return partial(_with_fewer_digits, op, (a, b), max(0, scale - (both - MOST_DIGITS)))
     t = pa.decimal128(both, scale)
     return lambda x, y: _COMPARISONS[op](x.cast(t), y.cast(t))
+
+
+def _with_fewer_digits(op: str, types: tuple[RowType, RowType], scale: int, *values: Any) -> Any:
+    """Compares Decimals that have too many digits together: Spark rounds both to fewer."""
+    t = Atom("Decimal", Decimal, MOST_DIGITS, scale)
+    rounded = (_as_decimal(x, digits(of), t) for x, of in zip(values, types, strict=True))
+    return _COMPARISONS[op](*rounded)
 
 
 def _compared(op: str, a: Any, b: Any) -> Any:
@@ -298,7 +328,8 @@ def _compared(op: str, a: Any, b: Any) -> Any:
 
 def _of_nulls(op: str, types: Sequence[RowType]) -> KernelFunction | None:
     """The kernel of an operator that does not give NULL for each NULL."""
-    equals = [_comparison("==", types[0], t) for t in types[1:]]
+    # Of several values Spark finds one type
+    equals = [_comparison("==", types[0], t, may_round=False) for t in types[1:]]
     if op == "coalesce":
         return pc.coalesce if isinstance(types[0], Atom) and types[0] == types[1] else None
     found = [f for f in equals if f is not None]

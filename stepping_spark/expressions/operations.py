@@ -48,12 +48,15 @@ class OperatorInfo:
     strict: bool = True  # NULL in, NULL out
 
 
+_OF_DIVISIONS = decimal.Context(prec=77, rounding=decimal.ROUND_HALF_UP)
+"""What Spark rounds a quotient to, before it rounds it to its type."""
+
+
 def _divide(a: Any, b: Any) -> Any:
     if b == 0:
         raise StepError("division by zero")
     if isinstance(a, decimal.Decimal) or isinstance(b, decimal.Decimal):
-        with decimal.localcontext(decimal.Context(prec=100)):
-            return decimal.Decimal(a) / decimal.Decimal(b)
+        return _OF_DIVISIONS.divide(decimal.Decimal(a), decimal.Decimal(b))
     return a / b
 
 

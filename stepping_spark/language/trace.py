@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
@@ -316,6 +317,24 @@ def tracer() -> Tracer:
             "them in a function and give that to st.compile"
         )
     return found
+
+
+@contextmanager
+def without_names() -> Iterator[None]:
+    """A context in which streams are not named after variables.
+
+    Python calls the function that finds these names for each call and each return, so what makes
+    many calls, and has no variables of a user, takes half the time.
+    """
+    before = sys.getprofile()
+    if not isinstance(getattr(before, "__self__", None), Tracer):
+        yield
+        return
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
 def vertex_of(value: object, what: str) -> Vertex:

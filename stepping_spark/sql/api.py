@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 from stepping_spark.base.callsite import standing_at, user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.language.primitives import map as map_
-from stepping_spark.language.trace import Stream
+from stepping_spark.language.trace import Stream, without_names
 from stepping_spark.language.trace import row_of as stream_row
 from stepping_spark.rows.atoms import Column as Named
 from stepping_spark.rows.atoms import short
@@ -44,7 +44,7 @@ def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
             f"{user_line()}: sql: the text has {len(text):,} characters, more than {LONGEST:,}; "
             "put long lists of values into a table, and join it"
         )
-    with _not_too_deep():
+    with _not_too_deep(), without_names():
         return _query_of(text, to, tables)
 
 
@@ -72,7 +72,7 @@ def _query_of(text: str, to: type[Data] | None, tables: Mapping[str, Any]) -> An
         used = {name for view in made for name in view.tables}
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
-            with _not_too_deep():
+            with _not_too_deep(), without_names():
                 return _emitted(made, tables, streams, to)
 
         name = "views" if len(made) > 1 else made[0].name or "query"
@@ -146,7 +146,7 @@ def _made_of(view: View, emitter: Emitter, to: type[Data] | None) -> SqlTable:
         cls: Any = _row_class(view.name, columns, names)
     else:
         cls, names = to, _fields_for(to, view)
-    plan = optimized(view.plan)
+    plan = optimized(view.plan, emitter.facts())
     values: tuple[Scalar, ...] = tuple(ref(c) for c in columns)
     if isinstance(plan, SelectList):
         values, plan = tuple(dict(plan.items)[c] for c in columns), plan.source

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from stepping_spark.sql.inner_joins import equality
 from stepping_spark.sql.names import Scope, same
 from stepping_spark.sql.plan import (
     LateralView,
@@ -30,7 +31,6 @@ from stepping_spark.sql.plan import (
     nodes,
     refs,
 )
-from stepping_spark.sql.rules import equality
 
 if TYPE_CHECKING:
     from stepping_spark.sql.query import QueryScope

@@ -23,13 +23,15 @@ from stepping_spark.language.primitives import add, map_many
 from stepping_spark.language.primitives import filter as filter_
 from stepping_spark.language.primitives import map as map_
 from stepping_spark.language.recursion import fixpoint
-from stepping_spark.language.trace import make, on_streams
+from stepping_spark.language.trace import make, on_streams, row_of
 from stepping_spark.rows.atoms import INT, RowType
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
 from stepping_spark.sql.aggregates import aggregated
 from stepping_spark.sql.clock import held_by_clock, reads_clock
+from stepping_spark.sql.facts import ColumnType, Facts
+from stepping_spark.sql.inner_joins import equality
 from stepping_spark.sql.kinds import common_kind, item_kind, struct_fields
 from stepping_spark.sql.operators import converted
 from stepping_spark.sql.over import over_windows
@@ -66,7 +68,6 @@ from stepping_spark.sql.relation import (
     order_of,
     projected,
 )
-from stepping_spark.sql.rules import equality
 
 LEFT, RIGHT = "left", "right"
 _join, _outer_join, _cross_join, _semijoin, _antijoin = (
@@ -224,6 +225,10 @@ class Emitter:
     def fail(self, node: Scalar | None, reason: str, remedy: str = "") -> NoReturn:
         """Raise the error of a place in the text."""
         raise failure(self.text, node, reason, remedy)
+
+    def facts(self) -> Facts:
+        """What is known of the columns of the tables."""
+        return Facts({name: _types(*table) for name, table in self.tables.items()})
 
     def relation(self, plan: RelationalPlan) -> PlacedStream:
         """The stream of a plan, whose vertices stand at its line of the text."""
@@ -486,6 +491,20 @@ class Exploded:
         if self.fields is None:
             return (item,)
         return tuple(None if item is None else getattr(item, n) for n in self.fields)
+
+
+def _types(
+    stream: Any, columns: Mapping[str, tuple[tuple[str, ...], str]]
+) -> dict[str, ColumnType]:
+    """The types of the columns of a table."""
+    found = {}
+    for name, (path, kind) in columns.items():
+        t, nullable = row_of(stream, "sql"), False
+        for part in path:
+            t = dict(unwrap(t).fields)[part]  # type: ignore[attr-defined]
+            nullable |= isinstance(t, Optional)
+        found[name] = ColumnType(kind, nullable)
+    return found
 
 
 def _common_types(left: RowType, right: RowType) -> list[RowType]:

@@ -7,41 +7,43 @@ one after another.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
 from stepping_spark.sql.clock import reads_clock
-from stepping_spark.sql.parse import connected
+from stepping_spark.sql.facts import Facts, without_empty_joins
+from stepping_spark.sql.groups import with_common_rows
+from stepping_spark.sql.inner_joins import InnerJoin, equality, factored, implied, where
+from stepping_spark.sql.nulls import without_filling
 from stepping_spark.sql.plan import (
     GroupBy,
     LateralView,
-    Limit,
     PlanColumn,
-    RecursiveQuery,
     RelationalPlan,
     Scalar,
     SelectDistinct,
     SelectList,
-    SessionsOf,
     SetOf,
     SqlJoin,
     WhereClause,
     Windows,
     column_of,
-    conjuncts,
-    keeping,
+    has_at_most_one_row,
     ref,
     refs,
     substituted,
     with_sources,
 )
+from stepping_spark.sql.pruning import pruned
+from stepping_spark.sql.regrouping import without_grouped_rows
 
 
-def optimized(plan: RelationalPlan, *, whole_rows: bool = False) -> RelationalPlan:
+def optimized(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
     """The plan with its conditions and columns where they cost least."""
-    return merged(pruned(pushed(plan, ()), set(plan.columns)))
+    made = without_grouped_rows(without_empty_joins(plan, facts), facts)
+    return merged(pruned(pushed(made, ()), set(plan.columns)))
 
 
 # -- maps
@@ -81,67 +83,27 @@ def pushed(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan
             items = dict(plan.items)
             inner = [substituted(e, items) for e in conditions]
             return replace(plan, source=pushed(plan.source, inner))
-        case SqlJoin(how="inner"):
-            return _ordered_joins(plan, conditions)
         case SqlJoin():
-            return _past_join(plan, conditions)
+            plan = without_filling(plan, conditions)
+            by_how = _ordered_joins if plan.how == "inner" else _past_join
+            return by_how(plan, conditions)
         case GroupBy() if plan.sets is None and plan.keys:
             keys = dict(plan.keys)
             down, up = _split(conditions, set(keys))
             inner = [substituted(e, keys) for e in down]
-            return _where(replace(plan, source=pushed(plan.source, inner)), up)
+            return where(replace(plan, source=pushed(plan.source, inner)), up)
         case SelectDistinct():
             return replace(plan, source=pushed(plan.source, conditions))
         case SetOf():
             return _past_set(plan, conditions)
         case Windows():
             down, up = _split(conditions, _partitioned(plan))
-            return _where(replace(plan, source=pushed(plan.source, down)), up)
+            return where(replace(plan, source=pushed(plan.source, down)), up)
         case LateralView():
             down, up = _split(conditions, set(plan.source.columns))
-            return _where(replace(plan, source=pushed(plan.source, down)), up)
+            return where(replace(plan, source=pushed(plan.source, down)), up)
     sources = [pushed(source, ()) for source in plan.sources()]
-    return _where(with_sources(plan, *sources), conditions)
-
-
-def factored(e: Scalar) -> Iterator[Scalar]:
-    """The conditions that AND connects: `(a AND b) OR (a AND c)` is `a AND (b OR c)`."""
-    for part in conjuncts(e):
-        branches = _branches(part)
-        common = [c for c in branches[0] if all(c in b for b in branches[1:])]
-        if len(branches) == 1 or not common:
-            yield part
-            continue
-        yield from common
-        rest = [[c for c in b if c not in common] for b in branches]
-        if all(rest):
-            yield connected(exp.Or, [_and(b) for b in rest])
-
-
-def _branches(e: Scalar) -> list[list[Scalar]]:
-    """The conditions that OR connects, each as those that AND connects."""
-    while isinstance(e, exp.Paren):
-        e = e.this
-    if isinstance(e, exp.Or):
-        return [*_branches(e.this), *_branches(e.expression)]
-    return [list(conjuncts(e))]
-
-
-def _and(conditions: Sequence[Scalar]) -> Scalar:
-    return exp.Paren(this=connected(exp.And, [c.copy() for c in conditions]))
-
-
-def _implied(e: Scalar, columns: set[PlanColumn]) -> list[Scalar]:
-    """What a condition that OR connects says of one relation alone, if it does."""
-    branches = [[c for c in b if refs(c) and refs(c) <= columns] for b in _branches(e)]
-    if len(branches) == 1 or not all(branches) or reads_clock(e):
-        return []
-    return [exp.Paren(this=connected(exp.Or, [_and(b) for b in branches]))]
-
-
-def _where(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan:
-    wanted = tuple(dict.fromkeys(e for e in conditions if e != exp.true()))
-    return WhereClause(plan, wanted) if wanted else plan
+    return where(with_sources(plan, *sources), conditions)
 
 
 def _split(
@@ -167,7 +129,7 @@ def _past_set(plan: SetOf, conditions: Sequence[Scalar]) -> RelationalPlan:
     for source in plan.sources():
         named = {c: ref(own) for c, own in zip(plan.made, source.columns, strict=True)}
         sides.append(pushed(source, [substituted(e, named) for e in down]))
-    return _where(with_sources(plan, *sides), up)
+    return where(with_sources(plan, *sides), up)
 
 
 def _past_join(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
@@ -192,7 +154,7 @@ def _past_join(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
         right=pushed(plan.right, to_right),
         on=tuple(on),
     )
-    return _where(made, up)
+    return where(made, up)
 
 
 # -- the order of inner joins
@@ -200,39 +162,61 @@ def _past_join(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
 
 def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
     """Inner joins as one: each condition where it can first be answered, equalities first."""
-    relations: list[RelationalPlan] = []
-    wanted = list(conditions)
-    _gather(plan, relations, wanted)
+    join = _gathered(plan, conditions)
+    with_common_rows(join)
+    relations = join.relations
     alone: list[list[Scalar]] = [[] for _ in relations]
     between: list[Scalar] = []
-    for e in dict.fromkeys(wanted):
+    for e in dict.fromkeys(join.conditions):
         at = [i for i, r in enumerate(relations) if refs(e) & set(r.columns)]
         (between if len(at) != 1 else alone[at[0]]).append(e)
         for i in at if len(at) > 1 else ():
-            alone[i] += _implied(e, set(relations[i].columns))
-    rest = [pushed(r, own) for r, own in zip(relations, alone, strict=True)]
+            alone[i] += implied(e, set(relations[i].columns))
+    rest = [
+        where(pushed(r, ()), own) if r in join.whole else pushed(r, own)
+        for r, own in zip(relations, alone, strict=True)
+    ]
+    for one in [r for r in rest if has_at_most_one_row(r)]:
+        _join_with_one(one, rest, between)
     joined = rest.pop(0)
     while rest:
-        right = rest.pop(_next(joined, rest, between))
-        there = set(joined.columns) | set(right.columns)
-        on = [e for e in between if refs(e) and refs(e) <= there and not reads_clock(e)]
-        between = [e for e in between if e not in on]
-        joined = SqlJoin(joined, right, "inner", tuple(on))
-    return _where(joined, between)
+        joined = _inner(joined, rest.pop(_next(joined, rest, between)), between)
+    return where(joined, between)
 
 
-def _gather(
-    plan: RelationalPlan, relations: list[RelationalPlan], conditions: list[Scalar]
+def _inner(left: RelationalPlan, right: RelationalPlan, conditions: list[Scalar]) -> SqlJoin:
+    """The join of two relations on the conditions on both, which are taken out of the list."""
+    there = set(left.columns) | set(right.columns)
+    on = [e for e in conditions if refs(e) and refs(e) <= there and not reads_clock(e)]
+    conditions[:] = [e for e in conditions if e not in on]
+    return SqlJoin(left, right, "inner", tuple(on))
+
+
+def _join_with_one(
+    one: RelationalPlan, relations: list[RelationalPlan], conditions: list[Scalar]
 ) -> None:
-    if isinstance(plan, SqlJoin) and plan.how == "inner":
-        _gather(plan.left, relations, conditions)
-        _gather(plan.right, relations, conditions)
-        conditions += [e for c in plan.on for e in factored(c)]
-    elif isinstance(plan, WhereClause) and isinstance(plan.source, SqlJoin):
-        _gather(plan.source, relations, conditions)
-        conditions += [e for c in plan.conditions for e in factored(c)]
-    else:
-        relations.append(plan)
+    """Have the relation that is equal to a single row joined with it first.
+
+    (A ⋈ B) ⋈_(b = v) V = A ⋈ (B ⋈_(b = v) V). A single row leaves few rows of B to be joined.
+    """
+    for i, relation in enumerate(relations):
+        there = set(relation.columns), set(one.columns)
+        if relation is not one and any(equality(e, *there) for e in conditions):
+            relations[i] = _inner(relation, one, conditions)
+            relations.remove(one)
+            return
+
+
+def _gathered(plan: SqlJoin, conditions: Sequence[Scalar]) -> InnerJoin:
+    """The relations that are joined; outer joins among them are inner ones, where this is equal."""
+    join = InnerJoin(conditions=list(conditions))
+    join.add(plan)
+    while True:
+        before, join.relations = join.relations, []
+        for r in before:
+            join.add(without_filling(r, join.conditions) if isinstance(r, SqlJoin) else r)
+        if len(join.relations) == len(before):
+            return join
 
 
 def _next(
@@ -245,85 +229,3 @@ def _next(
         if any(equality(e, there, own) for e in conditions):
             return i
     return 0
-
-
-def equality(
-    e: Scalar, left: set[PlanColumn], right: set[PlanColumn]
-) -> tuple[Scalar, Scalar] | None:
-    """The two sides of an equality between two relations, the left one's first."""
-    if not isinstance(e, exp.EQ | exp.NullSafeEQ):
-        return None
-    for a, b in ((e.this, e.expression), (e.expression, e.this)):
-        if refs(a) and refs(b) and refs(a) <= left and refs(b) <= right:
-            return a, b
-    return None
-
-
-# -- columns
-
-
-def pruned(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
-    """The plan without columns that nobody reads. It may have more than those that are needed."""
-    match plan:
-        case SelectList():
-            items = tuple((c, e) for c, e in plan.items if c in needed) or plan.items[:1]
-            below = {c for _, e in items for c in refs(e)}
-            return SelectList(pruned(plan.source, below), items)
-        case SqlJoin():
-            return _pruned_join(plan, needed)
-        case SetOf():
-            return _pruned_set(plan, needed)
-        case GroupBy():
-            calls = tuple((c, call) for c, call in plan.calls if c in needed)
-            made = replace(plan, calls=calls or plan.calls[:1])
-            below = {c for e in made.exprs() for c in refs(e)}
-            return replace(made, source=pruned(plan.source, below))
-        case Windows():
-            windows = tuple((c, over) for c, over in plan.calls if c in needed)
-            if not windows:
-                return pruned(plan.source, needed)
-            fewer = replace(plan, calls=windows)
-            return replace(fewer, source=_fitted(plan.source, _below(fewer, needed)))
-        case SelectDistinct():
-            return with_sources(plan, _fitted(plan.sources()[0], set(plan.columns)))
-        case RecursiveQuery():
-            return with_sources(plan, *(_fitted(s, set(s.columns)) for s in plan.sources()))
-        case Limit() | LateralView() | SessionsOf():
-            return with_sources(plan, _fitted(plan.source, _below(plan, needed)))
-        case WhereClause():
-            return replace(plan, source=pruned(plan.source, _below(plan, needed)))
-    return plan
-
-
-def _below(plan: RelationalPlan, needed: set[PlanColumn]) -> set[PlanColumn]:
-    """What a node needs of its source."""
-    read = {c for e in plan.exprs() for c in refs(e)}
-    return (needed | read) & {c for s in plan.sources() for c in s.columns}
-
-
-def _fitted(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
-    """The plan with the needed columns only; at least one."""
-    plan = pruned(plan, needed)
-    wanted = [c for c in plan.columns if c in needed] or list(plan.columns[:1])
-    if len(wanted) == len(plan.columns):
-        return plan
-    return keeping(plan, wanted)
-
-
-def _pruned_join(plan: SqlJoin, needed: set[PlanColumn]) -> RelationalPlan:
-    read = needed | {c for e in plan.on for c in refs(e)}
-    left, right = (_fitted(side, read & set(side.columns)) for side in (plan.left, plan.right))
-    return replace(plan, left=left, right=right)
-
-
-def _pruned_set(plan: SetOf, needed: set[PlanColumn]) -> RelationalPlan:
-    if plan.kind != "union" or not plan.all:
-        sides = [_fitted(s, set(s.columns)) for s in plan.sources()]
-        return with_sources(plan, *sides)
-    places = [i for i, c in enumerate(plan.made) if c in needed] or [0]
-    sides = []
-    for source in plan.sources():
-        wanted = [source.columns[i] for i in places]
-        sides.append(keeping(pruned(source, set(wanted)), wanted))
-    made = tuple(plan.made[i] for i in places)
-    return replace(plan, left=sides[0], right=sides[1], made=made)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from stepping_spark.sql.facts import COUNTS
+from stepping_spark.sql.nulls import is_null_for_sure
 from stepping_spark.sql.plan import (
     TRUE,
     FunctionCall,
@@ -40,9 +42,6 @@ from stepping_spark.sql.plan import (
     renamed,
     substituted,
 )
-
-COUNTS = ("count", "count_if", "regr_count", "approx_count_distinct")
-"""Aggregates that are 0, not NULL, for no rows."""
 
 
 def null_safe(a: PlanColumn, b: PlanColumn) -> Scalar:
@@ -350,7 +349,7 @@ def _grouped_by_key(sub: RelationalPlan) -> _Grouped | None:
         c: exp.Literal.number(0) if call.name in COUNTS else exp.Null() for c, call in plan.calls
     }
     of_none = substituted(shown, nothing)
-    if not of_none.find(exp.Literal):
+    if is_null_for_sure(of_none):
         of_none = exp.Null()
     outer = tuple(outer for _, outer in pairs)
     return _Grouped(grouped, outer, tuple(c for c, _ in keys), shown, of_none)

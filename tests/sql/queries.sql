@@ -564,3 +564,36 @@ SELECT o.id, c.name FROM orders o JOIN customers c ON (o.customer = c.customer A
 --- branches of OR that say something of each table
 SELECT o.id, c.name FROM orders o, customers c WHERE (o.qty = 1 AND c.country = 'AT') OR (o.qty = 2
 AND c.country = 'DE')
+
+--- a condition wants matches only
+SELECT o.id, c.name FROM orders o FULL JOIN customers c ON o.customer = c.customer
+WHERE c.score < o.qty
+
+--- a condition does not want matches only
+SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.customer
+WHERE CASE WHEN c.name IS NULL THEN o.qty > 0 ELSE c.score > 0.5 END
+
+--- correlated aggregate over what is asked for
+SELECT o.id, o.amount FROM orders o, customers c WHERE o.customer = c.customer AND c.country = 'AT'
+AND o.amount < (SELECT avg(p.amount) FROM orders p WHERE p.customer = c.customer)
+
+--- correlated aggregate over the same joins
+SELECT o.id, i.product FROM orders o, items i, customers c WHERE o.id = i.order_id AND o.customer =
+c.customer AND c.country = 'DE' AND i.price = (SELECT max(j.price) FROM orders p, items j WHERE
+p.id = j.order_id AND p.customer = c.customer)
+
+--- sums of rows whose groups are joined
+SELECT o.customer, count(*) AS n, count(i.price) AS known, sum(i.price) AS total, max(i.product) AS
+most, max(o.qty) AS q FROM orders o JOIN items i ON i.order_id = o.id WHERE o.id IN (SELECT order_id
+FROM items GROUP BY order_id HAVING sum(price) > 2) GROUP BY o.customer
+
+--- not in of columns without null
+SELECT qty FROM orders WHERE qty = 1 OR id NOT IN (SELECT customer FROM customers)
+
+--- a total of the same join
+SELECT customer, sum(price * qty) AS s FROM orders JOIN items ON id = order_id GROUP BY customer
+HAVING sum(price * qty) > (SELECT sum(price * qty) / 4 FROM orders JOIN items ON id = order_id)
+
+--- equal to a single row
+SELECT c.name, o.id FROM customers c, orders o, (SELECT min(qty) AS q FROM orders) m
+WHERE c.customer = o.customer AND m.q = o.qty

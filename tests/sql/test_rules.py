@@ -1,0 +1,292 @@
+"""Rewrites of plans: the rows of views are the same without them, and what they save."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+from sqlglot import exp
+
+import stepping_spark as st
+from stepping_spark.sql import api
+from stepping_spark.sql.nulls import FALSE, NULL, OTHER, TRUE, possible
+from stepping_spark.sql.plan import (
+    GroupBy,
+    PlanColumn,
+    RelationalPlan,
+    SqlJoin,
+    TableScan,
+    nodes,
+    ref,
+)
+from stepping_spark.sql.rules import optimized
+from stepping_spark.sql.shapes import Shapes
+from tests.sql.corpus import Maintained
+from tests.sql.shop import TABLES, changes
+
+SEEDS = range(2)
+STEPS = 4
+
+OUTER = {  # the joins that are left
+    "SELECT o.id, c.name FROM orders o LEFT JOIN customers c USING (customer) "
+    "WHERE c.country = 'AT'": "inner",
+    "SELECT o.id, c.name FROM customers c RIGHT JOIN orders o USING (customer) "
+    "WHERE c.score > 0.6 OR c.country IN ('AT', 'DE')": "inner",
+    "SELECT o.id, c.name FROM orders o FULL JOIN customers c ON o.customer = c.customer "
+    "WHERE o.qty + 1 > 1": "left",
+    "SELECT o.id, c.name FROM orders o FULL JOIN customers c ON o.customer = c.customer "
+    "WHERE c.name LIKE 'b%'": "right",
+    "SELECT o.id, c.name FROM orders o FULL JOIN customers c ON o.customer = c.customer "
+    "WHERE c.score < o.qty": "inner",
+    "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.customer "
+    "WHERE NOT (c.country IS NULL)": "inner",
+    "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.customer "
+    "WHERE c.country IS NULL": "left",
+    "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.customer "
+    "WHERE coalesce(c.score, 2) > 1": "left",
+    "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.customer "
+    "WHERE CASE WHEN c.name IS NULL THEN FALSE ELSE c.score > 0 END": "inner",
+    "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.customer "
+    "WHERE CASE WHEN c.name = 'Bob' THEN FALSE ELSE o.qty > 0 END": "left",
+    "SELECT o.id FROM orders o LEFT JOIN customers c ON o.customer = c.customer "
+    "WHERE NOT (c.country <=> 'AT')": "left",
+    "SELECT o.id, i.product FROM (orders o LEFT JOIN customers c ON o.customer = c.customer) "
+    "JOIN items i ON i.price > c.score": "inner inner",
+    "SELECT id FROM orders o WHERE amount > "
+    "(SELECT avg(score) FROM customers c WHERE c.customer = o.customer)": "inner",
+    "SELECT id FROM orders o WHERE qty > "
+    "(SELECT count(*) FROM customers c WHERE c.customer = o.customer)": "left",
+}
+COMMON = [  # rows that are joined with their own groups
+    "SELECT o.id, o.amount FROM orders o, customers c WHERE o.customer = c.customer AND "
+    "c.country = 'AT' AND o.amount < (SELECT avg(p.amount) FROM orders p WHERE p.customer = "
+    "c.customer)",
+    "SELECT o.id, c.name FROM customers c JOIN orders o ON c.customer = o.customer WHERE "
+    "c.score > 0.5 AND o.qty = (SELECT min(p.qty) FROM orders p WHERE c.customer = p.customer) "
+    "AND o.note = 'a'",
+    "SELECT o.id, i.product FROM orders o, items i, customers c WHERE o.id = i.order_id AND "
+    "o.customer = c.customer AND c.country = 'DE' AND i.price = (SELECT max(j.price) FROM orders "
+    "p, items j WHERE p.id = j.order_id AND p.customer = c.customer)",
+    "SELECT o.id, i.product FROM orders o JOIN items i ON o.id = i.order_id WHERE i.price < "
+    "(SELECT sum(j.price) FROM orders p JOIN items j ON p.id = j.order_id WHERE p.customer = "
+    "o.customer)",
+    "SELECT o.id FROM orders o, customers c, (SELECT customer, qty, max(amount) AS most FROM "
+    "orders WHERE note = 'a' GROUP BY customer, qty) g WHERE o.note = 'a' AND o.customer = "
+    "c.customer AND o.qty = c.score AND c.name = 'Ann' AND g.customer = c.customer AND g.qty = "
+    "c.score AND o.amount = g.most",
+]
+REGROUPED = [
+    "SELECT c.name, o.id, sum(i.price) AS total FROM customers c, orders o, items i WHERE o.id IN "
+    "(SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) AND c.customer = "
+    "o.customer AND o.id = i.order_id GROUP BY c.name, o.id",
+    "SELECT o.customer, count(*) AS n, count(i.price) AS known, min(i.price) AS least, "
+    "max(i.product) AS most, max(o.qty) AS q, sum(i.order_id) AS s FROM orders o JOIN items i ON "
+    "i.order_id = o.id WHERE EXISTS (SELECT 1 FROM (SELECT order_id AS k, count(*) AS n FROM items "
+    "GROUP BY order_id) g WHERE g.k = o.id AND n < 4) GROUP BY o.customer",
+    "SELECT i.order_id, sum(i.price) AS s FROM orders o, items i, (SELECT order_id, "
+    "sum(price) AS s FROM items WHERE product = 'tea' GROUP BY order_id) g WHERE i.product = 'tea' "
+    "AND g.order_id = o.id AND i.order_id = g.order_id AND o.qty < g.s GROUP BY i.order_id",
+    "SELECT sum(i.price) AS s, max(o.qty) AS q FROM orders o, items i WHERE o.id = i.order_id AND "
+    "o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING count(*) > 1)",
+]
+NOT_REGROUPED = [
+    "SELECT o.customer, sum(i.price) AS s, sum(o.qty) AS q FROM orders o, items i WHERE o.id = "
+    "i.order_id AND o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) "
+    "GROUP BY o.customer",
+    "SELECT i.product, sum(i.price) AS s FROM orders o, items i WHERE o.id = i.order_id AND "
+    "o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) "
+    "GROUP BY i.product",
+    "SELECT o.customer, sum(i.price) AS s FROM orders o, items i WHERE o.id = i.order_id AND "
+    "i.product = 'tea' AND o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) "
+    "> 2) GROUP BY o.customer",
+    "SELECT o.customer, sum(DISTINCT i.price) AS s, count(*) AS n FROM orders o, items i WHERE "
+    "o.id = i.order_id AND o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) "
+    "> 2) GROUP BY o.customer",
+    "SELECT count(*) AS n FROM orders o, items i WHERE o.id = i.order_id AND o.id IN (SELECT "
+    "order_id FROM items GROUP BY order_id HAVING sum(price) > 2)",
+    "SELECT o.customer, sum(i.price) AS s FROM orders o, items i WHERE o.id = i.order_id AND "
+    "o.qty IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) "
+    "GROUP BY o.customer",
+]
+NULLS = {  # how many antijoins and marks are left
+    "SELECT qty FROM orders WHERE id NOT IN (SELECT customer FROM customers)": 1,
+    "SELECT qty FROM orders WHERE id NOT IN (SELECT customer FROM orders)": 2,
+    "SELECT id FROM orders WHERE customer NOT IN (SELECT customer FROM customers)": 2,
+    "SELECT id FROM orders WHERE customer NOT IN (SELECT qty FROM orders WHERE qty > 1)": 2,
+    "SELECT id FROM orders WHERE customer > 1 AND customer NOT IN (SELECT customer FROM customers)":
+        2,
+    "SELECT qty FROM orders WHERE qty = 1 OR id NOT IN (SELECT customer FROM customers)": 1,
+    "SELECT id FROM orders LEFT JOIN customers c USING (customer) WHERE c.customer NOT IN "
+    "(SELECT id FROM orders)": 2,
+}  # fmt: skip
+SHARED = [
+    "SELECT customer, sum(price * qty) AS s FROM orders JOIN items ON id = order_id GROUP BY "
+    "customer HAVING sum(price * qty) > (SELECT sum(price * qty) / 4 FROM orders JOIN items ON "
+    "id = order_id)",
+    "WITH paid AS (SELECT customer, id, price, product FROM orders JOIN items ON id = order_id) "
+    "SELECT 'p' AS what, sum(price) AS v FROM paid UNION ALL SELECT product, max(customer) FROM "
+    "paid GROUP BY product",
+]
+ONE_ROW = [
+    "SELECT c.name, o.id FROM customers c, orders o WHERE c.customer = o.customer AND o.amount = "
+    "(SELECT max(amount) FROM orders)",
+    "SELECT c.name, o.id FROM customers c, orders o, (SELECT min(qty) AS q FROM orders) m WHERE "
+    "c.customer = o.customer AND m.q = o.qty AND m.q < c.score",
+]
+EVERY = [*OUTER, *COMMON, *REGROUPED, *NOT_REGROUPED, *NULLS, *SHARED, *ONE_ROW]
+
+
+def plan_of(text: str, monkeypatch: pytest.MonkeyPatch) -> RelationalPlan:
+    """The plan of a view, after all rules."""
+    found: list[RelationalPlan] = []
+
+    def kept(*given: Any) -> RelationalPlan:
+        found.append(optimized(*given))
+        return found[-1]
+
+    with monkeypatch.context() as m:
+        m.setattr(api, "optimized", kept)
+        compiled(text)
+    return found[-1]
+
+
+def compiled(text: str) -> None:
+    tables: dict[str, Any] = TABLES
+    st.compile(st.sql(text, **tables))
+
+
+def hows(plan: RelationalPlan) -> list[str]:
+    return [n.how for n in nodes(plan) if isinstance(n, SqlJoin)]
+
+
+@pytest.mark.parametrize("text", EVERY)
+def test_a_view_has_the_same_rows_without_rules(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rules = Maintained(text, TABLES)
+    with monkeypatch.context() as m:
+        m.setattr(api, "optimized", lambda plan, facts: plan)
+        without = Maintained(text, TABLES)
+    for seed in SEEDS:
+        steps = list(changes(seed, STEPS))
+        _, there = steps[-1]
+        gone = {name: {row: -n for row, n in rows.items()} for name, rows in there.items()}
+        for change in (*(change for change, _ in steps), gone):
+            for view in (with_rules, without):
+                view.step(change)
+            assert with_rules.left == without.left
+
+
+@pytest.mark.parametrize("text", OUTER)
+def test_outer_joins_of_which_a_condition_wants_matches_only_are_inner(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert " ".join(hows(plan_of(text, monkeypatch))) == OUTER[text]
+
+
+@pytest.mark.parametrize("text", COMMON)
+def test_rows_and_their_groups_read_one_join(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of(text, monkeypatch)
+    (groups,) = (n for n in nodes(plan) if isinstance(n, GroupBy))
+    shapes = Shapes()
+    grouped = shapes.of(groups.source)
+    assert [shapes.of(n) for n in nodes(plan)].count(grouped) == 2
+
+
+@pytest.mark.parametrize("text", [*REGROUPED, *NOT_REGROUPED])
+def test_rows_whose_groups_are_joined_are_read_once(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(text, monkeypatch)
+    read = [n.table for n in nodes(plan) if isinstance(n, TableScan)].count("items")
+    assert read == (1 if text in REGROUPED else 2)
+
+
+@pytest.mark.parametrize("text", NULLS)
+def test_what_is_never_null_is_not_asked_for(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Counter(hows(plan_of(text, monkeypatch)))
+    assert found["anti"] + found["mark"] == NULLS[text]
+
+
+@pytest.mark.parametrize("text", SHARED)
+def test_joins_that_differ_in_the_columns_that_are_read_are_one(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joins = [n for n in nodes(plan_of(text, monkeypatch)) if isinstance(n, SqlJoin)]
+    joins = [n for n in joins if isinstance(n.on[0], exp.EQ)]
+    assert len(joins) == 2
+    assert len(set(map(Shapes().of, joins))) == 1
+
+
+@pytest.mark.parametrize("text", ONE_ROW)
+def test_a_single_row_is_joined_first_with_what_it_is_equal_to(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joins = [n for n in nodes(plan_of(text, monkeypatch)) if isinstance(n, SqlJoin)]
+    read = [{n.table for n in nodes(j) if isinstance(n, TableScan)} for j in joins]
+    assert read == [{"customers", "orders"}, {"orders"}]
+
+
+A, B = (PlanColumn(name) for name in "ab")
+VALUES = {TRUE: True, FALSE: False, NULL: None, OTHER: 3}
+
+
+def conditions() -> list[exp.Expr]:
+    """Conditions on two columns."""
+    a, b, null = ref(A), ref(B), exp.Null()
+    some: list[exp.Expr] = [a, b, null, exp.true(), exp.false(), exp.Is(this=a, expression=null)]
+    some += [exp.NullSafeEQ(this=x, expression=y) for x, y in ((a, b), (a, null), (b, null))]
+    some += [exp.EQ(this=a, expression=b)]
+    some += [exp.Not(this=e.copy()) for e in some]
+    pairs = list(itertools.product(some, some))
+    some += [exp.And(this=x.copy(), expression=y.copy()) for x, y in pairs]
+    some += [exp.Or(this=x.copy(), expression=y.copy()) for x, y in pairs]
+    some += [
+        exp.Case(ifs=[exp.If(this=x.copy(), true=y.copy())], default=b.copy()) for x, y in pairs
+    ]
+    some += [exp.Anonymous(this="coalesce", expressions=[x.copy(), y.copy()]) for x, y in pairs]
+    return some
+
+
+def value(e: exp.Expr, b: bool | None) -> bool | None:
+    """The value of a condition where a is NULL."""
+    known = {A: None, B: b}
+
+    def of(e: exp.Expr) -> bool | None:
+        match e:
+            case exp.Column():
+                return known[e.meta["column"]]
+            case exp.Null():
+                return None
+            case exp.Boolean():
+                return bool(e.this)
+            case exp.Is():
+                return of(e.this) is None
+            case exp.Not():
+                inner = of(e.this)
+                return None if inner is None else not inner
+            case exp.NullSafeEQ():
+                return of(e.this) is of(e.expression)
+            case exp.EQ():
+                x, y = of(e.this), of(e.expression)
+                return None if None in (x, y) else x is y
+            case exp.And():
+                x, y = of(e.this), of(e.expression)
+                return False if False in (x, y) else None if None in (x, y) else True
+            case exp.Or():
+                x, y = of(e.this), of(e.expression)
+                return True if True in (x, y) else None if None in (x, y) else False
+            case exp.Case():
+                (branch,) = e.args["ifs"]
+                return of(branch.args["true"]) if of(branch.this) is True else of(e.args["default"])
+        values = map(of, e.expressions)
+        return next((v for v in values if v is not None), None)
+
+    return of(e)
+
+
+def test_a_value_where_a_column_is_null_is_among_the_possible_ones() -> None:
+    for e in conditions():
+        found = possible(e, {A})
+        for b in (True, False, None):
+            assert {True: TRUE, False: FALSE, None: NULL}[value(e, b)] in found, e.sql()
