@@ -97,8 +97,10 @@ def query_of(known: Mapping[str, Any]) -> Any:
     """The query function of views in SQL, or of a dbt project."""
     if "dbt" not in known:
         file = Path(known["sql"])
-        return sql(Text(file.read_text(encoding="utf-8"), file.name, file=str(file)))
-    return dbt_project(known["dbt"], **{n: known[n] for n in OF_DBT if n in known and n != "into"})
+        text = Text(file.read_text(encoding="utf-8"), file.name, file=str(file))
+        return sql(text, whole_rows=known.get(WHOLE_ROWS, False))
+    said = {n: known[n] for n in (*OF_DBT, WHOLE_ROWS) if n in known and n != "into"}
+    return dbt_project(known["dbt"], **said)
 
 
 def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -116,6 +118,8 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
 OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict")
 """What a TOML file may say of a pipeline, beside its views and tables."""
 
+WHOLE_ROWS = "whole_rows"
+
 OF_DBT = ("select", "exclude", "checks", "into")
 """What it may say of a dbt project."""
 
@@ -126,7 +130,15 @@ def _read(file: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as e:
         raise click.UsageError(f"{file} is no TOML: {e}") from None
     of = [kind for kind in ("sql", "dbt") if kind in said]
-    known = {*of, "store", "sources", "sinks", *OPTIONS, *(OF_DBT if of == ["dbt"] else ())}
+    known = {
+        *of,
+        "store",
+        "sources",
+        "sinks",
+        WHOLE_ROWS,
+        *OPTIONS,
+        *(OF_DBT if of == ["dbt"] else ()),
+    }
     unknown = [name for name in said if name not in known]
     if unknown or len(of) != 1:
         reason = "it says sql and dbt" if of else "it says neither sql = … nor dbt = …"

@@ -24,7 +24,9 @@ __all__ = ["sql"]
 _api = Late("stepping_spark.sql.api")
 
 
-def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
+def sql(
+    text: Any, /, *, to: type[Data] | None = None, whole_rows: bool = False, **tables: Any
+) -> Any:
     """A query function from the text of a query in SQL, as Spark understands it.
 
     `tables` has what the text calls tables, by name: a row class, a schema of Spark or Arrow, a DDL
@@ -38,6 +40,10 @@ def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
     The rows of the result have the columns of the text, with the names and the types that Spark
     gives them; or `to` is their class, which has a field for each column, by name. A field is
     called like its column where Python allows it.
+
+    The state has those columns of the tables that the text reads. With `whole_rows` it has all
+    columns of each table that it keeps rows of. It is larger, and a text that comes later and reads
+    more columns is filled from it, where else the tables are read again.
 
     The text becomes the operators of `st`: the view is kept up to date by the changes of its
     tables, and nothing is recomputed in full. State and cost of a step are those of the operators;
@@ -54,4 +60,4 @@ def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
     {Row(country='AT', cents=10): 1}
     """
     sqlglot.parse  # noqa: B018 - the error where it is missing names the extra
-    return _api.sql(text, to=to, **tables)
+    return _api.sql(text, to=to, whole_rows=whole_rows, **tables)

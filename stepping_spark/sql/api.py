@@ -21,7 +21,7 @@ from stepping_spark.rows.data import Data
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.emit import Emitter
 from stepping_spark.sql.parse import failure, line_of
-from stepping_spark.sql.plan import OneSource, PlanColumn, Scalar, SelectList, ref
+from stepping_spark.sql.plan import OneSource, PlanColumn, RelationalPlan, Scalar, SelectList, ref
 from stepping_spark.sql.relation import fields_of
 from stepping_spark.sql.rules import optimized
 from stepping_spark.sql.views import SqlTable, View, statements_of, table_of, tables_in, views_of
@@ -36,7 +36,9 @@ DEPTH = 5_000
 """Calls of Python within each other while a text is read: some ten for each nested expression."""
 
 
-def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
+def sql(
+    text: Any, /, *, to: type[Data] | None = None, whole_rows: bool = False, **tables: Any
+) -> Any:
     """See `stepping_spark.sql.sql`."""
     text = text if isinstance(text, str) else _text_of(text)
     if len(text) > LONGEST:
@@ -45,10 +47,12 @@ def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
             "put long lists of values into a table, and join it"
         )
     with _not_too_deep(), without_names():
-        return _query_of(text, to, tables)
+        return _query_of(text, tables, to, whole_rows=whole_rows)
 
 
-def _query_of(text: str, to: type[Data] | None, tables: Mapping[str, Any]) -> Any:
+def _query_of(
+    text: str, tables: Mapping[str, Any], to: type[Data] | None, *, whole_rows: bool
+) -> Any:
     known = {name: table_of(name, given) for name, given in tables.items()}
     streams = {name: t.stream for name, t in known.items() if t.stream is not None}
     if streams and len(streams) < len(known):
@@ -65,7 +69,7 @@ def _query_of(text: str, to: type[Data] | None, tables: Mapping[str, Any]) -> An
         return views_of(statements, {name: list(t.columns) for name, t in tables.items()})
 
     if streams:
-        return _emitted(views(known), known, streams, to)
+        return _emitted(views(known), known, streams, to, whole_rows=whole_rows)
 
     def query(tables: Mapping[str, SqlTable]) -> Callable[..., Any]:
         made = views(tables)
@@ -73,7 +77,7 @@ def _query_of(text: str, to: type[Data] | None, tables: Mapping[str, Any]) -> An
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
             with _not_too_deep(), without_names():
-                return _emitted(made, tables, streams, to)
+                return _emitted(made, tables, streams, to, whole_rows=whole_rows)
 
         name = "views" if len(made) > 1 else made[0].name or "query"
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
@@ -118,27 +122,37 @@ def _emitted(
     tables: Mapping[str, SqlTable],
     streams: Mapping[str, Stream],
     to: type[Data] | None,
+    *,
+    whole_rows: bool,
 ) -> Any:
     """The streams of the views' rows."""
     given = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
     clock = clock_of(e for view in views for e in view.exprs)
-    made = [made_of(view, given, clock, to).stream for view in views]
+    made = [made_of(view, given, clock, to, whole_rows=whole_rows).stream for view in views]
     return made[0] if len(made) == 1 else tuple(made)
 
 
 def made_of(
-    view: View, tables: Mapping[str, SqlTable], clock: str, to: type[Data] | None = None
+    view: View,
+    tables: Mapping[str, SqlTable],
+    clock: str,
+    to: type[Data] | None = None,
+    *,
+    whole_rows: bool,
 ) -> SqlTable:
     """A view as a table: the stream of its rows, whose columns have the view's names.
 
-    `clock` is the Spark type of the times of steps that the views of the circuit compare with.
+    `clock` is the Spark type of the times of steps that the views of the circuit compare with. With
+    `whole_rows`, registers have all columns of tables.
     """
     with standing_at(line_of([view.at], view.name or "query")):
         known = {n: (t.stream, t.columns) for n, t in tables.items()}
-        return _made_of(view, Emitter(view.text, known, clock, view.name or "query"), to)
+        emitter = Emitter(view.text, known, clock, view.name or "query")
+        plan = optimized(view.plan, emitter.facts(), whole_rows=whole_rows)
+        return _made_of(view, plan, emitter, to)
 
 
-def _made_of(view: View, emitter: Emitter, to: type[Data] | None) -> SqlTable:
+def _made_of(view: View, plan: RelationalPlan, emitter: Emitter, to: type[Data] | None) -> SqlTable:
     columns = view.plan.columns
     _check_names(view)
     if to is None:
@@ -146,7 +160,6 @@ def _made_of(view: View, emitter: Emitter, to: type[Data] | None) -> SqlTable:
         cls: Any = _row_class(view.name, columns, names)
     else:
         cls, names = to, _fields_for(to, view)
-    plan = optimized(view.plan, emitter.facts())
     values: tuple[Scalar, ...] = tuple(ref(c) for c in columns)
     if isinstance(plan, SelectList):
         values, plan = tuple(dict(plan.items)[c] for c in columns), plan.source

@@ -16,22 +16,27 @@ from stepping_spark.sql.plan import (
     SessionsOf,
     SetOf,
     SqlJoin,
+    TableScan,
     WhereClause,
     Windows,
     keeping,
+    nodes,
     refs,
     with_sources,
 )
 from stepping_spark.sql.shapes import Shapes
 
 
-def pruned(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
+def pruned(plan: RelationalPlan, needed: set[PlanColumn], *, whole_rows: bool) -> RelationalPlan:
     """The plan without columns that nobody reads. It may have more than those that are needed.
+
+    With `whole_rows`, joins, windows and first rows have all columns of the tables below them.
 
     Joins and groups of one shape keep the columns that one of them needs, so they stay equal, and
     are kept once: π_A(J) and π_B(J) read one J' = π_(A ∪ B)(J).
     """
-    pruning = _Pruning(plan)
+    scans = [n for n in nodes(plan) if isinstance(n, TableScan)] if whole_rows else []
+    pruning = _Pruning(plan, frozenset(c for scan in scans for c in scan.columns))
     while True:
         made = pruning.of(plan, needed)
         if not pruning.grown:
@@ -42,7 +47,8 @@ def pruned(plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
 class _Pruning:
     """Prunes a plan. What parts of one shape need is known when none of them needs more."""
 
-    def __init__(self, plan: RelationalPlan) -> None:
+    def __init__(self, plan: RelationalPlan, kept: frozenset[PlanColumn]) -> None:
+        self.kept = kept  # columns that stay where a row may have more than it needs
         self.shapes = Shapes()
         self.repeated = self.shapes.repeated(plan)
         self.needed: dict[int, set[int]] = {}  # by shape: the places of columns
@@ -87,7 +93,8 @@ class _Pruning:
                 if not windows:
                     return self.of(plan.source, needed)
                 fewer = replace(plan, calls=windows)
-                return replace(fewer, source=self._fitted(plan.source, _below(fewer, needed)))
+                below = _below(fewer, needed) | self.kept
+                return replace(fewer, source=self._fitted(plan.source, below))
             case SelectDistinct():
                 return with_sources(plan, self._fitted(plan.sources()[0], set(plan.columns)))
             case RecursiveQuery():
@@ -95,7 +102,8 @@ class _Pruning:
                     plan, *(self._fitted(s, set(s.columns)) for s in plan.sources())
                 )
             case Limit() | LateralView() | SessionsOf():
-                return with_sources(plan, self._fitted(plan.source, _below(plan, needed)))
+                below = _below(plan, needed) | self.kept
+                return with_sources(plan, self._fitted(plan.source, below))
             case WhereClause():
                 return replace(plan, source=self.of(plan.source, _below(plan, needed)))
         return plan
@@ -109,7 +117,7 @@ class _Pruning:
         return keeping(plan, wanted)
 
     def _join(self, plan: SqlJoin, needed: set[PlanColumn]) -> RelationalPlan:
-        read = needed | {c for e in plan.on for c in refs(e)}
+        read = needed | self.kept | {c for e in plan.on for c in refs(e)}
         left, right = (
             self._fitted(side, read & set(side.columns)) for side in (plan.left, plan.right)
         )

@@ -40,10 +40,13 @@ from stepping_spark.sql.pruning import pruned
 from stepping_spark.sql.regrouping import without_grouped_rows
 
 
-def optimized(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
-    """The plan with its conditions and columns where they cost least."""
+def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> RelationalPlan:
+    """The plan with its conditions and columns where they cost least.
+
+    With `whole_rows`, columns of tables stay, also if nobody reads them.
+    """
     made = without_grouped_rows(without_empty_joins(plan, facts), facts)
-    return merged(pruned(pushed(made, ()), set(plan.columns)))
+    return merged(pruned(pushed(made, ()), set(plan.columns), whole_rows=whole_rows))
 
 
 # -- maps

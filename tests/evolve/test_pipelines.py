@@ -299,7 +299,8 @@ def test_an_input_that_is_said_to_be_renamed_is_read_on(orders: Path) -> None:
 
     def query(name: str, lowest: int) -> Any:
         text = f"SELECT country, sum(cents) AS cents FROM {name} WHERE cents > {lowest} GROUP BY 1"
-        return {"sums": st.sql(text, **{name: Order})}
+        tables: dict[str, Any] = {name: Order}
+        return {"sums": st.sql(text, **tables)}
 
     place = orders.parent
 

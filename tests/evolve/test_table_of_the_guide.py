@@ -95,7 +95,7 @@ class Shop:
     ) -> st.Pipeline:
         """A pipeline of views, in SQL or as functions; each has a table of its name."""
         into = {name: name for name in views} if tables is None else tables
-        found = types or {"orders": Order}
+        found: dict[str, Any] = {**(types or {"orders": Order})}
         made: dict[str, Any] = {}
         for name, view in views.items():
             of = {n: t for n, t in found.items() if isinstance(view, str) and n in view}
@@ -329,6 +329,17 @@ def _(shop: Shop) -> None:
     found = shop.plan({"sums": query})
     assert found.read_again == ("orders",)
     assert shop.rows("sums") == [("de", 3), ("fr", 3)]
+    texts = [
+        f"SELECT country, {c} AS cents FROM orders JOIN customers USING (country) GROUP BY country"
+        for c in ("count(*)", "sum(id)")
+    ]
+    types = {"orders": Order, "customers": Customer}
+    views = [{"met": st.sql(text, whole_rows=True, **types)} for text in texts]
+    sources = {"orders": "orders", "customers": "customers"}
+    shutil.rmtree(shop.place / "state")
+    shop.run(views[0], sources=sources)
+    assert shop.plan(views[1], sources=sources).read_again == ()
+    assert shop.rows("met") == [("de", 3), ("fr", 3)]
 
 
 @row("an input more")

@@ -64,9 +64,10 @@ class Maintained:
     rows: Rows = field(default_factory=Counter)
     make_store: MakeStore = field(default_factory=InMemory)
     local_rows: int | None = None
+    whole_rows: bool = False
 
     def __post_init__(self) -> None:
-        query = st.sql(self.text, **self.ddls)
+        query = st.sql(self.text, whole_rows=self.whole_rows, **self.ddls)
         self.classes = query.rows
         self.graph = st.compile(query)
         self.stepper = self._stepper(self.make_store(self.graph))

@@ -30,7 +30,7 @@ ROWS: dict[str, list[Any]] = {
     "orders": [Order(id=i, country=c, cents=n) for i, c, n in ORDERS],
     "countries": [Country(code="AT", name="Austria"), Country(code="FR", name=None)],
 }
-TABLES = {"orders": Order, "countries": Country}
+TABLES: dict[str, Any] = {"orders": Order, "countries": Country}
 COLUMNS = {
     "orders": {"id": "bigint", "country": "string", "cents": "bigint"},
     "countries": {"code": "string", "name": "string"},

@@ -131,7 +131,7 @@ def numbered(orders: Orders) -> st.ZSet[Placed]:
     )
 
 
-TABLES = {"orders": Order, "customers": Customer}
+TABLES: dict[str, Any] = {"orders": Order, "customers": Customer}
 PAIRS: dict[str, tuple[Callable[..., Any], type[st.Data], str]] = {
     "filter": (filtered, Number, "SELECT id AS value FROM orders WHERE cents > 5"),
     "sum": (

@@ -10,6 +10,7 @@ import pytest
 from sqlglot import exp
 
 import stepping_spark as st
+from stepping_spark.plan.planner import plan_of as plan_of_graph
 from stepping_spark.sql import api
 from stepping_spark.sql.nulls import FALSE, NULL, OTHER, TRUE, possible
 from stepping_spark.sql.plan import (
@@ -24,7 +25,7 @@ from stepping_spark.sql.plan import (
 from stepping_spark.sql.rules import optimized
 from stepping_spark.sql.shapes import Shapes
 from tests.sql.corpus import Maintained
-from tests.sql.shop import TABLES, changes
+from tests.sql.shop import TABLES, changes, queries
 
 SEEDS = range(2)
 STEPS = 4
@@ -142,8 +143,8 @@ def plan_of(text: str, monkeypatch: pytest.MonkeyPatch) -> RelationalPlan:
     """The plan of a view, after all rules."""
     found: list[RelationalPlan] = []
 
-    def kept(*given: Any) -> RelationalPlan:
-        found.append(optimized(*given))
+    def kept(*given: Any, **more: Any) -> RelationalPlan:
+        found.append(optimized(*given, **more))
         return found[-1]
 
     with monkeypatch.context() as m:
@@ -165,16 +166,43 @@ def hows(plan: RelationalPlan) -> list[str]:
 def test_a_view_has_the_same_rows_without_rules(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_rules = Maintained(text, TABLES)
     with monkeypatch.context() as m:
-        m.setattr(api, "optimized", lambda plan, facts: plan)
+        m.setattr(api, "optimized", lambda plan, facts, **_: plan)
         without = Maintained(text, TABLES)
+    assert_same(with_rules, without)
+
+
+JOINS = {name: text for name, text in queries().items() if "JOIN" in text}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("text", JOINS.values(), ids=JOINS)
+def test_a_view_has_the_same_rows_when_its_state_has_whole_rows(text: str) -> None:
+    assert_same(Maintained(text, TABLES), Maintained(text, TABLES, whole_rows=True))
+
+
+def test_a_state_with_whole_rows_has_all_columns_of_tables_below_joins() -> None:
+    text = (
+        "SELECT c.country, count(*) AS n FROM orders o JOIN customers c USING (customer) "
+        "JOIN items i ON i.order_id = o.id WHERE o.qty > 1 GROUP BY c.country"
+    )
+    tables: dict[str, Any] = TABLES
+    for whole_rows in (False, True):
+        graph = st.compile(st.sql(text, whole_rows=whole_rows, **tables))
+        names = {n for r in plan_of_graph(graph).registers for n, _ in r.schema.columns}
+        wanted = {"name", "score", "amount", "product"}
+        assert wanted <= names if whole_rows else not wanted & names
+
+
+def assert_same(one: Maintained, other: Maintained) -> None:
+    """See that two views have the same rows after random steps, and when tables are empty again."""
     for seed in SEEDS:
         steps = list(changes(seed, STEPS))
         _, there = steps[-1]
         gone = {name: {row: -n for row, n in rows.items()} for name, rows in there.items()}
         for change in (*(change for change, _ in steps), gone):
-            for view in (with_rules, without):
+            for view in (one, other):
                 view.step(change)
-            assert with_rules.left == without.left
+            assert one.left == other.left
 
 
 @pytest.mark.parametrize("text", OUTER)

@@ -29,6 +29,7 @@ def dbt_project(
     select: Collection[str] = (),
     exclude: Collection[str] = (),
     checks: bool = True,
+    whole_rows: bool = False,
     **tables: Any,
 ) -> Any:
     """The models of a dbt project as one query function, for `st.Pipeline` or `st.compile`.
@@ -51,7 +52,7 @@ def dbt_project(
     log. `checks=False` leaves them out.
 
     The SQL is read as Spark's. If the project is compiled for another database, `"x"` is a name in
-    it; functions and types still are those of Spark.
+    it; functions and types still are those of Spark. `whole_rows` is as for `st.sql`.
 
     Gives the function. `written` has the model's name of each view, with its key: the `unique_key`,
     else a column with the tests `unique` and `not_null`. `left_out` says what is not maintained,
@@ -86,5 +87,10 @@ def dbt_project(
     """
     sqlglot.parse  # noqa: B018 - the error where it is missing names the extra
     return _project.dbt_project(
-        manifest, select=select, exclude=exclude, checks=checks, tables=tables
+        manifest,
+        select=select,
+        exclude=exclude,
+        checks=checks,
+        whole_rows=whole_rows,
+        tables=tables,
     )

@@ -62,6 +62,7 @@ def dbt_project(
     select: Collection[str],
     exclude: Collection[str],
     checks: bool,
+    whole_rows: bool,
     tables: Mapping[str, Any],
 ) -> Any:
     """See `stepping_spark.pipeline.dbt.dbt_project`."""
@@ -72,7 +73,8 @@ def dbt_project(
             known.project,
             known.adapter,
         )
-    project = _Project(known, chosen(known, select, exclude, checks=checks))
+    models = chosen(known, select, exclude, checks=checks)
+    project = _Project(known, models, whole_rows=whole_rows)
     project.read()
     odd = [name for name in tables if name not in {*project.inputs, *project.unread}]
     if odd:
@@ -89,6 +91,7 @@ class _Project:
 
     manifest: DbtManifest
     choice: ModelChoice
+    whole_rows: bool = field(kw_only=True)
     statements: dict[str, SqlStatement] = field(default_factory=dict)
     reads: dict[str, list[str]] = field(default_factory=dict)
     inputs: dict[str, DbtNode] = field(default_factory=dict)
@@ -268,7 +271,9 @@ class _Project:
                 if not view.tables <= tables.keys():
                     continue  # nothing that is written reads it, so its input is none
                 try:
-                    table = tables[view.name] = made_of(view, tables, clock)
+                    table = tables[view.name] = made_of(
+                        view, tables, clock, whole_rows=self.whole_rows
+                    )
                     made[node.id] = table.stream
                 except CompileError as e:
                     refused[node.id] = str(e)
