@@ -10,6 +10,8 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
 from unittest import mock
 from uuid import uuid4
 
@@ -152,6 +154,31 @@ def test_who_holds_a_store_is_told(s3: pafs.FileSystem, path: str) -> None:
         opened(s3, path)
 
 
+def words(of: str) -> dict[Any, tuple[int, ...]]:
+    """The content of the register, with these letters as its words."""
+    return {row(w, 1): (1,) for w in of}
+
+
+@pytest.mark.parametrize("to_files", [False, True], ids=["to S3", "to files"])
+def test_a_state_is_copied_while_its_writer_goes_on(
+    s3: pafs.FileSystem, path: str, tmp_path: Path, *, to_files: bool
+) -> None:
+    to = str(tmp_path / "copy") if to_files else f"{path} copy"
+    system = None if to_files else s3
+    copied = ParquetState(to, filesystem=system)
+    with opened(s3, path) as store:
+        step(store, "a")
+        copied.copy_from(ParquetState(path, filesystem=s3), {"of the copy": 7})
+        step(store, "b")
+        with StoreParquet(to, [BY_WORD], filesystem=system) as copy:
+            assert copy.last_offsets() == {"of the copy": 7}
+            assert content(copy, BY_WORD) == words("a")
+            step(copy, "c")
+            assert content(copy, BY_WORD) == words("ac")
+        assert content(store, BY_WORD) == words("ab")
+    assert copied.verify().problems == []
+
+
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_lease_does_not_depend_on_the_clock_of_those_who_look_at_it(
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch, hours: int
@@ -186,7 +213,7 @@ def test_a_lease_runs_out_and_the_writer_that_was_overtaken_cannot_commit(
         step(slow, "lost")
     slow.close()
     with opened(s3, path) as store:
-        assert content(store, BY_WORD) == {row(w, 1): (1,) for w in "abc"}
+        assert content(store, BY_WORD) == words("abc")
         assert store.last_step() == 3
 
 
