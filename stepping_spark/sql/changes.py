@@ -1,8 +1,10 @@
 """AUTO CDC of Declarative Pipelines: a table from the events of its changes, as a query.
 
 SCD type 1 has for each key the last event, unless it deletes. SCD type 2 has a row for each run of
-events without a delete whose columns are equal, from the first event's sequence to that of the
-event after the run. Events are in order by their sequence, which is unique for a key.
+events without a delete whose tracked columns are equal, with the values of the last one, from the
+first event's sequence to that of the event after the run. Events are in order by their sequence,
+which is unique for a key. Those that are not after the last truncate do not count, and where NULLs
+are ignored, a column has its last value since the last delete.
 """
 
 from __future__ import annotations
@@ -19,56 +21,90 @@ from stepping_spark.sql.names import same
 from stepping_spark.sql.parse import failure, query_of
 
 _KEYS, _SEQUENCE, _DELETES = "KEYS", "SEQUENCE BY", "APPLY AS DELETE WHEN"
-_COLUMNS, _STORED = "COLUMNS", "STORED AS"
+_TRUNCATES, _COLUMNS, _STORED = "APPLY AS TRUNCATE WHEN", "COLUMNS", "STORED AS"
+_FILLED, _TRACKED = "IGNORE NULL UPDATES", "TRACK HISTORY ON"
 _REFUSED = {
-    "APPLY AS TRUNCATE WHEN": "leave out the events before the last one of these with WHERE",
-    "IGNORE NULL UPDATES": "fill in values before: last_value(x, true) OVER (PARTITION BY …)",
     "SYSTEM SEQUENCE BY": "order by both: SEQUENCE BY struct(a, b)",
-    "TRACK HISTORY ON": "leave columns out with COLUMNS * EXCEPT (…)",
+    "COLUMNS TO UPDATE": "set the columns that an event does not change to NULL in a view, and "
+    "write IGNORE NULL UPDATES",
 }
-_CLAUSES = (_KEYS, _DELETES, _SEQUENCE, _COLUMNS, _STORED, *_REFUSED)
+_CLAUSES = (
+    *(_KEYS, _FILLED, _DELETES, _TRUNCATES, _SEQUENCE, *_REFUSED),
+    *(_COLUMNS, _STORED, _TRACKED),
+)
 _SHAPE = "write CREATE FLOW f AS AUTO CDC INTO t FROM STREAM(events) KEYS (id) SEQUENCE BY n"
 _ENDED = {"SCD TYPE 1": False, "SCD TYPE 2": True}
 
 
 @dataclass(frozen=True)
+class ColumnChoice:
+    """The columns with these names, or all but some."""
+
+    named: tuple[exp.Identifier, ...]
+    is_except: bool = False
+
+    def of(self, columns: Sequence[str]) -> list[str]:
+        """Those of some columns that are chosen."""
+        return [c for c in columns if _has(self.named, c) != self.is_except]
+
+
+ALL = ColumnChoice((), is_except=True)
+
+
+@dataclass(frozen=True)
 class ChangeFlow:
-    """An AUTO CDC statement. `columns` are those that are shown, or all but those `left_out`."""
+    """An AUTO CDC statement.
+
+    `shown` are the columns of the table, `filled` those in which NULLs are ignored, and `tracked`
+    those whose changes begin a row of its history.
+    """
 
     text: str
     source: exp.Table
     sequence: exp.Expr
     deletes: exp.Expr
+    truncates: exp.Expr | None
     keys: tuple[exp.Identifier, ...]
-    columns: tuple[exp.Identifier, ...]
-    left_out: tuple[exp.Identifier, ...]
+    shown: ColumnChoice
+    filled: ColumnChoice
+    tracked: ColumnChoice
     is_history: bool
 
     @property
     def tree(self) -> exp.Expr:
         """A query that reads the events."""
-        return exp.select(self.sequence.copy(), self.deletes.copy()).from_(self.source.copy())
+        read = [e.copy() for e in (self.sequence, self.deletes, self.truncates) if e is not None]
+        return exp.select(*read).from_(self.source.copy())
 
     def query(self, source: Sequence[str]) -> exp.Expr:
         """The query of the table, whose events have these columns."""
-        for node in (*self.keys, *self.columns, *self.left_out):
+        choices = (self.shown, self.filled, self.tracked)
+        for node in (*self.keys, *(n for choice in choices for n in choice.named)):
             if not _has([node], *source):
                 there = f"the columns are {', '.join(source)}"
                 raise failure(self.text, node, f"the events have no column {node.name}", there)
         keys = [c for c in source if _has(self.keys, c)]
-        shown = [
-            c
-            for c in source
-            if not _has(self.left_out, c) and (not self.columns or _has(self.columns, c))
-        ]
-        kept = [exp.column(c, quoted=True) for c in dict.fromkeys((*shown, *keys))]
-        gone = exp.Anonymous(this="coalesce", expressions=[self.deletes.copy(), exp.false()])
+        shown = self.shown.of(source)
+        kept = [*keys, *(c for c in shown if c not in keys)]
+        own = kept[len(keys) :]
         events = exp.select(
-            *kept,
+            *(exp.column(c, quoted=True) for c in kept),
             exp.alias_(self.sequence.copy(), "#at", quoted=True),
-            exp.alias_(gone, "#gone", quoted=True),
+            *(
+                exp.alias_(_is_true(e), name, quoted=True)
+                for e, name in ((self.deletes, "#gone"), (self.truncates, "#cleared"))
+                if e is not None
+            ),
         ).from_(self.source.copy())
-        made = _history(shown, keys) if self.is_history else _last(shown, keys)
+        made = "(SELECT * FROM e WHERE `#at` IS NOT NULL) AS f"
+        if self.truncates is not None:
+            made = _since_truncate(made)
+        if filled := self.filled.of(own):
+            made = _filled(made, kept, keys, filled)
+        if self.is_history:
+            made = _history(made, shown, keys, self.tracked.of(own))
+        else:
+            made = _last(made, shown, keys)
         tree = query_of(made, made)
         for part in tree.walk():
             part.meta.pop("start", None)  # it stands in no text of the user
@@ -78,24 +114,63 @@ class ChangeFlow:
         return tree
 
 
-def _last(shown: Sequence[str], keys: Sequence[str]) -> str:
+def _is_true(condition: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this="coalesce", expressions=[condition.copy(), exp.false()])
+
+
+def _since_truncate(events: str) -> str:
+    """The events after the last one that truncates."""
+    last = "(SELECT max(`#at`) FROM e WHERE `#cleared`)"
+    return f"(SELECT * FROM {events} WHERE {last} IS NULL OR `#at` > {last}) AS g"
+
+
+def _filled(events: str, kept: Sequence[str], keys: Sequence[str], filled: Sequence[str]) -> str:
+    """The events with the last values in the place of NULLs, since the last delete of the key."""
+    by = _listed(keys)
+    deletes = "sum(CASE WHEN `#gone` THEN 1 ELSE 0 END)"
+    before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    over = f"OVER (PARTITION BY {by}, `#life` ORDER BY `#at`)"
+    columns = ", ".join(
+        f"last_value({_quoted(c)}, true) {over} AS {_quoted(c)}" if c in filled else _quoted(c)
+        for c in kept
+    )
     return (
-        f"SELECT {_listed(shown)} FROM (SELECT *, row_number() OVER (PARTITION BY {_listed(keys)} "
-        "ORDER BY `#at` DESC) AS `#n` FROM e WHERE `#at` IS NOT NULL) AS t "
-        "WHERE `#n` = 1 AND NOT `#gone`"
+        f"(SELECT {columns}, `#at`, `#gone` FROM (SELECT *, coalesce({deletes} OVER (PARTITION BY "
+        f"{by} ORDER BY `#at` {before}), 0) AS `#life` FROM {events}) AS h) AS h"
     )
 
 
-def _history(shown: Sequence[str], keys: Sequence[str]) -> str:
-    over = f"OVER (PARTITION BY {_listed(keys)} ORDER BY `#at`)"
-    own = [(_quoted(c), f"`#{i}`") for i, c in enumerate(shown) if c not in keys]
+def _last(events: str, shown: Sequence[str], keys: Sequence[str]) -> str:
+    return (
+        f"SELECT {_listed(shown)} FROM (SELECT *, row_number() OVER (PARTITION BY {_listed(keys)} "
+        f"ORDER BY `#at` DESC) AS `#n` FROM {events}) AS t WHERE `#n` = 1 AND NOT `#gone`"
+    )
+
+
+def _history(events: str, shown: Sequence[str], keys: Sequence[str], tracked: Sequence[str]) -> str:
+    by = f"PARTITION BY {_listed(keys)}"
+    over = f"OVER ({by} ORDER BY `#at`)"
+    own = [(_quoted(c), f"`#{i}`") for i, c in enumerate(tracked)]
     lags = "".join(f", lag({c}) {over} AS {before}" for c, before in own)
     differs = [closed(f"NOT ({c} <=> {before})") for c, before in own]
     begins = any_of(["`#gone`", "`#before` IS NULL", "`#ended`", *differs])
+    runs = (
+        f"(SELECT *, lag(`#at`) {over} AS `#before`, lag(`#gone`) {over} AS `#ended`{lags} "
+        f"FROM {events}) AS r"
+    )
+    if set(tracked) == set(shown) - set(keys):
+        runs = f"(SELECT *, `#at` AS `#start` FROM {runs} WHERE {begins}) AS s"
+    else:  # a run has the values of its last event
+        number = f"sum(CASE WHEN {begins} THEN 1 ELSE 0 END) {over} AS `#run`"
+        of_run = f"{by}, `#run`"
+        runs = (
+            f"(SELECT * FROM (SELECT *, min(`#at`) OVER ({of_run}) AS `#start`, row_number() OVER "
+            f"({of_run} ORDER BY `#at` DESC) AS `#n` FROM (SELECT *, {number} FROM {runs}) AS s) "
+            "AS s WHERE `#n` = 1) AS s"
+        )
     return (
-        f"SELECT {_listed(shown)}, `#at` AS __START_AT, __END_AT FROM (SELECT *, lead(`#at`) "
-        f"{over} AS __END_AT FROM (SELECT *, lag(`#at`) {over} AS `#before`, lag(`#gone`) {over} "
-        f"AS `#ended`{lags} FROM e WHERE `#at` IS NOT NULL) AS f WHERE {begins}) AS t "
+        f"SELECT {_listed(shown)}, `#start` AS __START_AT, __END_AT FROM (SELECT *, "
+        f"lead(`#start`) OVER ({by} ORDER BY `#start`) AS __END_AT FROM {runs}) AS t "
         "WHERE NOT `#gone`"
     )
 
@@ -145,25 +220,42 @@ class _Clauses:
         for clause in (_KEYS, _SEQUENCE):
             if not self.found.get(clause):
                 self._fail(None, f"AUTO CDC has no {clause}", _SHAPE)
-        columns = self.found.get(_COLUMNS, [])
-        words = [t.text.upper() for t in columns]
-        is_except = words[:2] == ["*", "EXCEPT"]
-        named = self._names(columns[2:] if is_except else columns) if columns else ()
         stored = " ".join(t.text.upper() for t in self.found.get(_STORED, [])) or "SCD TYPE 1"
         if stored not in _ENDED:
             reason = f"STORED AS {stored} is not supported"
             self._fail(self.found[_STORED][0], reason, "write SCD TYPE 1 or SCD TYPE 2")
-        deletes = self.found.get(_DELETES)
+        is_history = _ENDED[stored]
+        for clause, of_history in ((_TRUNCATES, False), (_TRACKED, True)):
+            if self.found.get(clause) and of_history != is_history:
+                of = f"{clause} is of SCD TYPE {1 + of_history}"
+                self._fail(self.found[clause][0], of, "leave it out, or write STORED AS that type")
+        filled = self.found.get(_FILLED)
+        if filled and filled[0].text.upper() == "ON":
+            del filled[0]
         return ChangeFlow(
             self.text,
             self._events(),
             self._select("", self.found[_SEQUENCE]).expressions[0],
-            self._select("", deletes).expressions[0] if deletes else exp.false(),
+            self._condition(_DELETES) or exp.false(),
+            self._condition(_TRUNCATES),
             self._names(self.found[_KEYS]),
-            () if is_except else named,
-            named if is_except else (),
-            _ENDED[stored],
+            self._choice(_COLUMNS),
+            ColumnChoice(()) if filled is None else self._choice(_FILLED),
+            self._choice(_TRACKED),
+            is_history,
         )
+
+    def _condition(self, clause: str) -> exp.Expr | None:
+        tokens = self.found.get(clause)
+        return self._select("", tokens).expressions[0] if tokens else None
+
+    def _choice(self, clause: str) -> ColumnChoice:
+        """The columns of `(a, b)` or `* EXCEPT (a, b)`; all of them where nothing is said."""
+        tokens = self.found.get(clause)
+        if not tokens:
+            return ALL
+        is_except = [t.text.upper() for t in tokens[:2]] == ["*", "EXCEPT"]
+        return ColumnChoice(self._names(tokens[2:] if is_except else tokens), is_except)
 
     def _events(self) -> exp.Table:
         tree = self._select("* FROM", self.found["FROM"])
