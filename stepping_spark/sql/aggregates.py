@@ -13,7 +13,7 @@ from stepping_spark.language import agg, win
 from stepping_spark.language.grouping import grouping_sets
 from stepping_spark.language.primitives import map as map_
 from stepping_spark.rows.row_class import field_name
-from stepping_spark.sql.kinds import kind_of
+from stepping_spark.sql.kinds import FLOATS, INTEGERS, kind_of
 from stepping_spark.sql.parse import failure
 from stepping_spark.sql.plan import FunctionCall, GroupBy, PlanColumn, Scalar, column_of, ref
 from stepping_spark.sql.relation import PlacedStream, built, fields_of, projected
@@ -40,6 +40,32 @@ NUMERIC = (
     *(name for name in agg.__all__ if name.startswith(("covar_", "regr_"))),
 )
 """Aggregates that take a string as a DOUBLE."""
+_TAKEN: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    **dict.fromkeys(NUMERIC, ("numbers", "double", (*INTEGERS, *FLOATS, "decimal"))),
+    **dict.fromkeys(("bool_and", "bool_or"), ("booleans", "boolean", ("boolean",))),
+    **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), ("whole numbers", "bigint", INTEGERS)),
+}
+"""What an aggregate takes: in words, the type of NULL and, for numbers, of strings; its kinds."""
+
+_MADE = {
+    "numbers": "unix_date(day), unix_micros(instant), or CAST(x AS DOUBLE)",
+    "booleans": "x <> 0",
+    "whole numbers": "CAST(x AS BIGINT)",
+}
+
+
+def taken(source: PlacedStream, call: FunctionCall, e: Scalar) -> Scalar:
+    """An argument of an aggregate as it takes it. Raises `SqlError` where it takes none such."""
+    if call.name not in _TAKEN:
+        return e
+    words, instead, kinds = _TAKEN[call.name]
+    kind = source.kind(e)
+    if kind == "void" or (kind == "string" and call.name in NUMERIC):
+        return exp.Cast(this=e.copy(), to=exp.DataType.build(instead, dialect="spark"))
+    if kind.partition("(")[0] not in kinds:
+        reason = f"{call.name} takes {words}, and this is {kind}"
+        raise failure(source.text, call.at, reason, f"make it one: {_MADE[words]}")
+    return e
 
 
 def aggregated(source: PlacedStream, plan: GroupBy) -> PlacedStream:
@@ -164,11 +190,9 @@ class _Groups:
     ) -> Callable[[Any], Any]:
         """The function of the row for an argument."""
         e = self.value_of(call, at)
-        if kind is None and call.name in NUMERIC and self.source.kind(e) == "string":
-            kind = "double"
         if kind is not None:
             e = exp.Cast(this=e.copy(), to=exp.DataType.build(kind, dialect="spark"))
-        return _field(self.argument(e))
+        return _field(self.argument(taken(self.source, call, e)))
 
     def _count(self, call: FunctionCall) -> Any:
         starred = bool(call.args) and isinstance(call.args[0], exp.Star)

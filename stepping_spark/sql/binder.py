@@ -76,6 +76,9 @@ def grouping_of(group: exp.Group, items: Sequence[tuple[str, Scalar]], binder: B
             if not any(is_aggregate(p) for p in e.walk()):
                 found.number(e, binder.bind_row)
         return found
+    for e in group.expressions:
+        if isinstance(e, exp.Tuple) and not e.expressions:
+            binder.fail(e, "Spark has no GROUP BY ()", "leave GROUP BY out, or write GROUPING SETS")
     parts = [_sets(e, found, items, binder) for e in _elements(group)]
     if all(len(sets) == 1 for sets in parts) and not _has_sets(group):
         return found

@@ -11,7 +11,7 @@ from sqlglot import exp
 import circuits
 from stepping_spark.expressions.expr import Literal
 from stepping_spark.language import win
-from stepping_spark.sql.aggregates import KEPT, NUMERIC
+from stepping_spark.sql.aggregates import KEPT, taken
 from stepping_spark.sql.kinds import kind_of
 from stepping_spark.sql.parse import failure
 from stepping_spark.sql.plan import Over, PlanColumn, Scalar, Windows
@@ -118,8 +118,7 @@ class _Function:
 
     def _value(self, e: Scalar | None = None) -> Any:
         e = self.over.call.args[0] if e is None else e
-        if self.over.call.name in NUMERIC and self.source.kind(e) == "string":
-            e = exp.Cast(this=e.copy(), to=exp.DataType.build("double", dialect="spark"))
+        e = taken(self.source, self.over.call, e)
         condition = self.over.call.condition
         if condition is not None:
             e = exp.Case(ifs=[exp.If(this=condition.copy(), true=e.copy())])

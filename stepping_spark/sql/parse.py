@@ -42,6 +42,12 @@ class SteppingSparkSql(Spark):
     class Tokenizer(Spark.Tokenizer):
         # Spark 4 reads 'it''s' as one string; sqlglot as two.
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+        # `x ISNULL` is a condition of Postgres. In Spark `isnull` is a function, or an alias.
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {
+            word: token
+            for word, token in Spark.Tokenizer.KEYWORDS.items()
+            if word not in ("ISNULL", "NOTNULL")
+        }
 
     class Parser(SparkParser):
         STRICT_CAST: ClassVar[bool] = True
