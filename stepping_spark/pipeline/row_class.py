@@ -17,6 +17,7 @@ from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.files.directory import HIDDEN
 from stepping_spark.rows.atoms import short
+from stepping_spark.rows.names import as_named
 from stepping_spark.rows.row_class import class_of
 from stepping_spark.spark.session import first_line, get_session
 from stepping_spark.spark.types import arrow_schema_of
@@ -103,8 +104,7 @@ def _of_source(given: Any) -> pa.Schema:
         )
     source.open(pa.schema([]))
     try:
-        found: pa.Schema = schema()
-        return found
+        return as_named(schema(), given)
     finally:
         source.close()
 

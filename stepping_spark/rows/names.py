@@ -47,6 +47,13 @@ def _said(annotation: Any) -> Iterator[Column]:
             yield from _said(arg)
 
 
+def as_named(table: pa.Schema, given: object) -> pa.Schema:
+    """The columns of a table as a query calls them, where `columns=` of the table says so."""
+    said = getattr(given, "columns", None)
+    fields = {c: field for field, c in said.items()} if isinstance(said, Mapping) else {}
+    return pa.schema([f.with_name(fields.get(f.name, f.name)) for f in table])
+
+
 def columns_of(columns: pa.Schema) -> list[tuple[str, str]]:
     """The fields of a row in Arrow, each with its column."""
     return [(field.name, column_of(field)) for field in columns]

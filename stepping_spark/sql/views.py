@@ -21,6 +21,7 @@ from stepping_spark.base.packages import StructType
 from stepping_spark.language.trace import Stream, row_of
 from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.data import Data
+from stepping_spark.rows.names import as_named
 from stepping_spark.rows.row_class import class_of
 from stepping_spark.rows.types import Struct, row_type
 from stepping_spark.sql.changes import ChangeFlow, flow_of
@@ -335,7 +336,7 @@ def table_of(name: str, given: Any) -> SqlTable:
     source = given.source() if hasattr(given, "source") else given
     if hasattr(source, "schema") and hasattr(source, "close"):
         try:
-            return _of_arrow(source.schema(), name)
+            return _of_arrow(as_named(source.schema(), given), name)
         finally:
             source.close()
     raise CompileError(

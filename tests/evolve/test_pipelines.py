@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import stepping_spark as st
@@ -413,3 +414,36 @@ def test_a_stepper_refuses_a_rename_that_would_mix_inputs() -> None:
     st.iteration(store, graph, (st.ZSetPython({"ann": 1}), st.ZSetPython({"bob": 1})))
     with pytest.raises(st.InputError, match="the state has both"):
         st.Stepper(st.compile(alone), store, evolve=True, renamed={"a": "b"})
+
+
+@pytest.mark.parametrize("by_class", [False, True], ids=["from the table", "by a class"])
+def test_a_column_that_is_renamed_keeps_its_name_in_a_text(
+    tmp_path: Path, *, by_class: bool
+) -> None:
+    """The source says what the column is called now, and the state is as it was."""
+
+    class Person(st.Data):
+        id: int
+        age: int | None
+
+    tables: dict[str, Any] = {"people": Person} if by_class else {}
+    text = "SELECT age, count(*) AS n FROM people GROUP BY age"
+    (tmp_path / "people").mkdir()
+
+    def run_with(file: str, columns: dict[str, str], **people: list[int]) -> st.Pipeline:
+        pq.write_table(pa.table(people), tmp_path / "people" / f"{file}.parquet")
+        with st.Pipeline(
+            {"ages": st.sql(text, **tables)},
+            store=f"parquet:{tmp_path / 'state'}",
+            people=st.Files(str(tmp_path / "people"), columns=columns),
+            into={"ages": st.DeltaTable(str(tmp_path / "ages"), key="age")},
+        ) as pipeline:
+            assert pipeline.run() == 1
+        return pipeline
+
+    run_with("1", {}, id=[1, 2], age=[18, 19])
+    run_with("2", {"age": "years"}, id=[3], years=[19])
+    table = st.Files(str(tmp_path / "people"), columns={"years": "age"})
+    assert list(st.row_class(table).__row_fields__()) == ["id", "years"]
+    found = deltalake.DeltaTable(str(tmp_path / "ages")).to_pyarrow_table().to_pylist()
+    assert sorted((row["age"], row["n"]) for row in found) == [(18, 1), (19, 2)]
