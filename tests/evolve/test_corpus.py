@@ -35,8 +35,8 @@ WHOLE_ROWS = {
     "a view more on shared streams",
 }
 
-# A column is known by its name. Where a table has another name for it now, the query keeps the name,
-# and the source says the other one: columns={"age": "years"}.
+# A column is known by its name. Where a table has another name for it now, the query keeps the
+# name, and the source says the other one: columns={"age": "years"}.
 RENAMED = {"an input's column that is read is renamed": {"age": "years"}}
 
 pytestmark = [
