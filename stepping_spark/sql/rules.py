@@ -172,12 +172,15 @@ def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPla
         (between if len(at) != 1 else alone[at[0]]).append(e)
         for i in at if len(at) > 1 else ():
             alone[i] += implied(e, set(relations[i].columns))
-    rest = [
+    placed = [
         where(pushed(r, ()), own) if r in join.whole else pushed(r, own)
         for r, own in zip(relations, alone, strict=True)
     ]
+    rest = list(placed)
     for few in [r for r in rest if has_at_most_one_row(r) or _are_chosen_groups(r)]:
         _join_first(few, rest, between)
+    chosen = {r for r, own in zip(placed, alone, strict=True) if any(map(_chooses, own))}
+    _join_leaves(rest, chosen, between)
     joined = rest.pop(0)
     while rest:
         joined = _inner(joined, rest.pop(_next(joined, rest, between)), between)
@@ -206,6 +209,37 @@ def _join_first(
             relations[i] = _inner(relation, few, conditions)
             relations.remove(few)
             return
+
+
+def _chooses(e: Scalar) -> bool:
+    """Whether a condition asks for values, and so is true for few rows."""
+    return isinstance(e, exp.EQ | exp.In | exp.Like)
+
+
+def _join_leaves(
+    relations: list[RelationalPlan], chosen: set[RelationalPlan], conditions: list[Scalar]
+) -> None:
+    """Have relations of few rows that are joined with one other only joined with it first.
+
+    (A ⋈_a B) ⋈_b V = A ⋈_a (B ⋈_b V), if the conditions b are on B and V. A change of A is looked
+    up once then, and rows of A and B together are not kept. What is made of few rows is few rows.
+    """
+    while len(relations) > 2:
+        for v in relations:
+            beside = [r for r in relations if r is not v and _are_joined(r, v, conditions)]
+            if v in chosen and len(beside) == 1:
+                i = relations.index(beside[0])
+                relations[i] = _inner(beside[0], v, conditions)
+                chosen.add(relations[i])
+                relations.remove(v)
+                break
+        else:
+            return
+
+
+def _are_joined(a: RelationalPlan, b: RelationalPlan, conditions: list[Scalar]) -> bool:
+    one, other = set(a.columns), set(b.columns)
+    return any(refs(e) & one and refs(e) & other for e in conditions)
 
 
 def _are_chosen_groups(plan: RelationalPlan) -> bool:

@@ -21,6 +21,7 @@ from stepping_spark.sql.plan import (
     RelationalPlan,
     SqlJoin,
     TableScan,
+    WhereClause,
     nodes,
     ref,
 )
@@ -138,7 +139,15 @@ ONE_ROW = [
     "SELECT c.name, o.id FROM customers c, orders o, (SELECT min(qty) AS q FROM orders) m WHERE "
     "c.customer = o.customer AND m.q = o.qty AND m.q < c.score",
 ]
-EVERY = [*OUTER, *COMMON, *REGROUPED, *NOT_REGROUPED, *NULLS, *SHARED, *ONE_ROW]
+FEW = [
+    "SELECT o.id, i.product FROM items i, orders o, customers c WHERE o.id = i.order_id AND "
+    "c.customer = o.customer AND c.country = 'AT'",
+    "SELECT c.name, o.id FROM customers c, orders o, (SELECT order_id, sum(price) AS s FROM items "
+    "GROUP BY order_id HAVING sum(price) > 2) g WHERE c.customer = o.customer AND order_id = o.id",
+    "SELECT o.id, i.product, d.name FROM items i JOIN orders o ON o.id = i.order_id JOIN customers "
+    "c ON o.customer = c.customer JOIN customers d ON d.score = c.score WHERE d.name LIKE 'B%'",
+]
+EVERY = [*OUTER, *COMMON, *REGROUPED, *NOT_REGROUPED, *NULLS, *SHARED, *ONE_ROW, *FEW]
 
 
 def plan_of(text: str, monkeypatch: pytest.MonkeyPatch) -> RelationalPlan:
@@ -325,6 +334,12 @@ def test_joins_that_differ_in_the_columns_that_are_read_are_one(
     joins = [n for n in joins if isinstance(n.on[0], exp.EQ)]
     assert len(joins) == 2
     assert len(set(map(Shapes().of, joins))) == 1
+
+
+@pytest.mark.parametrize("text", FEW)
+def test_few_rows_are_joined_first(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    joins = [n for n in nodes(plan_of(text, monkeypatch)) if isinstance(n, SqlJoin)]
+    assert any(isinstance(n, WhereClause) for n in nodes(joins[-1].right))
 
 
 @pytest.mark.parametrize("text", ONE_ROW)
