@@ -120,9 +120,10 @@ def fixpoint(
     the rows alternate for ever, and a step raises `FixpointError`.
 
     With `distinct=False` it is the `y` with `y = f(a, y)`, as SQL's UNION ALL has it: a row is
-    there once for each way in which it is found. Then `f` is linear in `y`: on `y` you can use map,
-    map_many, filter, add, a difference, and joins (also antijoin) with streams that do not depend
-    on `y`. A row that leads to itself is found without end, and a step raises `FixpointError`.
+    there once for each way in which it is found. Then `f` is made of sums and products: on `y` you
+    can use map, map_many, filter, add, a difference, joins, also of `y` with itself, and antijoins
+    with streams that do not depend on `y`. A row that leads to itself is found without end, and a
+    step raises `FixpointError`.
 
     No row of `a` may have a negative weight in the sum of all changes; rows of tables never have
     one. A row with a negative weight removes rows when it is joined, so that there may be no
@@ -347,7 +348,7 @@ def _body(
             if distinct:
                 _check_monotone(v, origins[v].line)
             else:
-                _check_linear(v, recursive, origins[v].line)
+                _check_counted(v, origins[v].line)
             made = Vertex(v.operator, *(place(i) for i in v.inputs))
         origins.setdefault(made, origins[v])
         moved[v] = made
@@ -413,18 +414,16 @@ def _check_monotone(v: Vertex, line: Line) -> None:
         _refuse(v, line)
 
 
-def _check_linear(v: Vertex, recursive: set[Vertex], line: Line) -> None:
-    """Raise an error unless the value is a linear function of the recursive streams."""
-    op, several = v.operator, sum(i in recursive for i in v.inputs) > 1
-    linear = op.linearity is Linearity.LINEAR
-    bilinear = op.linearity is Linearity.BILINEAR and not several
-    if (linear or bilinear) and (op.recursive or isinstance(op, Neg)):
+def _check_counted(v: Vertex, line: Line) -> None:
+    """Raise an error unless rows are counted through the operator: a sum, or a product."""
+    op = v.operator
+    counted = op.linearity in (Linearity.LINEAR, Linearity.BILINEAR)
+    if counted and (op.recursive or isinstance(op, Neg)):
         return
     raise CompileError(
-        f"{line}: {op.name} of {'recursive streams' if several else 'a recursive stream'} in a "
-        "fixpoint with distinct=False: it is not linear; on the stream you can use map, map_many, "
-        "filter, add, subtract, and joins with streams that do not depend on it; apply the others "
-        "to what the fixpoint gives, or leave out distinct=False"
+        f"{line}: {op.name} of a recursive stream in a fixpoint with distinct=False: it is neither "
+        "linear nor a join; on the stream you can use map, map_many, filter, add, subtract, and "
+        "joins; apply the others to what the fixpoint gives, or leave out distinct=False"
     )
 
 

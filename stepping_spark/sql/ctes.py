@@ -5,10 +5,15 @@ maintained where this recursive part is linear in the rows: they go through maps
 and joins with what does not depend on them. Then what follows from some rows together is what
 follows from each. So it does not matter that SQL applies the part to the rows of the last
 iteration, and a fixpoint to all of them.
+
+Where the rows are joined with themselves, it does matter. Then each row has the number of its
+iteration, and rows are joined with those of the same number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -16,6 +21,7 @@ from sqlglot import exp
 from stepping_spark.sql.inner_joins import equality
 from stepping_spark.sql.names import Scope, same
 from stepping_spark.sql.plan import (
+    Item,
     LateralView,
     PlanColumn,
     RecursiveQuery,
@@ -28,8 +34,11 @@ from stepping_spark.sql.plan import (
     WhereClause,
     conjuncts,
     free,
+    keeping,
     nodes,
+    ref,
     refs,
+    with_sources,
 )
 
 if TYPE_CHECKING:
@@ -43,8 +52,8 @@ JOINS = (
 )
 
 BOTH = (
-    "it is on both sides of a join, and is not linear there; join it with the table of its first "
-    "part instead"
+    "it is on both sides of a join, which has a meaning in inner joins and with UNION ALL: rows of "
+    "one iteration are joined; join it with the table of its first part instead"
 )
 
 
@@ -75,7 +84,7 @@ def table_named(node: Scalar, name: str) -> exp.Table | None:
 
 def recursive_query(
     queries: QueryScope, cte: exp.CTE, known: dict[str, RelationalPlan], outer: Scope | None
-) -> RecursiveQuery:
+) -> RelationalPlan:
     """The plan of a query of WITH that names itself. `known` has those before it."""
     name, union = cte.alias, cte.this
     own = table_named(union, name)
@@ -111,7 +120,8 @@ def recursive_query(
     reason = _not_linear(step, rows, every=every)
     if reason:
         queries.fail(own, f"{name} in its own recursive part: {reason}")
-    return RecursiveQuery(name, every, anchor, step, rows, made, most)
+    query = RecursiveQuery(name, every, anchor, step, rows, made, most)
+    return _by_iterations(query) if any(_joins_itself(n, rows) for n in nodes(step)) else query
 
 
 def _not_linear(step: RelationalPlan, rows: RecursiveRows, *, every: bool) -> str:
@@ -130,7 +140,9 @@ def _not_linear(step: RelationalPlan, rows: RecursiveRows, *, every: bool) -> st
                     return "a SELECT beside it that does not read it comes again and again"
                 continue
             case SqlJoin():
-                if all(rows in nodes(side) for side in node.sources()):
+                if _joins_itself(node, rows):
+                    if every and node.how == "inner":
+                        continue
                     return BOTH
                 if _is_linear_join(node, rows, every=every):
                     continue
@@ -151,3 +163,74 @@ def _is_linear_join(plan: SqlJoin, rows: RecursiveRows, *, every: bool) -> bool:
     there = set(own.columns), set(other.columns)
     conditions = [e for on in plan.on for e in conjuncts(on)]
     return every and all(equality(e, *there) or refs(e) <= there[1] for e in conditions)
+
+
+# -- rows that are joined with themselves
+
+
+def _joins_itself(plan: RelationalPlan, rows: RecursiveRows) -> bool:
+    """Whether the rows are on both sides of a join."""
+    return isinstance(plan, SqlJoin) and all(rows in nodes(side) for side in plan.sources())
+
+
+def _by_iterations(query: RecursiveQuery) -> RelationalPlan:
+    """The query whose rows have the number of the iteration that finds them.
+
+    SQL's result is Σ Yₙ, where Y₀ = A and Yₙ₊₁ = F(Yₙ). It is the fixpoint of
+    Y = A × {0} + {(x, n + 1) : x ∈ F(σ_n(Y))}, since rows of F(σ_n(Y)) come of rows with the number
+    n only, and F is made of linear operators and of joins.
+    """
+    first, number = PlanColumn("iteration"), PlanColumn("iteration")
+    rows = RecursiveRows((*query.rows.made, PlanColumn("iteration")))
+    anchor = SelectList(
+        query.anchor, (*_kept(query.anchor.columns), (first, exp.Literal.number(0)))
+    )
+    step, last = _with_number(query.step, rows)
+    following = exp.Add(this=ref(last), expression=exp.Literal.number(1))
+    again = SelectList(step, (*_kept(query.step.columns), (PlanColumn("iteration"), following)))
+    made = (*query.made, number)
+    whole = replace(query, anchor=anchor, step=again, rows=rows, made=made)
+    return keeping(whole, query.made)
+
+
+def _kept(columns: Iterable[PlanColumn]) -> tuple[Item, ...]:
+    return tuple((c, ref(c)) for c in columns)
+
+
+def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalPlan, PlanColumn]:
+    """A part of a recursive part with the iteration of its rows, and the column that has it."""
+    number = PlanColumn("iteration")
+    match plan:
+        case RecursiveRows():
+            *own, known = rows.made
+            return SelectList(rows, (*_kept(own), (number, ref(known)))), number
+        case SelectList():
+            source, known = _with_number(plan.source, rows)
+            return SelectList(source, (*plan.items, (number, ref(known)))), number
+        case SetOf():
+            sides = []
+            for side in plan.sources():
+                made, known = _with_number(side, rows)
+                sides.append(keeping(made, (*side.columns, known)))
+            left, right = sides
+            return replace(plan, left=left, right=right, made=(*plan.made, number)), number
+        case SqlJoin():
+            return _join_with_number(plan, rows)
+    (source,) = plan.sources()
+    made, known = _with_number(source, rows)
+    return with_sources(plan, made), known
+
+
+def _join_with_number(plan: SqlJoin, rows: RecursiveRows) -> tuple[RelationalPlan, PlanColumn]:
+    """A join, of rows of one iteration if both sides have some."""
+    found: list[PlanColumn] = []
+    sides = []
+    for side in plan.sources():
+        made = side
+        if any(isinstance(n, RecursiveRows) for n in nodes(side)):
+            made, known = _with_number(side, rows)
+            found.append(known)
+        sides.append(made)
+    left, right = sides
+    same = (exp.EQ(this=ref(found[0]), expression=ref(found[1])),) if len(found) > 1 else ()
+    return replace(plan, left=left, right=right, on=(*plan.on, *same)), found[0]

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from stepping_spark.sql.clock import reads_clock
 from stepping_spark.sql.facts import Facts, without_empty_joins
-from stepping_spark.sql.groups import with_common_rows
+from stepping_spark.sql.groups import GroupsByKey, with_common_rows
 from stepping_spark.sql.inner_joins import InnerJoin, equality, factored, implied, where
 from stepping_spark.sql.nulls import without_filling
 from stepping_spark.sql.plan import (
@@ -175,12 +175,15 @@ def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPla
         (between if len(at) != 1 else alone[at[0]]).append(e)
         for i in at if len(at) > 1 else ():
             alone[i] += implied(e, set(relations[i].columns))
-    rest = [
+    placed = [
         where(pushed(r, ()), own) if r in join.whole else pushed(r, own)
         for r, own in zip(relations, alone, strict=True)
     ]
-    for one in [r for r in rest if has_at_most_one_row(r)]:
-        _join_with_one(one, rest, between)
+    rest = list(placed)
+    for few in [r for r in rest if has_at_most_one_row(r) or _are_chosen_groups(r)]:
+        _join_first(few, rest, between)
+    chosen = {r for r, own in zip(placed, alone, strict=True) if any(map(_chooses, own))}
+    _join_leaves(rest, chosen, between)
     joined = rest.pop(0)
     while rest:
         joined = _inner(joined, rest.pop(_next(joined, rest, between)), between)
@@ -195,19 +198,60 @@ def _inner(left: RelationalPlan, right: RelationalPlan, conditions: list[Scalar]
     return SqlJoin(left, right, "inner", tuple(on))
 
 
-def _join_with_one(
-    one: RelationalPlan, relations: list[RelationalPlan], conditions: list[Scalar]
+def _join_first(
+    few: RelationalPlan, relations: list[RelationalPlan], conditions: list[Scalar]
 ) -> None:
-    """Have the relation that is equal to a single row joined with it first.
+    """Have the relation that is equal to a single row, or to chosen groups, joined with it first.
 
-    (A ⋈ B) ⋈_(b = v) V = A ⋈ (B ⋈_(b = v) V). A single row leaves few rows of B to be joined.
+    (A ⋈ B) ⋈_(b = v) V = A ⋈ (B ⋈_(b = v) V). A row of B finds at most one of V, and most find
+    none, so few rows of B are joined with A.
     """
     for i, relation in enumerate(relations):
-        there = set(relation.columns), set(one.columns)
-        if relation is not one and any(equality(e, *there) for e in conditions):
-            relations[i] = _inner(relation, one, conditions)
-            relations.remove(one)
+        there = set(relation.columns), set(few.columns)
+        if relation is not few and any(equality(e, *there) for e in conditions):
+            relations[i] = _inner(relation, few, conditions)
+            relations.remove(few)
             return
+
+
+def _chooses(e: Scalar) -> bool:
+    """Whether a condition asks for values, and so is true for few rows."""
+    return isinstance(e, exp.EQ | exp.In | exp.Like)
+
+
+def _join_leaves(
+    relations: list[RelationalPlan], chosen: set[RelationalPlan], conditions: list[Scalar]
+) -> None:
+    """Have relations of few rows that are joined with one other only joined with it first.
+
+    (A ⋈_a B) ⋈_b V = A ⋈_a (B ⋈_b V), if the conditions b are on B and V. A change of A is looked
+    up once then, and rows of A and B together are not kept. What is made of few rows is few rows.
+    """
+    while len(relations) > 2:
+        for v in relations:
+            beside = [r for r in relations if r is not v and _are_joined(r, v, conditions)]
+            if v in chosen and len(beside) == 1:
+                i = relations.index(beside[0])
+                relations[i] = _inner(beside[0], v, conditions)
+                chosen.add(relations[i])
+                relations.remove(v)
+                break
+        else:
+            return
+
+
+def _are_joined(a: RelationalPlan, b: RelationalPlan, conditions: list[Scalar]) -> bool:
+    one, other = set(a.columns), set(b.columns)
+    return any(refs(e) & one and refs(e) & other for e in conditions)
+
+
+def _are_chosen_groups(plan: RelationalPlan) -> bool:
+    """Whether a relation has the groups that meet a condition, as HAVING says, with their keys."""
+    if GroupsByKey.of(plan) is None:
+        return False
+    while isinstance(plan, SelectList):
+        plan = plan.source
+    return isinstance(plan, WhereClause)
 
 
 def _gathered(plan: SqlJoin, conditions: Sequence[Scalar]) -> InnerJoin:

@@ -145,8 +145,18 @@ def dead_ends(edges: st.ZSet[Link]) -> st.ZSet[Link]:
     return st.fixpoint(edges, longer, distinct=False)
 
 
+def doubled(edges: st.ZSet[Link]) -> st.ZSet[Link]:
+    """Each path as often as it can be put together from two paths, and these from two."""
+
+    def longer(edges: st.ZSet[Link], y: st.ZSet[Link]) -> st.ZSet[Link]:
+        met = st.join(y, y, on_left=lambda p: p.right, on_right=lambda p: p.left)
+        return st.add(edges, st.map(met, f=ends))
+
+    return st.fixpoint(edges, longer, distinct=False)
+
+
 @every_way
-@pytest.mark.parametrize("query", [walks, dead_ends])
+@pytest.mark.parametrize("query", [walks, dead_ends, doubled])
 def test_rows_are_counted_as_often_as_they_are_found(
     make_store: MakeStore, how: dict[str, Any], query: Any
 ) -> None:

@@ -56,6 +56,19 @@ QUERIES = {
             SELECT a, b FROM edges UNION ALL SELECT r.a, e.b FROM r JOIN edges e ON r.b = e.a),
         s(n) AS (SELECT max(b) FROM r)
         SELECT * FROM r, s""",
+    "joined with itself": """
+        WITH RECURSIVE r AS (
+            SELECT a, b FROM edges
+            UNION ALL SELECT x.a, y.b FROM r x JOIN r y ON x.b = y.a WHERE x.a < 5)
+        SELECT a, b, count(*) AS paths FROM r GROUP BY a, b""",
+    "three times, and alone": """
+        WITH RECURSIVE r(n, m) AS (
+            SELECT node, 1 FROM names WHERE name IS NOT NULL
+            UNION ALL (
+                SELECT x.n + y.n, z.m + 1 FROM r x, r y, r z, edges
+                WHERE x.n = y.n AND y.n = z.n AND edges.a = x.n AND z.m < 3
+                UNION ALL SELECT n + 1, m + 1 FROM r WHERE m < 3))
+        SELECT n, m, count(*) AS times FROM r GROUP BY n, m""",
     "of a list": """
         WITH RECURSIVE r(n) AS (
             SELECT node FROM names
@@ -127,7 +140,7 @@ def test_rows_that_lead_to_themselves_do_not_end_and_nothing_is_changed() -> Non
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ("SELECT r.a, q.b FROM r JOIN r q ON r.b = q.a", "on both sides of a join"),
+        ("SELECT r.a, q.b FROM r LEFT JOIN r q ON r.b = q.a", "on both sides of a join"),
         ("SELECT r.a, r.b FROM r WHERE a IN (SELECT b FROM r)", "on both sides of a join"),
         ("SELECT e.a, e.b FROM edges e LEFT JOIN r ON r.b = e.a", "on one side of an inner join"),
         ("SELECT e.a, e.b FROM edges e WHERE a IN (SELECT b FROM r)", "one side of an inner join"),
@@ -144,6 +157,12 @@ def test_a_recursive_part_that_cannot_be_kept_up_to_date_is_refused(
 ) -> None:
     text = f"WITH RECURSIVE r AS (SELECT a, b FROM edges {words} {part}) SELECT * FROM r"
     with pytest.raises(CompileError, match=said):
+        st.compile(st.sql(text, edges=TABLES["edges"]))
+
+
+def test_union_does_not_join_what_it_found_with_itself() -> None:
+    text = PATHS.format("").replace("JOIN edges e", "JOIN r e")
+    with pytest.raises(CompileError, match="which has a meaning in inner joins and with UNION ALL"):
         st.compile(st.sql(text, edges=TABLES["edges"]))
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from stepping_spark.sql.plan import (
     RelationalPlan,
     SqlJoin,
     TableScan,
+    WhereClause,
     nodes,
     ref,
 )
@@ -136,7 +140,15 @@ ONE_ROW = [
     "SELECT c.name, o.id FROM customers c, orders o, (SELECT min(qty) AS q FROM orders) m WHERE "
     "c.customer = o.customer AND m.q = o.qty AND m.q < c.score",
 ]
-EVERY = [*OUTER, *COMMON, *REGROUPED, *NOT_REGROUPED, *NULLS, *SHARED, *ONE_ROW]
+FEW = [
+    "SELECT o.id, i.product FROM items i, orders o, customers c WHERE o.id = i.order_id AND "
+    "c.customer = o.customer AND c.country = 'AT'",
+    "SELECT c.name, o.id FROM customers c, orders o, (SELECT order_id, sum(price) AS s FROM items "
+    "GROUP BY order_id HAVING sum(price) > 2) g WHERE c.customer = o.customer AND order_id = o.id",
+    "SELECT o.id, i.product, d.name FROM items i JOIN orders o ON o.id = i.order_id JOIN customers "
+    "c ON o.customer = c.customer JOIN customers d ON d.score = c.score WHERE d.name LIKE 'B%'",
+]
+EVERY = [*OUTER, *COMMON, *REGROUPED, *NOT_REGROUPED, *NULLS, *SHARED, *ONE_ROW, *FEW]
 
 
 def plan_of(text: str, monkeypatch: pytest.MonkeyPatch) -> RelationalPlan:
@@ -162,13 +174,27 @@ def hows(plan: RelationalPlan) -> list[str]:
     return [n.how for n in nodes(plan) if isinstance(n, SqlJoin)]
 
 
-@pytest.mark.parametrize("text", EVERY)
-def test_a_view_has_the_same_rows_without_rules(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def hold(text: str, seeds: Iterable[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Step a view with rules and without, and compare the rows after each step."""
     with_rules = Maintained(text, TABLES)
     with monkeypatch.context() as m:
         m.setattr(api, "optimized", lambda plan, facts, **_: plan)
         without = Maintained(text, TABLES)
-    assert_same(with_rules, without)
+    assert_same(with_rules, without, seeds, text)
+
+
+def assert_same(
+    one: Maintained, other: Maintained, seeds: Iterable[int] = SEEDS, text: str = ""
+) -> None:
+    """See that two views have the same rows after random steps, and when tables are empty again."""
+    for seed in seeds:
+        steps = list(changes(seed, STEPS))
+        _, there = steps[-1]
+        gone = {name: {row: -n for row, n in rows.items()} for name, rows in there.items()}
+        for change in (*(change for change, _ in steps), gone):
+            for view in (one, other):
+                view.step(change)
+            assert one.left == other.left, (text, seed)
 
 
 JOINS = {name: text for name, text in queries().items() if "JOIN" in text}
@@ -193,16 +219,110 @@ def test_a_state_with_whole_rows_has_all_columns_of_tables_below_joins() -> None
         assert wanted <= names if whole_rows else not wanted & names
 
 
-def assert_same(one: Maintained, other: Maintained) -> None:
-    """See that two views have the same rows after random steps, and when tables are empty again."""
-    for seed in SEEDS:
-        steps = list(changes(seed, STEPS))
-        _, there = steps[-1]
-        gone = {name: {row: -n for row, n in rows.items()} for name, rows in there.items()}
-        for change in (*(change for change, _ in steps), gone):
-            for view in (one, other):
-                view.step(change)
-            assert one.left == other.left
+@pytest.mark.parametrize("text", EVERY)
+def test_a_view_has_the_same_rows_without_rules(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hold(text, SEEDS, monkeypatch)
+
+
+_ALIASES = {"orders": ("o", "p"), "items": ("i", "j"), "customers": ("c", "d")}
+_CHAIN = ("customers", "orders", "items")
+_LINKS = {("customers", "orders"): "{0}.customer = {1}.customer", ("orders", "items"):
+          "{0}.id = {1}.order_id"}  # fmt: skip
+_ALONE = {
+    "orders": ["{}.qty > 0", "{}.note = 'a'", "{}.amount IS NOT NULL", "{}.qty <> 2 OR {}.id > 9"],
+    "items": ["{}.product = 'tea'", "{}.price > 1", "{}.product IS NULL", "NOT {}.price > 2"],
+    "customers": ["{}.country = 'AT'", "{}.score > 0.7", "{}.name <> 'Bob'", "{}.country IS NULL"],
+}
+_NUMBERS = {"orders": ["amount", "qty"], "items": ["price"], "customers": ["score"]}
+_KEYS = {"orders": ["customer", "id"], "items": ["order_id"], "customers": ["customer"]}
+
+
+def random_view(r: random.Random) -> str:
+    """A view that joins tables, and compares them with groups of the same tables, or of others."""
+    shape = r.choice((_with_aggregate, _with_aggregate, _with_groups))
+    return shape(r, r.choice((_CHAIN[:2], _CHAIN[1:], _CHAIN)))
+
+
+def _links(of: tuple[str, ...], n: int) -> list[str]:
+    return [_LINKS[a, b].format(_ALIASES[a][n], _ALIASES[b][n]) for a, b in pairwise(of)]
+
+
+def _alone(r: random.Random, t: str, n: int) -> str:
+    return "(" + r.choice(_ALONE[t]).replace("{}", _ALIASES[t][n]) + ")"
+
+
+def _read(of: tuple[str, ...], n: int) -> str:
+    return ", ".join(f"{t} {_ALIASES[t][n]}" for t in of)
+
+
+def _column(r: random.Random, of: tuple[str, ...], n: int, names: dict[str, list[str]]) -> str:
+    t = r.choice(of)
+    return f"{_ALIASES[t][n]}.{r.choice(names[t])}"
+
+
+def _with_aggregate(r: random.Random, outer: tuple[str, ...]) -> str:
+    """Rows that are compared with an aggregate of rows of some of the tables, by a key."""
+    inner = r.choice((outer[-1:], outer[1:], outer, outer[:1]))
+    where = [*_links(outer, 0), *(_alone(r, t, 0) for t in outer if r.random() < 0.5)]
+    within = _links(inner, 1)
+    if r.random() < 0.2:
+        within.append(_alone(r, r.choice(inner), 1))
+    if inner[0] != outer[0] and r.random() < 0.8:  # by the key that joins the next table
+        before = outer[outer.index(inner[0]) - 1]
+        link = _LINKS[before, inner[0]]
+        within.append(link.format(_ALIASES[before][0], _ALIASES[inner[0]][1]))
+    else:
+        t = r.choice(inner)
+        key = r.choice(_KEYS[t])
+        other = f"{_ALIASES[t][0]}.{key}"
+        other = other if r.random() < 0.8 else _column(r, outer, 0, _KEYS)
+        within.append(f"{_ALIASES[t][1]}.{key} = {other}")
+    name = r.choice(("min", "max", "sum", "avg", "count"))
+    sub = f"SELECT {name}({_column(r, inner, 1, _NUMBERS)}) FROM {_read(inner, 1)} WHERE "
+    left = _column(r, outer, 0, _NUMBERS)
+    compared = f"{left} {r.choice(('<', '=', '>='))} ({sub}{' AND '.join(within)})"
+    where.append(compared if r.random() < 0.8 else f"({compared} OR {left} IS NULL)")
+    listed = f"{_column(r, outer, 0, _KEYS)} AS k, {_column(r, outer, 0, _NUMBERS)} AS v"
+    return f"SELECT {listed} FROM {_read(outer, 0)} WHERE {' AND '.join(where)}"
+
+
+def _with_groups(r: random.Random, outer: tuple[str, ...]) -> str:
+    """Sums of rows whose keys are among those of groups."""
+    before, t = outer[-2:]
+    key = {"orders": "customer", "items": "order_id"}[t]
+    own = [_alone(r, t, 1)] if r.random() < 0.3 else []
+    named = _LINKS[before, t].format(_ALIASES[before][0], "").split(" = ")[0]
+    having = f"{r.choice(('sum', 'count', 'max'))}({r.choice(_NUMBERS[t])}) > 1"
+    inside = f" WHERE {own[0]}" if own else ""
+    groups = f"SELECT {key} FROM {t} {_ALIASES[t][1]}{inside} GROUP BY {key} HAVING {having}"
+    where = [*_links(outer, 0), f"{named} IN ({groups})"]
+    if own and r.random() < 0.8:
+        where.append(own[0].replace(f"{_ALIASES[t][1]}.", f"{_ALIASES[t][0]}."))
+    if r.random() < 0.4:
+        where.append(_alone(r, before, 0))
+    r.shuffle(where)
+    calls = [f"{r.choice(('sum', 'count', 'min', 'max'))}({_column(r, (t,), 0, _NUMBERS)}) AS v"]
+    more = [f"max({_column(r, outer, 0, _NUMBERS)}) AS m", "count(*) AS n", "sum(o.qty) AS q"]
+    calls += [e for e in more if r.random() < 0.3]
+    by = r.choice((named, f"{_ALIASES[t][0]}.{key}", _column(r, outer, 0, _KEYS), ""))
+    shown = ", ".join([f"{by} AS k", *calls] if by else calls)
+    group = f" GROUP BY {by}" if by else ""
+    return f"SELECT {shown} FROM {_read(outer, 0)} WHERE {' AND '.join(where)}{group}"
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        range(12),
+        *(pytest.param(range(n, n + 50), marks=pytest.mark.long) for n in range(100, 500, 50)),
+    ],
+    ids=lambda seeds: str(seeds[0]),
+)
+def test_a_random_view_has_the_same_rows_without_rules(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in seeds:
+        hold(random_view(random.Random(seed)), [seed], monkeypatch)
 
 
 @pytest.mark.parametrize("text", OUTER)
@@ -244,6 +364,12 @@ def test_joins_that_differ_in_the_columns_that_are_read_are_one(
     joins = [n for n in joins if isinstance(n.on[0], exp.EQ)]
     assert len(joins) == 2
     assert len(set(map(Shapes().of, joins))) == 1
+
+
+@pytest.mark.parametrize("text", FEW)
+def test_few_rows_are_joined_first(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    joins = [n for n in nodes(plan_of(text, monkeypatch)) if isinstance(n, SqlJoin)]
+    assert any(isinstance(n, WhereClause) for n in nodes(joins[-1].right))
 
 
 @pytest.mark.parametrize("text", ONE_ROW)
