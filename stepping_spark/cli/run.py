@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from stepping_spark.base.errors import SteppingError
-from stepping_spark.cli.loading import pipeline_in
+from stepping_spark.cli.loading import naming, pipeline_in
 from stepping_spark.cli.output import (
     INTERRUPTED,
     NOT_DONE,
@@ -177,7 +177,12 @@ def run(
     try:
         with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
             if evolve:
-                pipeline.allow_evolution({**pipeline.renamed, **renamed}, copy_of, refresh)
+                naming(
+                    file or str(dbt),
+                    lambda: pipeline.allow_evolution(
+                        {**pipeline.renamed, **renamed}, copy_of, refresh
+                    ),
+                )
             elif renamed:
                 raise click.UsageError("--renamed is for --evolve")
             elif copy_of is not None:

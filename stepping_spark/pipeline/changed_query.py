@@ -66,7 +66,8 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
     if fresh:
         names = list(dict.fromkeys(outlet.view for outlet in fresh))
         for outlet in fresh:
-            log.info("view %r: the sink %s is new, and gets all rows", outlet.view, outlet.shown)
+            said = (outlet.view, outlet.shown, outlet.why_filled)
+            log.info("view %r: the sink %s is %s, and gets all rows", *said)
         _take(stepper, rounds, fresh, had, names, state)
 
 

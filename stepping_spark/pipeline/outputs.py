@@ -109,7 +109,7 @@ AGAIN = (
 EMPTY = ".empty"
 """Behind the key of a sink: the last step, if it has no rows for the sink."""
 
-ANEW = ".anew"
+WHOLE = ".whole"
 """Behind the key of a sink: the last step, if its rows take the place of those of the table."""
 
 
@@ -160,9 +160,14 @@ class Outlet:
         """Let the next evolution give the sink all rows of the view."""
         self._refresh = True
 
+    @property
+    def why_filled(self) -> str:
+        """Why the sink gets all rows of the view."""
+        return "refreshed" if self._refresh else "new"
+
     def _tell_anew(self, step: int, offsets: Mapping[str, int]) -> None:
         """Tell the sink before it is opened whether the next rows that it gets are all rows."""
-        if self._refresh or (step and offsets.get(f"{self._key}{ANEW}") == step):
+        if self._refresh or (step and offsets.get(f"{self._key}{WHOLE}") == step):
             self._sink.anew = True  # type: ignore[attr-defined]
 
     def open(self, state: int, step: int, offsets: Mapping[str, int]) -> None:
@@ -212,7 +217,7 @@ class Outlet:
         had = offsets.get(self._key, 0 if self._later else None)
         if step == 0 and found == 0:
             return False
-        if offsets.get(f"{self._key}{ANEW}") == step:
+        if offsets.get(f"{self._key}{WHOLE}") == step:
             return found != step
         if self._later and self._key not in offsets and found == 0:
             return False
@@ -300,7 +305,7 @@ class Outlet:
         prepare = getattr(self._sink, "prepare", None)
         if callable(prepare):
             prepare(step, change)
-        return {f"{self._key}{ANEW}": step} if anew else {}
+        return {f"{self._key}{WHOLE}": step} if anew else {}
 
     def write(self, step: int, change: Any) -> int | None:
         """Write the view's change of a step, if there is one; gives its rows, if they are known."""

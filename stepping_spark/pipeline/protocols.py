@@ -317,6 +317,9 @@ def read_of(offsets: Mapping[str, int]) -> dict[str, int]:
 
 RETRY = "check the table, and run again"
 ANEW = "start with a new store and empty tables to write to"
+REFRESHED = (
+    "have its rows written anew: --evolve --refresh VIEW (in Python, evolve=True, refresh=[…])"
+)
 KEPT = "what was committed is kept: run again when this is corrected"
 
 

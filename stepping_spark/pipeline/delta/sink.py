@@ -33,7 +33,7 @@ from stepping_spark.pipeline.delta.log import (
     with_one_of,
 )
 from stepping_spark.pipeline.delta.vectors import VECTORS, MarkedTable, why_merged
-from stepping_spark.pipeline.protocols import KEPT
+from stepping_spark.pipeline.protocols import KEPT, REFRESHED
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -415,7 +415,7 @@ class DeltaSink:
             raise self._failure(
                 f"somebody else has changed its rows in version {foreign}; nobody else may write "
                 f"a table that a pipeline writes: restore version {foreign - 1}, and run again; "
-                "or delete it and start with a new store"
+                f"or {REFRESHED if self.anew is False else 'delete it and start with a new store'}"
             )
         self._seen = table.version()
 

@@ -40,7 +40,7 @@ from stepping_spark.pipeline.changes import (
 from stepping_spark.pipeline.columns import check_names, check_same, check_years, plain_type
 from stepping_spark.pipeline.iceberg.place import IcebergPlace, rewrites
 from stepping_spark.pipeline.iceberg.types import NoType, lost_list, lost_name, schema_of
-from stepping_spark.pipeline.protocols import KEPT
+from stepping_spark.pipeline.protocols import KEPT, REFRESHED
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -285,7 +285,7 @@ class IcebergSink:
             row = keys.slice(int(np.flatnonzero(counts < 0)[0]), 1).to_pylist()[0]
             raise self._failure(
                 f"the view takes away more of the row {row} than the table has: somebody else has "
-                "changed its rows; drop it and start with a new store"
+                f"changed its rows; {REFRESHED}"
             )
         new = keys.append_column(change.schema.field(COUNT), pa.array(counts))
         rewrite.rows.append(new.filter(pa.array(counts > 0)))
@@ -413,7 +413,8 @@ class IcebergSink:
                 raise self._failure(
                     f"somebody else has changed its rows in snapshot {snapshot.snapshot_id}; "
                     "nobody else may write a table that a pipeline writes: roll back to the "
-                    "snapshot before it, and run again; or drop it and start with a new store"
+                    "snapshot before it, and run again; or "
+                    f"{REFRESHED if self.anew is False else 'drop it and start with a new store'}"
                 )
 
     @contextmanager

@@ -18,7 +18,7 @@ from stepping_spark.pipeline.changes import STEP, check_key, feed_schema
 from stepping_spark.pipeline.postgres.link import Link, columns_of, listed, run
 from stepping_spark.pipeline.postgres.staging import SAME, STEPS, StagedRows, Staging
 from stepping_spark.pipeline.postgres.types import holds, type_name
-from stepping_spark.pipeline.protocols import ANEW
+from stepping_spark.pipeline.protocols import ANEW, REFRESHED
 from stepping_spark.rows.names import as_in_table, column_of
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -254,14 +254,13 @@ class PostgresSink:
     def _check_rows(self, connection: Connection, noted: Noted, most: int) -> None:
         """Refuse a table that was dropped or has fewer rows than were written, up to so many."""
         known = 0 if self.anew else noted.rows or 0
-        anew = f"or drop what is there and its row in {STEPS}, and {ANEW}"
         name = self._link.name.as_string()
         ((there,),) = run(connection, "SELECT pg_catalog.to_regclass($1)", name).fetchall()
         if there is None:
             raise self._link.failure(
                 f"it is not there, and step {noted.step} was written to it: somebody has dropped "
-                f"or renamed it; restore it; run with --evolve (in Python, evolve=True), which "
-                f"makes it anew and fills it; {anew}"
+                "or moved it to another schema; restore it; or run with --evolve (in Python, "
+                "evolve=True), which makes it anew and fills it"
             )
         least = known if known <= most else min(known, 1)
         text = "SELECT count(*) FROM (SELECT FROM {table} LIMIT $1) t"
@@ -269,8 +268,12 @@ class PostgresSink:
         if rows < least:
             raise self._link.failure(
                 f"of {known:,} rows that it got up to step {noted.step}, {rows:,} are there: "
-                "somebody else has removed rows, for example by TRUNCATE; "
-                f"restore them, {anew}"
+                "somebody else has removed rows, for example by TRUNCATE; restore them, or "
+                + (
+                    REFRESHED
+                    if self.anew is False
+                    else f"drop it and its row in {STEPS}, and {ANEW}"
+                )
             )
 
     def _check_may_create(self, connection: Connection) -> None:

@@ -16,6 +16,7 @@ from psycopg import sql
 from stepping_spark.pipeline.changes import STEP, by_key, feed_of, not_unique
 from stepping_spark.pipeline.postgres.link import Link, listed, run
 from stepping_spark.pipeline.postgres.types import Unfit, rows_of
+from stepping_spark.pipeline.protocols import REFRESHED
 from stepping_spark.rows.names import as_in_table, column_of, to_table
 from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -203,5 +204,5 @@ class Staging:
             raise self._link.failure(
                 f"of {wanted} rows that the step changes, {done} are there: somebody else has "
                 "changed its rows. Nobody else may write a table that a pipeline writes: restore "
-                f"what was there; or drop it and its row in {STEPS}, and start with a new store"
+                f"what was there; or {REFRESHED}"
             )
