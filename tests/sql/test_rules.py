@@ -96,6 +96,9 @@ REGROUPED = [
     "o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING count(*) > 1)",
 ]
 NOT_REGROUPED = [
+    "SELECT o.customer, sum(i.price) AS s FROM orders o, items i WHERE o.id = i.order_id AND "
+    "o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) AND EXISTS "
+    "(SELECT 1 FROM customers c WHERE c.score < i.price) GROUP BY o.customer",
     "SELECT o.customer, sum(i.price) AS s, sum(o.qty) AS q FROM orders o, items i WHERE o.id = "
     "i.order_id AND o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) "
     "GROUP BY o.customer",
