@@ -217,6 +217,30 @@ MISTAKES = (
         "return",
         ("tests/sql/test_queries.py::test_a_view_is_what_spark_answers[not in, with NULL-1]",),
     ),
+    Mistake(
+        "an outer join is an inner one where a condition may be true of NULL",
+        "return not possible(e, nulls) & {TRUE, OTHER}",
+        "return NULL in possible(e, nulls)",
+        ("tests/sql/test_rules.py", "-k", "without_rules"),
+    ),
+    Mistake(
+        "rows of which more is read are replaced by their groups",
+        "return None if refs(e) & set(self.rows.columns) else e",
+        "return e",
+        ("tests/sql/test_rules.py", "-k", "without_rules"),
+    ),
+    Mistake(
+        "rows lose what a condition within the sub-query alone leaves out",
+        "if not all(has(join.conditions, e) for e in conditions):",
+        "if len(conditions) > len(join.conditions):",
+        ("tests/sql/test_rules.py", "-k", "without_rules"),
+    ),
+    Mistake(
+        "rows of all iterations are joined with each other",
+        "if len(found) > 1 else ()",
+        "if not found else ()",
+        ("tests/sql/test_recursive.py", "-k", "itself-0 or alone-0"),
+    ),
     # Evolution.
     Mistake(
         "a view that subtracts is taken for one that adds",

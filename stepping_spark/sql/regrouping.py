@@ -98,6 +98,8 @@ class _Regrouped:
             return None
         if not any(correspondences(inner.relations, [rows])):
             return None
+        if any(refs(e) & set(rows.columns) for _, of_semi in join.semis for e in of_semi):
+            return None
         columns = columns_between(inner.relations, [rows])
         own = [renamed(e, columns) for e in inner.conditions]
         keys = {renamed(e, columns): k for k, e in groups.keys.items()}

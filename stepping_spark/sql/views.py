@@ -6,6 +6,7 @@ platforms, and say nothing about the rows. What follows AS is parsed as a query,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ from stepping_spark.sql.plan import (
 )
 from stepping_spark.sql.query import QueryScope
 
+_TABLES_KEPT = 1_000
+"""Tables whose rows have their class already: views of a project read the same ones."""
 _KINDS = ("VIEW", "TABLE")
 _BEFORE = ("OR", "REPLACE", "REFRESH", "TEMPORARY", "TEMP", "GLOBAL", "MATERIALIZED", "STREAMING",
            "LIVE", "PRIVATE")  # fmt: skip
@@ -329,7 +332,8 @@ def table_of(name: str, given: Any) -> SqlTable:
         return _of_arrow(given, name)
     schema = getattr(given, "schema", given)  # of a DataFrame
     if isinstance(schema, StructType):
-        kinds = [(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields]
+        fields = schema.fields
+        kinds = tuple((f.name, f.dataType.simpleString(), f.nullable) for f in fields)
         return _of_kinds(kinds, name)
     if isinstance(given, type) and issubclass(given, Data):
         return _of_class(given, where)
@@ -345,12 +349,24 @@ def table_of(name: str, given: Any) -> SqlTable:
     )
 
 
-def _of_ddl(text: str, where: str) -> list[tuple[str, str, bool]]:
-    """The columns of a DDL string: name, Spark type, and whether it may be NULL."""
+_Columns = tuple[tuple[str, str, bool], ...]
+"""The columns of a table: name, Spark type, and whether it may be NULL."""
+
+
+def _of_ddl(text: str, where: str) -> _Columns:
+    """The columns of a DDL string."""
     try:
-        tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read="spark")
+        found = _columns_said(text)
     except sqlglot.errors.ParseError as e:
         raise CompileError(f"{where}: {text!r} is no DDL: {e}") from None
+    if not found:
+        raise CompileError(f"{where}: the DDL {text!r} has no columns")
+    return found
+
+
+@functools.lru_cache(_TABLES_KEPT)
+def _columns_said(text: str) -> _Columns:
+    tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read="spark")
     found = []
     for column in tree.find_all(exp.ColumnDef):
         kinds = [c.kind for c in column.args.get("constraints") or ()]
@@ -359,12 +375,11 @@ def _of_ddl(text: str, where: str) -> list[tuple[str, str, bool]]:
             for k in kinds
         )
         found.append((column.name, column.args["kind"].sql("spark").lower(), not required))
-    if not found:
-        raise CompileError(f"{where}: the DDL {text!r} has no columns")
-    return found
+    return tuple(found)
 
 
-def _of_kinds(columns: list[tuple[str, str, bool]], name: str) -> SqlTable:
+@functools.lru_cache(_TABLES_KEPT)
+def _of_kinds(columns: _Columns, name: str) -> SqlTable:
     fields = [pa.field(n, row_type_of(kind, null).arrow, null) for n, kind, null in columns]
     table = _of_class(class_of(pa.schema(fields), _class_name(name)), name)
     kinds = {n: kind.replace(" ", "") for n, kind, _ in columns}

@@ -82,6 +82,11 @@ COMMON = [  # rows that are joined with their own groups
     "c.customer AND o.qty = c.score AND c.name = 'Ann' AND g.customer = c.customer AND g.qty = "
     "c.score AND o.amount = g.most",
 ]
+NOT_COMMON = [
+    "SELECT o.id, o.amount FROM orders o, customers c WHERE o.customer = c.customer AND "
+    "c.country = 'AT' AND o.amount >= (SELECT avg(p.amount) FROM orders p WHERE p.note = 'b' AND "
+    "p.customer = c.customer)",
+]
 REGROUPED = [
     "SELECT c.name, o.id, sum(i.price) AS total FROM customers c, orders o, items i WHERE o.id IN "
     "(SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) AND c.customer = "
@@ -97,6 +102,9 @@ REGROUPED = [
     "o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING count(*) > 1)",
 ]
 NOT_REGROUPED = [
+    "SELECT o.customer, sum(i.price) AS s FROM orders o, items i WHERE o.id = i.order_id AND "
+    "o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) AND EXISTS "
+    "(SELECT 1 FROM customers c WHERE c.score < i.price) GROUP BY o.customer",
     "SELECT o.customer, sum(i.price) AS s, sum(o.qty) AS q FROM orders o, items i WHERE o.id = "
     "i.order_id AND o.id IN (SELECT order_id FROM items GROUP BY order_id HAVING sum(price) > 2) "
     "GROUP BY o.customer",
@@ -148,7 +156,7 @@ FEW = [
     "SELECT o.id, i.product, d.name FROM items i JOIN orders o ON o.id = i.order_id JOIN customers "
     "c ON o.customer = c.customer JOIN customers d ON d.score = c.score WHERE d.name LIKE 'B%'",
 ]
-EVERY = [*OUTER, *COMMON, *REGROUPED, *NOT_REGROUPED, *NULLS, *SHARED, *ONE_ROW, *FEW]
+EVERY = [*OUTER, *COMMON, *NOT_COMMON, *REGROUPED, *NOT_REGROUPED, *NULLS, *SHARED, *ONE_ROW, *FEW]
 
 
 def plan_of(text: str, monkeypatch: pytest.MonkeyPatch) -> RelationalPlan:
