@@ -153,10 +153,10 @@ class Limits:
     """
 
     eager_rows: int = _limit(10_000, "rows", zero="adds up any number of rows first")
-    """Rows of one side of a join that are joined with the other side one by one.
+    """Rows on the driver that are joined one by one, or each counted by itself in a sum.
 
-    Beyond: rows that are equal in all that is read of them are added up before they are joined, if
-    the driver computes the functions that read them, and if many are equal.
+    Beyond: rows that are equal in all that is read of them are added up before, if the driver
+    computes the functions that read them, and if many are equal.
     """
 
     known_prefixes: int = _limit(10_000, "partitions", zero="reads partitions whole")

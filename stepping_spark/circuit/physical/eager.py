@@ -213,8 +213,7 @@ class _Composed:
             schema, n = self.sum.schema, self.sum
             key = None if n.key is None else split(self._over_sides(n.key.expr))
             pick = self._over_sides(n.pick)
-            is_number = not isinstance(pick.type, ZSetOf)
-            if side is not None and _sides_of(pick) == {side} and is_number:
+            if side is not None and _sides_of(pick) == {side} and _is_of_numbers(pick):
                 sums = EagerSums(n.type, _own(pick, side), key, side)
             else:
                 sums = EagerSums(n.type, split(pick), key)
@@ -234,6 +233,13 @@ class _Composed:
             )
         )
         return EagerJoin((left, right), columns, conditions, cells, sums, schema, self.negated)
+
+
+def _is_of_numbers(pick: Expr) -> bool:
+    """Whether what is added up are numbers, each an expression of its own."""
+    if isinstance(pick.type, Struct):
+        return isinstance(pick, Build | Field)
+    return not isinstance(pick.type, ZSetOf)
 
 
 class _Split:

@@ -27,7 +27,7 @@ from stepping_spark.circuit.physical.eager import (
 )
 from stepping_spark.engines.arrow.folds import join_indices, most_given
 from stepping_spark.engines.arrow.groups import positions
-from stepping_spark.expressions.arrow_kernels import Arrays, Ask, relation_of, values_of
+from stepping_spark.expressions.arrow_kernels import Arrays, Ask, is_known, relation_of, values_of
 from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.portable import Widened
 from stepping_spark.plan.eager import Branch, branches_of, eager_branches
@@ -38,8 +38,8 @@ from stepping_spark.relations.relation import FanOut
 from stepping_spark.relations.sums.arrow import contributions, products
 from stepping_spark.relations.sums.grouped import consolidated_by_key, sums_by_key
 from stepping_spark.rows.atoms import FLOAT, INT
-from stepping_spark.rows.schema import COUNT, ITEM, Columns, Schema
-from stepping_spark.rows.types import Struct, unwrap
+from stepping_spark.rows.schema import COUNT, ITEM, Columns, GroupedType, ScalarType, Schema
+from stepping_spark.rows.types import Struct, ZSetOf, unwrap
 
 
 class _PairByPair(Exception):
@@ -158,7 +158,7 @@ def _side(e: EagerJoin, number: int) -> Callable[[pa.Table, Ask], pa.Table]:
     """A function that adds up the rows of a side by its key and what is read of it."""
     side = e.sides[number]
     sums = e.sums if e.sums is not None and e.sums.side == number else None
-    leaves = () if sums is None else _leaves(sums)
+    leaves = () if sums is None else _leaves(sums.pick)
     read, unknown = side.reads(*leaves), Schema(())  # nobody is asked about these rows
     conditions = [values_of(unknown, (c,)) for c in side.conditions]
     columns = values_of(unknown, (*side.key, *side.columns))
@@ -197,6 +197,36 @@ def _schema_of_sums(keys: Columns, sums: EagerSums) -> Schema:
     return Schema((*keys, *(c for c in of.columns if c[0] == ITEM)), of.diffs)
 
 
+Summing = Callable[[pa.Table, Any, Ask], "pa.Table | None"]
+
+
+def sums_at_once(
+    pick: Expr, key: Expr | None, t: GroupedType | ScalarType, of: Schema
+) -> Summing | None:
+    """A function that gives what rows add to a sum, with their weights, added up by key.
+
+    It gives None where few rows share a key, or where a sum is to be looked at row by row. None for
+    a sum that is not of numbers, or not of what the driver computes.
+    """
+    keys, leaves = () if key is None else (key,), _leaves(pick)
+    if not leaves or not all(map(is_known, (pick, *keys))):
+        return None
+    named = tuple(c for c in t.schema.columns if c[0] != ITEM)
+    columns, values = values_of(of, keys), values_of(of, leaves)
+
+    def at_once(table: pa.Table, counts: Any, ask: Ask) -> pa.Table | None:
+        early = Ask(_asked, ask.zone)
+        try:
+            by = columns(table, early)
+            if by and _are_mostly_different(by, table.num_rows):
+                return None
+            return sums_by_key(named, by, values(table, early), counts, t.sum, t.schema)
+        except _GIVEN_UP:
+            return None
+
+    return at_once
+
+
 def _are_mostly_different(columns: Arrays, rows: int) -> bool:
     """Whether so few rows are equal that to add them up takes longer than to join them."""
     at = sample(rows)
@@ -210,15 +240,19 @@ def _are_mostly_different(columns: Arrays, rows: int) -> bool:
     return bool(_LEAST * len(at) ** 2 > 2 * equal * rows)
 
 
-def _leaves(sums: EagerSums) -> tuple[Expr, ...]:
-    """The numbers that are added up; ints that are widened to Decimals are added up as ints."""
-    pick, t = sums.pick, sums.pick.type
-    if isinstance(pick, Build):
-        return tuple(map(_as_int, pick.fields))
-    if isinstance(t, Struct):
-        assert isinstance(pick, Field)
+def _leaves(pick: Expr) -> tuple[Expr, ...]:
+    """The numbers that are added up; none if they cannot be told apart.
+
+    Ints that are widened to Decimals are added up as ints.
+    """
+    t = pick.type
+    if isinstance(t, ZSetOf):
+        return ()
+    if not isinstance(t, Struct):
+        return (_as_int(pick),)
+    if isinstance(pick, Field):
         return tuple(Field(ft, (*pick.path, n)) for n, ft in t.fields)
-    return (_as_int(pick),)
+    return tuple(map(_as_int, pick.fields)) if isinstance(pick, Build) else ()
 
 
 def _as_int(e: Expr) -> Expr:
@@ -253,9 +287,15 @@ def _sums(sums: EagerSums, schema: Schema, columns: Schema) -> Made:
     if sums.side is None:
         picked, contribute = values_of(columns, (sums.pick,)), contributions(sums.pick.type, schema)
 
+        at_once = sums_at_once(sums.pick, sums.key, sums.type, columns)
+
         def of_pairs(pairs: pa.Table, ask: Ask) -> pa.Table:
+            counts = _weight(pairs)
+            made = None if at_once is None else at_once(pairs, counts, ask)
+            if made is not None:
+                return made
             (values,) = picked(pairs, ask)
-            return contribute(key(pairs, ask), values, _weight(pairs))
+            return contribute(key(pairs, ask), values, counts)
 
         return of_pairs
 

@@ -49,7 +49,7 @@ from stepping_spark.circuit.physical import (
     Where,
     Windowed,
 )
-from stepping_spark.engines.arrow.eager import Eager, eager
+from stepping_spark.engines.arrow.eager import Eager, eager, sums_at_once
 from stepping_spark.engines.arrow.folds import (
     gather_kernel,
     join_indices,
@@ -244,9 +244,15 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
     schema = n.schema
     exprs = (n.pick,) if n.key is None else (n.pick, n.key.expr)
     values, contribute = values_of(n.of.schema, exprs), contributions(n.pick.type, schema)
+    at_once = sums_at_once(n.pick, None if n.key is None else n.key.expr, n.type, n.of.schema)
 
     def contributed(run: Context) -> pa.Table:
         table = rows(run)
+        if at_once is not None and table.num_rows >= run.limits.eager_rows:
+            made = at_once(table, one_array(table.column(COUNT)), run.ask)
+            if made is not None:
+                run.made_once = made
+                return made
         picked, *keys = values(table, run.ask)
         return contribute(keys, picked, one_array(table.column(COUNT)))
 
