@@ -72,6 +72,8 @@ class DriverBatch:
         rows = len(self.places)
         if not len(keys) or not rows:
             return None
+        if len(keys) == 1 and keys[0] <= self.places[0] and self.places[-1] <= ends_of(keys)[0]:
+            return self.table
         if len(keys) > rows:
             near = ends_of(keys).searchsorted(self.places[0])
             keys = keys[near : keys.searchsorted(self.places[-1], side="right")]
