@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.physical import Argument, EquiJoin, Physical, Union
+from stepping_spark.circuit.physical import (
+    Argument,
+    Contributions,
+    EquiJoin,
+    Negate,
+    Physical,
+    Project,
+    Union,
+    Where,
+)
 from stepping_spark.circuit.physical.eager import eager_join
 from stepping_spark.plan.step_ir import Apply, Leaf, Materialized, Ref, Term, refs
 
@@ -25,6 +34,9 @@ class Branch:
         return all(eager_join(self.join, self.chain, side) is not None for side in (0, 1))
 
 
+_LINEAR = (Contributions, Negate, Project, Where)
+
+
 def branches_of(t: Term) -> tuple[Branch, ...]:
     """The joins whose results a term adds up, each with what is made of them; none: not only those.
 
@@ -33,18 +45,21 @@ def branches_of(t: Term) -> tuple[Branch, ...]:
     if not isinstance(t, Apply):
         return ()
     first, *rest = t.trees
+    is_join = isinstance(first, EquiJoin)
+    is_sum = isinstance(first, Union) and all(isinstance(i, Argument) for i in first.inputs)
+    after = tuple(rest if is_join or is_sum else t.trees)
+    if not all(isinstance(tree, _LINEAR) for tree in after):
+        return ()
     if isinstance(first, EquiJoin):
         left, *right = t.args
         if isinstance(left, Apply) or len(right) != 1 or isinstance(right[0], Apply):
             return ()
-        return (Branch((left, right[0]), first, tuple(rest)),)
-    is_sum = isinstance(first, Union) and all(isinstance(i, Argument) for i in first.inputs)
+        return (Branch((left, right[0]), first, after),)
     if not is_sum and len(t.args) != 1:
         return ()
     below = [branches_of(a) for a in t.args]
     if not all(below):
         return ()
-    after = tuple(rest if is_sum else t.trees)
     return tuple(Branch(b.args, b.join, (*b.chain, *after)) for some in below for b in some)
 
 

@@ -62,6 +62,12 @@ class Rated(st.Data):
     rated: int
 
 
+class Wides(st.Data):
+    day: int
+    wide: Wide | None
+    price: float
+
+
 class Total(st.Data):
     rows: int
     price: float | None
@@ -141,6 +147,33 @@ def less(facts: Facts, dims: Dims) -> st.ZSet[int]:
     return st.add(dear, st.neg(st.map(pairs, lambda p: p.left.day)))
 
 
+def worth(facts: Facts, dims: Dims) -> st.ZSet[float]:
+    """A sum of floats alone, without a key."""
+    price: float = st.make_scalar(joined(facts, dims), pick_value=lambda p: p.left.price)
+    return st.make_set(price)
+
+
+def alone(facts: Facts, dims: Dims) -> st.ZSet[Wides]:
+    """Sums without a join, and of Decimals of 38 digits."""
+    return st.aggregate(
+        facts,
+        by=lambda f: f.day,
+        into=Wides,
+        wide=st.agg.sum(lambda f: f.wide),
+        price=st.agg.avg(lambda f: f.price),
+    )
+
+
+def wides(facts: Facts, dims: Dims) -> st.ZSet[Wides]:
+    return st.aggregate(
+        joined(facts, dims),
+        by=lambda p: p.left.day + p.right.rate % 2,
+        into=Wides,
+        wide=st.agg.sum(lambda p: p.left.wide),
+        price=st.agg.avg(lambda p: p.left.price),
+    )
+
+
 def looked_up(facts: Facts, dims: Dims) -> st.ZSet[st.Pair[int, tuple[str | None, int]]]:
     """A row of the last table meets those that meet a row of the one before."""
     near: Any = st.Lookup(dims, on=lambda t: t[0].dim, key=lambda d: d.key)
@@ -168,14 +201,17 @@ QUERIES: list[Callable[..., Any]] = [
     total,
     mapped,
     less,
+    worth,
+    wides,
     looked_up,
     in_groups,
 ]
+WITHOUT_A_JOIN: list[Callable[..., Any]] = [alone]
 steps = hs.lists(hs.tuples(zsets_of(Fact), zsets_of(Dim)), min_size=1, max_size=5)
 
 
 @pytest.mark.parametrize("optimize", [True, False])
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [*QUERIES, *WITHOUT_A_JOIN])
 @settings(max_examples=25)
 @given(changes=steps)
 def test_the_result_is_that_of_all_pairs(
@@ -226,7 +262,8 @@ def test_each_of_these_queries_adds_up_first(query: Callable[..., Any]) -> None:
     stepper = stepped(query, (facts(30), Z({dim("a"): 1})))
     stepper.step((None, Z({dim("a"): -1, dim("b", rate=0): 1})))
     whys = [v.why for v in stepper.metrics[-1].vertices.values()]
-    said = "meet no change of what is read" if query is total else "rows were added up to"
+    reads_no_dim = query in (total, worth)
+    said = "meet no change of what is read" if reads_no_dim else "rows were added up to"
     assert any(said in why for why in whys)
 
 

@@ -28,11 +28,11 @@ from stepping_spark.circuit.physical.eager import (
 from stepping_spark.engines.arrow.folds import join_indices, most_given
 from stepping_spark.engines.arrow.groups import positions
 from stepping_spark.expressions.arrow_kernels import Arrays, Ask, is_known, relation_of, values_of
-from stepping_spark.expressions.expr import Build, Expr, Field
+from stepping_spark.expressions.expr import Build, Expr, Field, Literal
 from stepping_spark.expressions.portable import Widened
 from stepping_spark.plan.eager import Branch, branches_of, eager_branches
 from stepping_spark.plan.step_ir import Leaf, Term
-from stepping_spark.relations.arrow import empty, negate, one_array, sample
+from stepping_spark.relations.arrow import Array, empty, negate, one_array, sample
 from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.relation import FanOut
 from stepping_spark.relations.sums.arrow import contributions, products
@@ -162,7 +162,7 @@ def _side(e: EagerJoin, number: int) -> Callable[[pa.Table, Ask], pa.Table]:
     read, unknown = side.reads(*leaves), Schema(())  # nobody is asked about these rows
     conditions = [values_of(unknown, (c,)) for c in side.conditions]
     columns = values_of(unknown, (*side.key, *side.columns))
-    values = values_of(unknown, leaves)
+    values = _summands(unknown, leaves)
     keys = tuple((f"key_{number}_{i}", k.type) for i, k in enumerate(side.key))
     keys += tuple(
         zip(column_names(number, side.columns), (c.type for c in side.columns), strict=True)
@@ -212,7 +212,7 @@ def sums_at_once(
     if not leaves or not all(map(is_known, (pick, *keys))):
         return None
     named = tuple(c for c in t.schema.columns if c[0] != ITEM)
-    columns, values = values_of(of, keys), values_of(of, leaves)
+    columns, values = values_of(of, keys), _summands(of, leaves)
 
     def at_once(table: pa.Table, counts: Any, ask: Ask) -> pa.Table | None:
         early = Ask(_asked, ask.zone)
@@ -253,6 +253,20 @@ def _leaves(pick: Expr) -> tuple[Expr, ...]:
     if isinstance(pick, Field):
         return tuple(Field(ft, (*pick.path, n)) for n, ft in t.fields)
     return tuple(map(_as_int, pick.fields)) if isinstance(pick, Build) else ()
+
+
+_ONE = Literal(INT, 1)
+
+
+def _summands(of: Schema, leaves: Sequence[Expr]) -> Callable[[pa.Table, Ask], list[Array | None]]:
+    """A function that gives the numbers that are added up; None for ones, which rows count."""
+    values = values_of(of, [e for e in leaves if e != _ONE])
+
+    def summands(table: pa.Table, ask: Ask) -> list[Array | None]:
+        found = iter(values(table, ask))
+        return [None if e == _ONE else next(found) for e in leaves]
+
+    return summands
 
 
 def _as_int(e: Expr) -> Expr:

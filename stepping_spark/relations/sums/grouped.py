@@ -41,16 +41,18 @@ def sums_by_key(
 ) -> pa.Table:
     """The sums of values, times their weights, of the rows of each key.
 
-    There are values for each leaf of the total; ints may stand for Decimals. Raises `ArrowInvalid`
-    or `StepError` where a product of a row is beyond its type: who adds up the rows one by one may
-    find the sum within it.
+    There are values for each leaf of the total; ints may stand for Decimals, and None for ones.
+    Raises `ArrowInvalid` or `StepError` where a product of a row is beyond its type: who adds up
+    the rows one by one may find the sum within it.
     """
     ones = bool(pc.all(pc.equal(counts, pa.scalar(1))).as_py())
     summed: dict[str, Any] = {"_rows_": counts} if "_rows_" in schema.arrow.names else {}
     floats = []
     for (name, leaf, _), given in zip(total.leaves(), values, strict=True):
         diff = name if name == VALUE else f"_sum_{name}_"
-        if leaf.name == "float":
+        if given is None:
+            summed[diff] = counts
+        elif leaf.name == "float":
             floats.append(given)
         elif leaf.is_halved:
             low, high = halves_of_array(given, leaf)
@@ -58,9 +60,12 @@ def sums_by_key(
             summed[high_diff(diff)] = _times(high, counts, ones)
         else:
             summed[diff] = _times(given, counts, ones)
-    at, sums = grouped(_telling(columns), list(summed.values()))
-    firsts = [c.take(at) for c in columns]
-    found = [_relation(keys, firsts, dict(zip(summed, sums, strict=True)), len(at), schema)]
+    found = []
+    if summed:
+        at, sums = grouped(_telling(columns), list(summed.values()))
+        firsts = [c.take(at) for c in columns]
+        known = dict(zip(summed, sums, strict=True))
+        found.append(_relation(keys, firsts, known, len(at), schema))
     for i, given in enumerate(floats):
         found.append(_limbs(keys, columns, given, (counts, ones), i, schema))
     return without_zeros(concat(found, schema), schema)
