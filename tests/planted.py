@@ -80,6 +80,7 @@ OF_SQL = ("tests/circuits/test_joins_of_sql.py",)
 LATENESS = ("tests/circuits/test_lateness.py",)
 STORE = ("tests/stores/test_memory.py", *DRIVER)
 PIPELINE = ("tests/pipeline/test_pipeline.py",)
+EAGER = ("tests/execution/test_eager.py", *DRIVER)
 
 MISTAKES = (
     # The engine on the driver.
@@ -184,6 +185,25 @@ MISTAKES = (
         "{0} IS NOT DISTINCT FROM {1}",
         "{0} = {1}",
         ("tests/stores/test_postgres.py", *DRIVER),
+    ),
+    # Rows that are added up before they are joined.
+    Mistake(
+        "a sum of one side forgets the weights of the other",
+        "_product(s, weights) if pa.types.is_integer(t) else products(s, weights, t)",
+        "s",
+        EAGER,
+    ),
+    Mistake(
+        "a column with two values is taken for one with one",
+        'return bool(bounds["min"] == bounds["max"])',
+        'return bool(bounds["min"] is not None)',
+        EAGER,
+    ),
+    Mistake(
+        "a condition on one side is not looked at",
+        "for condition in conditions:\n            (kept,) = condition(table, ask)",
+        "for condition in ():\n            (kept,) = condition(table, ask)",
+        EAGER,
     ),
     # Pipelines.
     Mistake(

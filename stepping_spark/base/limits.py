@@ -152,6 +152,13 @@ class Limits:
     Beyond: it reads and computes all rows of the keys.
     """
 
+    eager_rows: int = _limit(10_000, "rows", zero="adds up any number of rows first")
+    """Rows on the driver that are joined one by one, or each counted by itself in a sum.
+
+    Beyond: rows that are equal in all that is read of them are added up before, if the driver
+    computes the functions that read them, and if many are equal.
+    """
+
     known_prefixes: int = _limit(10_000, "partitions", zero="reads partitions whole")
     """Window partitions for which the driver caches the results before the rows that it reads.
 

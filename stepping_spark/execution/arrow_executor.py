@@ -6,10 +6,11 @@ import itertools
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
 from stepping_spark.expressions.arrow_kernels import Ask, ZoneOf
 from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
+from stepping_spark.plan.eager import columns_read
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Leaf, Materialized, Read, refs
 from stepping_spark.relations.arrow import Array
@@ -43,7 +45,7 @@ from stepping_spark.relations.relation import (
     on_driver,
     why_not_fetched,
 )
-from stepping_spark.rows.schema import Schema, StreamType, ZSetType, in_groups
+from stepping_spark.rows.schema import COUNT, Schema, StreamType, ZSetType, in_groups
 from stepping_spark.rows.types import ListOf
 from stepping_spark.spark.session import first_line, raised_in_worker
 
@@ -139,6 +141,17 @@ class StageInputs:
         return self._projection.values(table, schema, exprs)
 
 
+class Placed(NamedTuple):
+    """Whether the driver computes a stream, why, and whether it reads many rows.
+
+    Many are added up before they are joined.
+    """
+
+    on_driver: bool
+    why: str
+    many: bool = False
+
+
 class Driver:
     """Computes streams of one plan with Arrow, Spark evaluating their functions of rows."""
 
@@ -147,13 +160,14 @@ class Driver:
         self.limits = limits
         self._projection = projection
         self._questions = StageInputs(projection, limits)
-        self._prepared: dict[Materialized, Compute] = {}
+        self._prepared: dict[tuple[Materialized, bool], Compute] = {}
+        self._read: dict[Materialized, Mapping[Leaf, frozenset[str]]] = {}
         self._asked: dict[str, None] = {}  # what the stream being computed asks Spark for
         self._resources: Resources | None = None  # of this step, once they are asked for
 
     def begin(self, step: Step, members: Sequence[Materialized]) -> None:
         """Get ready to compute streams that do not need each other."""
-        self._questions.begin(step, members, lambda m: self._is_ours(step, m)[0])
+        self._questions.begin(step, members, lambda m: self._is_ours(step, m).on_driver)
 
     def end(self) -> None:
         """Forget what was read."""
@@ -169,21 +183,25 @@ class Driver:
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         self._asked.clear()
         rows: RowCounts = {}
+        notes: list[str] = []
         held: Relation
         if step.is_nothing(m):
             held, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
             why = "an input is empty"
         else:
-            is_ours, why = self._is_ours(step, m)
-            if not is_ours:
+            placed = self._is_ours(step, m)
+            why = placed.why
+            if not placed.on_driver:
                 return Deferred(why)
             try:
-                held, how = self._local(step, m, rows), "driver"
+                held, how = self._local(step, m, rows, notes, many=placed.many), "driver"
             except NeedsPrefix:
                 return Deferred("a change matters to rows of a partition that were not read")
             except FanOut as e:
                 self._questions.drop(m)
                 return Deferred(str(e), many=True)
+        if notes:
+            why = "; ".join([why, *notes])
         if self._asked:
             why += f"; asks Spark for {', '.join(self._asked)} ({self.plan.names[m.vertex][1]})"
         ms, now = (time.perf_counter() - begun) * 1e3, self._projection.jobs
@@ -192,7 +210,7 @@ class Driver:
             taken = 0
         return Computed(m, held, Cost(ms, taken, how, why), rows)
 
-    def _is_ours(self, step: Step, m: Materialized) -> tuple[bool, str]:
+    def _is_ours(self, step: Step, m: Materialized) -> Placed:
         """Whether the driver computes a stream, and why.
 
         It has all rows that the stream reads, and is estimated to be faster than Spark.
@@ -200,21 +218,30 @@ class Driver:
         rows = step.rows_read(m)
         if rows is None:
             in_spark = (x for x in m.leaves if any(p.table is None for p in step.parts(x)))
-            return False, self._in_spark(step, next(in_spark))
-        most = self.limits.local_rows
+            return Placed(False, self._in_spark(step, next(in_spark)))
+        most, many = self.limits.local_rows, rows >= self.limits.eager_rows
         if step.is_for_spark(m):
-            return False, "its inputs and its readers are in Spark"
+            return Placed(False, "its inputs and its readers are in Spark")
         if rows <= min(most, FEW_ROWS):
-            return True, f"rows read: {rows:,}; a Spark query would take longer"
+            return Placed(True, f"rows read: {rows:,}; a Spark query would take longer", many)
         if m.only_projects and (rows <= most or not any(v in step.in_spark for v in refs(m.term))):
-            return True, "it only picks fields"
+            return Placed(True, "it only picks fields", many)
         if rows > most:
-            return False, f"rows read: {rows:,}, more than local_rows={most:,}"
+            return Placed(False, f"rows read: {rows:,}, more than local_rows={most:,}")
         if self._resources is None:
             self._resources = resources(self.limits)
-        work = Workload(rows, _bytes(step, m.leaves), sent=_bytes(step, m.leaves, only_here=True))
+        sent = _bytes(step, m.leaves, only_here=True)
+        read = self._read_of_many(m) if many else {}
+        nbytes = _bytes(step, m.leaves, read=read)
+        work = Workload(rows, nbytes, sent=sent, added_up=bool(read))
         placed = self._resources.placed(work)
-        return placed.on_driver, f"it reads {work}: {placed.why}"
+        return Placed(placed.on_driver, f"it reads {work}: {placed.why}", many)
+
+    def _read_of_many(self, m: Materialized) -> Mapping[Leaf, frozenset[str]]:
+        """The columns that a stream reads which adds up many rows before it joins them."""
+        if m not in self._read:
+            self._read[m] = columns_read(m.term)
+        return self._read[m]
 
     def _in_spark(self, step: Step, leaf: Leaf) -> str:
         """That what a stream reads is in Spark; and why the driver has not fetched it."""
@@ -231,7 +258,9 @@ class Driver:
             return self.plan.state_of(leaf).register.name
         return str(self.plan.names[leaf.vertex][0])
 
-    def _local(self, step: Step, m: Materialized, rows: RowCounts) -> DriverRelation:
+    def _local(
+        self, step: Step, m: Materialized, rows: RowCounts, notes: list[str], *, many: bool
+    ) -> DriverRelation:
         questions = self._questions
         context = Context(
             ask=Ask(partial(self._ask, m), questions.zone),
@@ -245,10 +274,11 @@ class Driver:
             chain=lambda table, t, parts: self._chain(step, table, t, parts),
             context=context,
             rows=rows,
+            notes=notes,
         )
-        found = self._prepared.get(m)
+        found = self._prepared.get((m, many))
         if found is None:
-            found = self._prepared[m] = compute(m.term)
+            found = self._prepared[m, many] = compute(m.term, eagerly=many)
         try:
             made, schema = found(evaluation), m.vertex.type.schema
             once = made is context.made_once or questions.is_once(made, schema)
@@ -304,11 +334,26 @@ class Driver:
             raise FanOut(f"{what} has {rows:,} rows, more than fetched_rows={most:,}")
 
 
-def _bytes(step: Step, leaves: Sequence[Leaf], *, only_here: bool = False) -> int:
-    """The bytes that leaves read; or the bytes of them that only the driver has."""
+def _bytes(
+    step: Step,
+    leaves: Sequence[Leaf],
+    *,
+    only_here: bool = False,
+    read: Mapping[Leaf, frozenset[str]] = MappingProxyType({}),
+) -> int:
+    """The bytes that leaves read; or the bytes of them that only the driver has.
+
+    Of leaves that are in `read`, only these columns count.
+    """
     of = step.parts_for_spark if only_here else step.parts
-    parts = dict.fromkeys(p for leaf in leaves for p in of(leaf))
-    return sum(p.table.nbytes for p in parts if p.table is not None)
+    parts = {p: read.get(leaf) for leaf in leaves for p in of(leaf)}
+    return sum(_bytes_of(p.table, names) for p, names in parts.items() if p.table is not None)
+
+
+def _bytes_of(table: pa.Table, names: frozenset[str] | None) -> int:
+    if names is None:
+        return table.nbytes
+    return sum(table.column(n).nbytes for n in (*names, COUNT))
 
 
 Pairs = Iterable[tuple[Any, int]]

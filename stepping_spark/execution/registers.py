@@ -31,7 +31,7 @@ from stepping_spark.plan.step_ir import (
     reads_of,
 )
 from stepping_spark.relations.codec import conform, decode
-from stepping_spark.relations.placement import is_sent_whole
+from stepping_spark.relations.placement import FEW_ROWS, is_sent_whole
 from stepping_spark.relations.relation import DriverRelation, Relation, added_up, plus
 from stepping_spark.relations.store import Now, OrderedStore, SizedStore, StepStore
 from stepping_spark.rows.atoms import RowType
@@ -244,7 +244,13 @@ class Registers:
         rows = rows_of(*parts)
         if read in self.of_folds and (rows is None or rows > self._limits.local_rows):
             return parts  # the query adds them up
+        if rows is not None and rows > FEW_ROWS and self._joins_add_up(read, rows):
+            return parts
         return added_up(parts, read.change.type.schema)
+
+    def _joins_add_up(self, read: Read, rows: int) -> bool:
+        """Whether so many rows of batches are added up by the joins that take them."""
+        return rows >= self._limits.eager_rows and self._plan.is_added_up_by_joins(read)
 
     @staticmethod
     def _parts(read: Read, found: tuple[Relation, ...]) -> tuple[Relation, ...]:
@@ -274,6 +280,8 @@ class Registers:
         parts = tuple(p for p in (*old, change) if not p.is_empty)
         rows, more = rows_of(*old), rows_of(change)
         if not read.by or not rows or more is None or more > _MANY * rows:
+            return parts
+        if rows > FEW_ROWS and self._joins_add_up(read, rows):
             return parts
         return added_up(parts, read.change.type.schema)
 

@@ -26,7 +26,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.zones import known_zone
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.step_ir import Leaf, Materialized, Read, RegisterPlan, Stage
+from stepping_spark.plan.step_ir import Leaf, Materialized, Read, RegisterPlan, Stage, refs
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.relations.relation import FanOut, Relation, SparkRelation
 from stepping_spark.relations.store import Now, StepStore
@@ -229,6 +229,9 @@ class Scheduler:
 
     def _computed(self, step: Step, members: Sequence[Materialized]) -> Iterator[Computed]:
         """The streams that need no other stream of this stage."""
+        if self.plan.joined_by_readers:
+            joining = [self._joining(step, m) for m in members]
+            members = [m for m in joining if not self._is_left(step, m)]
         self._driver.begin(step, members)
         for_spark: dict[Materialized, Deferred] = {}
         for m in members:
@@ -244,6 +247,24 @@ class Scheduler:
                 yield made
         if for_spark:
             yield from self._queries.computed(step, for_spark)
+
+    def _is_left(self, step: Step, m: Materialized) -> bool:
+        """Whether a join is left to its readers, each of which adds up many rows before it."""
+        if m.vertex not in self.plan.joined_by_readers or step.is_nothing(m):
+            return False
+        sides = [rows_of(*step.parts(leaf)) for leaf in m.leaves]
+        known = [rows for rows in sides if rows is not None]
+        if len(known) < len(sides) or sum(known) > self.limits.local_rows:
+            return False
+        if max(known) < self.limits.eager_rows:
+            return False
+        step.left.add(m.vertex)
+        return True
+
+    def _joining(self, step: Step, m: Materialized) -> Materialized:
+        """A stream, with the join within it that was left to it."""
+        left = (v for v in refs(m.term) if v in step.left) if step.left else ()
+        return next((self.plan.joined_by_readers[v][m] for v in left), m)
 
     def _loop(self, step: Step, loop: LoopPlan, members: Sequence[Materialized]) -> None:
         """The streams that a recursion gives."""

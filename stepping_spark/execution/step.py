@@ -37,6 +37,7 @@ class Step:
     inlined: frozenset[Vertex] = frozenset()  # what those who read it may have within
     passes: Callable[[Vertex], bool] = lambda _: False  # whether a query leaves a stream to those
     passed: dict[Vertex, Materialized] = field(default_factory=dict)  # computed by who reads them
+    left: set[Vertex] = field(default_factory=set)  # joins that their readers compute themselves
     prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
     whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # of those
     in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # what the driver has, too

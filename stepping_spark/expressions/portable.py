@@ -456,6 +456,12 @@ class Widened(Derived):
             return None
         return float(v) if self.type.ddl == "DOUBLE" else decimal.Decimal(v)
 
+    def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
+        (x,) = columns
+        if not pa.types.is_integer(x.type):
+            return super().arrow(columns)
+        return x.cast(unwrap(self.type).arrow, safe=False)  # a float may be the nearest one
+
 
 def widened(e: Expr, t: Atom) -> Expr:
     """A number converted to a wider type."""

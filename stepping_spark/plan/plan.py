@@ -9,7 +9,8 @@ the same things make a stage, and a stage is as few Spark queries as possible. S
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from stepping_spark.base.callsite import Line
@@ -26,6 +27,7 @@ from stepping_spark.circuit.physical import (
     Where,
     walk,
 )
+from stepping_spark.plan.eager import eager_branches, joined_by_readers
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.step_ir import (
     Apply,
@@ -103,13 +105,40 @@ class Plan:
         That holds for any step in which no register is read by their keys. A stream whose rows are
         looked at, to refuse or to print them, is none of these.
         """
-        late = (x.late for x in self.graph.lateness.values())
-        looked_at = {*self.graph.strict.values(), *late}
         return frozenset(
             v
             for v, n in self._times_computed.items()
-            if n == self._times_read[v] == 1 and v not in looked_at and not v.operator.written
+            if n == self._times_read[v] == 1 and v not in self._looked_at
         )
+
+    @cached_property
+    def joined_by_readers(self) -> Mapping[Vertex, Mapping[Materialized, Materialized]]:
+        """Joins that nobody needs but streams that can join for themselves: those that do."""
+        needed = {*self._kept, *self._looked_up, *self._looked_at}
+        return joined_by_readers(self._streams, frozenset(needed))
+
+    def is_added_up_by_joins(self, read: Read) -> bool:
+        """Whether only joins take the rows of a read, which can add them up themselves.
+
+        The old value of a register is read for its new one, too.
+        """
+        return read not in self._added_up and replace(read, new=True) not in self._added_up
+
+    @cached_property
+    def _added_up(self) -> frozenset[Read]:
+        """The reads of registers that not only such joins take."""
+        found: set[Read] = set()
+        for m in self._streams:
+            if m.vertex not in self.joined_by_readers and not eager_branches(m.term):
+                found.update(leaf for leaf in m.leaves if isinstance(leaf, Read))
+        return frozenset(found)
+
+    @cached_property
+    def _looked_at(self) -> frozenset[Vertex]:
+        """Streams whose rows are looked at, to refuse or to print them."""
+        late = (x.late for x in self.graph.lateness.values())
+        written = (m.vertex for m in self._streams if m.vertex.operator.written)
+        return frozenset([*self.graph.strict.values(), *late, *written])
 
     @cached_property
     def _times_computed(self) -> dict[Vertex, int]:

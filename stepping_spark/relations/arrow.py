@@ -446,6 +446,23 @@ def _grouped(keys: Sequence[ArrowColumn], diffs: Sequence[ArrowColumn]) -> pa.Ta
     return found.rename_columns(["first" if n == "row_min" else n for n in found.schema.names])
 
 
+def grouped(keys: Sequence[ArrowColumn], summed: Sequence[Any]) -> tuple[Array, list[Any]]:
+    """The position of a row of each group of rows, and the exact sums of columns of numbers.
+
+    The keys are flat columns; without a key there is one group, of all rows.
+    """
+    rows = len(summed[0])
+    if not rows:
+        return pa.array([], pa.int64()), [s.slice(0, 0) for s in summed]
+    wide = [_widened(s, rows) for s in summed]
+    if not keys:
+        return pa.array([0], pa.int64()), [pa.array([pc.sum(s).as_py()], s.type) for s in wide]
+    groups = _grouped(keys, wide)
+    return one_array(groups.column("first")), [
+        groups.column(f"diff{i}_sum") for i in range(len(wide))
+    ]
+
+
 def _widened(diff: ArrowColumn, rows: int) -> ArrowColumn:
     """The diff in a type in which its sums cannot overflow: Arrow's sums would wrap around."""
     bounds: Any = pc.min_max(diff).as_py()

@@ -103,6 +103,7 @@ def _field(listed: object, levels: int) -> tuple[str, RowType]:
 CHANGE = "_change_type"
 COUNT = "_count_"
 VALUE = "_value_"
+ITEM = "_item_"  # what tells the rows of one sum apart
 # Wider than 64 bits, so that a sum of ints can overflow only on output.
 BIG_INT = Atom("Decimal", decimal.Decimal, 38, 0)
 # A sum of ints that is shown as a Decimal. It is none, which would be stored in halves.
@@ -301,7 +302,7 @@ class ScalarType(StreamType):
     @cached_property
     def schema(self) -> Schema:
         item = self.sum.item
-        columns = () if item is None else (("_item_", Optional(item)),)
+        columns = () if item is None else ((ITEM, Optional(item)),)
         return Schema(columns, self.sum.diffs())
 
 
@@ -323,7 +324,7 @@ class GroupedType(StreamType):
     @cached_property
     def schema(self) -> Schema:
         item = self.sum.item
-        items = () if item is None else (("_item_", Optional(item)),)
+        items = () if item is None else ((ITEM, Optional(item)),)
         return Schema(self.keys + items, (("_rows_", INT), *self.sum.diffs()))
 
 

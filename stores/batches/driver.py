@@ -31,6 +31,9 @@ BATCH_BYTES = 700
 ARRAY_BYTES = 800
 """The approximate overhead of a batch, and of each of its arrays, without their buffers."""
 
+_MANY = 4_096
+"""Rows of each key from which on they are taken as a range: each column gets a piece for each."""
+
 _REST_BITS = np.uint64(24)
 _REST = np.uint64((1 << 24) - 1)
 _KEY = ~_REST
@@ -63,11 +66,14 @@ class DriverBatch:
     def at(self, keys: Hashes) -> pa.Table | None:
         """The rows whose key has one of the hashes (from `wanted_places`); None if there are none.
 
-        Costs a bisection for each key, and a copy of the rows found.
+        Costs a bisection for each key, and a copy of the rows found. Many rows of few keys are not
+        copied.
         """
         rows = len(self.places)
         if not len(keys) or not rows:
             return None
+        if len(keys) == 1 and keys[0] <= self.places[0] and self.places[-1] <= ends_of(keys)[0]:
+            return self.table
         if len(keys) > rows:
             near = ends_of(keys).searchsorted(self.places[0])
             keys = keys[near : keys.searchsorted(self.places[-1], side="right")]
@@ -78,6 +84,11 @@ class DriverBatch:
             return None
         if total == rows:
             return self.table
+        if total >= _MANY * len(keys):
+            ranges = zip(begins.tolist(), (begins + counts).tolist(), strict=True)
+            return pa.Table.from_batches(
+                [p for begin, end in ranges for p in self.between(begin, end)]
+            )
         shift = begins - (counts.cumsum() - counts)
         return self._taken(np.arange(total) + shift.repeat(counts))
 

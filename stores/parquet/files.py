@@ -176,10 +176,10 @@ class FileReader:
         for i in range(0, len(groups), self._limits.groups_at_once):
             some = self.groups(groups[i : i + self._limits.groups_at_once], register)
             parts = [part for g in some if (part := pick(g)) is not None]
-            rows += sum(part.num_rows for part in parts)
-            nbytes += sum(part.nbytes for part in parts)
             if len(parts) > self._limits.given_parts:
                 parts = [pa.concat_tables(parts).combine_chunks()]
+            rows += sum(part.num_rows for part in parts)
+            nbytes += sum(part.nbytes for part in parts)
             found += parts
             if rows > most or nbytes > most_bytes:
                 return None

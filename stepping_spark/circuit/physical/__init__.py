@@ -4,7 +4,8 @@ An operator of the circuit says in the algebra what a stream is. A tree of nodes
 is made of others, in the terms of a database: project, filter, unnest, union, join, rank, fold
 (`nodes`), and window functions (`windows`). An operator builds such a tree (`Operator.physical`);
 the engines run trees, and know no operator. So a new operator that the nodes can say needs no line
-in an engine, and a node is one function in each.
+in an engine, and a node is one function in each. `eager` tells what a join, and what comes after
+it, takes from each side alone.
 
 Input: expressions over rows, and the types of streams. Output: trees, for operators and `plan`.
 """

@@ -49,6 +49,7 @@ from stepping_spark.circuit.physical import (
     Where,
     Windowed,
 )
+from stepping_spark.engines.arrow.eager import Eager, eager, sums_at_once
 from stepping_spark.engines.arrow.folds import (
     gather_kernel,
     join_indices,
@@ -243,9 +244,15 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
     schema = n.schema
     exprs = (n.pick,) if n.key is None else (n.pick, n.key.expr)
     values, contribute = values_of(n.of.schema, exprs), contributions(n.pick.type, schema)
+    at_once = sums_at_once(n.pick, None if n.key is None else n.key.expr, n.type, n.of.schema)
 
     def contributed(run: Context) -> pa.Table:
         table = rows(run)
+        if at_once is not None and table.num_rows >= run.limits.eager_rows:
+            made = at_once(table, one_array(table.column(COUNT)), run.ask)
+            if made is not None:
+                run.made_once = made
+                return made
         picked, *keys = values(table, run.ask)
         return contribute(keys, picked, one_array(table.column(COUNT)))
 
@@ -364,16 +371,23 @@ class Evaluation:
     rows: RowCounts = field(
         default_factory=dict
     )  # what vertices read and gave, as they are evaluated
+    notes: list[str] = field(default_factory=list)  # on how that was done
 
 
 Compute: TypeAlias = Callable[[Evaluation], pa.Table]
 
 
-def compute(t: Term) -> Compute:
-    """A function that computes a term. Its result may have equal rows several times."""
+def compute(t: Term, *, eagerly: bool = False) -> Compute:
+    """A function that computes a term. Its result may have equal rows several times.
+
+    `eagerly`: many rows of a side of a join are added up before they are joined.
+    """
     if not isinstance(t, Apply):
         return lambda run: run.table(t)
-    args, parts = [compute(a) for a in t.args], _parts(t)
+    early = eager(t) if eagerly else None
+    if early is not None:
+        return _eagerly(t, early, compute(t))
+    args, parts = [compute(a, eagerly=eagerly) for a in t.args], _parts(t)
     is_told = t.operator is t.vertex.operator
 
     def node(run: Evaluation) -> pa.Table:
@@ -381,6 +395,21 @@ def compute(t: Term) -> Compute:
         made = parts(run, tables)
         if is_told:
             run.rows[t.vertex] = (sum(map(len, tables)), len(made))
+        return made
+
+    return node
+
+
+def _eagerly(t: Apply, early: Eager, pair_by_pair: Compute) -> Compute:
+    """A function that computes a term eagerly, or pair by pair if that is not possible."""
+
+    def node(run: Evaluation) -> pa.Table:
+        found = early(run.table, run.context.ask, run.context.limits)
+        if found is None:
+            return pair_by_pair(run)
+        made, joined = found
+        run.notes.append(str(joined))
+        run.rows[t.vertex] = (joined.rows, len(made))
         return made
 
     return node

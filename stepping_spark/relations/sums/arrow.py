@@ -143,14 +143,14 @@ def contributions(t: RowType, schema: Schema) -> Contribute:
             values = picked if name == VALUE else pc.struct_field(picked, name)
             if leaf.is_halved:
                 low, high = halves_of_array(values, leaf)
-                base[diff] = _products(low, counts, schema.arrow.field(diff).type)
+                base[diff] = products(low, counts, schema.arrow.field(diff).type)
                 upper = high_diff(diff)
-                base[upper] = _products(high, counts, schema.arrow.field(upper).type)
+                base[upper] = products(high, counts, schema.arrow.field(upper).type)
             elif wide is None:
                 tables.append(_limbs(keys, values, counts, floats, schema))
                 floats += 1
             else:
-                base[diff] = _products(values, counts, wide)
+                base[diff] = products(values, counts, wide)
         if isinstance(t, ZSetOf):
             tables.append(_items(keys, picked, counts, schema))
         filled = _filled(keys, base, len(counts), schema)
@@ -174,7 +174,7 @@ def _filled(keys: list[Array], known: dict[str, Any], n: int, schema: Schema) ->
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
 
-def _products(values: Array, counts: Array, t: pa.DataType) -> Array:
+def products(values: Array, counts: Array, t: pa.DataType) -> Array:
     """Values times weights, exactly. NULL adds nothing."""
     if pa.types.is_int64(values.type):
         try:

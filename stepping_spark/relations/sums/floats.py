@@ -29,6 +29,7 @@ from stepping_spark.rows.atoms import FLOAT, NAN
 from stepping_spark.rows.sql_text import Sql, closed, let
 
 WIDTH = 32  # bits from one bin to the next
+WHOLE_BITS = 53  # of a float, without its exponent
 LOWEST = 1074  # the smallest float is 2**-1074
 NAN_BIN, INF_BIN, MINUS_INF_BIN = -1, -2, -3
 
@@ -54,14 +55,19 @@ def limbs_of(values: npt.NDArray[np.float64], times: npt.NDArray[np.int64]) -> d
         bin_, limb = split(x)
         found[bin_] = found.get(bin_, 0) + limb * n
     fractions, exponents = np.frexp(values[finite])
-    mantissas = np.ldexp(fractions, 53).astype(np.int64)
+    mantissas = np.ldexp(fractions, WHOLE_BITS).astype(np.int64)
     for exponent in np.unique(exponents).tolist():
         at = exponents == exponent
-        summed = added(mantissas[at], times[finite][at])
-        bin_, shift = divmod(max(exponent - 53 + LOWEST, 0), WIDTH)
-        lost = max(53 - LOWEST - exponent, 0)  # the zeros at the end of subnormals
-        found[bin_] = found.get(bin_, 0) + ((summed << shift) >> lost)
+        bin_, limb = bin_of(added(mantissas[at], times[finite][at]), exponent)
+        found[bin_] = found.get(bin_, 0) + limb
     return found
+
+
+def bin_of(summed: int, exponent: int) -> tuple[int, int]:
+    """The bin and the limb of a sum of floats with this exponent, as ints of `WHOLE_BITS` bits."""
+    bin_, shift = divmod(max(exponent - WHOLE_BITS + LOWEST, 0), WIDTH)
+    lost = max(WHOLE_BITS - LOWEST - exponent, 0)  # the zeros at the end of subnormals
+    return bin_, (summed << shift) >> lost
 
 
 def added(values: npt.NDArray[np.int64], times: npt.NDArray[np.int64]) -> int:

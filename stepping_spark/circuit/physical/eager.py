@@ -1,0 +1,309 @@
+"""A join with all that reads it row by row, told apart by side: what eager aggregation needs.
+
+A join is bilinear, and maps, filters and sums are linear. So what comes after a join depends on the
+rows of a side only through some columns: the parts of its expressions that read this side alone.
+Rows that are equal in these and in their join key may be added up before they are joined:
+
+    f(a ⋈ b) = g(π a ⋈ π b)
+
+Here π keeps the key and these columns, adding up the weights, and g is f over them. A sum of what
+one side gives alone can be added up there too: Σ w·v·x over the pairs of rows is Σ v·(Σ w·x), where
+x and w are a row's value and weight, and v is the weight of a row of the other side.
+
+It pays where one row meets many. A changed row of a dimension, which leaves one group and enters
+another, gives two pairs for each fact that has it, and all of them cancel but for a few sums.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stepping_spark.circuit.physical.nodes import (
+    Argument,
+    Cell,
+    Contributions,
+    EquiJoin,
+    Negate,
+    Physical,
+    Project,
+    Where,
+)
+from stepping_spark.expressions.arrow_kernels import is_known
+from stepping_spark.expressions.expr import (
+    Build,
+    Expr,
+    Field,
+    Literal,
+    Opaque,
+    PythonCall,
+    Singleton,
+    Transformed,
+    fields_of,
+)
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import GroupedType, ScalarType, Schema
+from stepping_spark.rows.types import Struct, ZSetOf, unwrap
+
+SIDES = ("left", "right")
+
+
+class _NotEager(Exception):
+    """The expressions cannot be told apart by side: only Spark or Python can read them."""
+
+
+@dataclass(frozen=True)
+class EagerSide:
+    """What is computed of the rows of one side, before they are joined."""
+
+    key: tuple[Expr, ...]
+    conditions: tuple[Expr, ...]
+    columns: tuple[Expr, ...]
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """The functions that are evaluated for the rows."""
+        return (*self.key, *self.conditions, *self.columns)
+
+    def reads(self, *more: Expr) -> tuple[str, ...] | None:
+        """The columns of the rows that are read; None for all."""
+        paths = [f.path for e in (*self.exprs, *more) for f in fields_of(e)]
+        return tuple(dict.fromkeys(p[0] for p in paths)) if all(paths) else None
+
+
+@dataclass(frozen=True)
+class EagerSums:
+    """The sums that are made of the pairs; with a `side`, of that one's rows before the join.
+
+    Then `pick` is over the rows of that side, else over the columns of both. So is the `key`.
+    """
+
+    type: GroupedType | ScalarType
+    pick: Expr
+    key: Expr | None
+    side: int | None = None
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """The functions that are evaluated for the sums."""
+        return (self.pick,) if self.key is None else (self.pick, self.key)
+
+
+@dataclass(frozen=True)
+class EagerJoin:
+    """A join and what reads it: of each side alone, and then of the `columns` of both.
+
+    The result is the `cells` for each pair, or the `sums`.
+    """
+
+    sides: tuple[EagerSide, EagerSide]
+    columns: Schema
+    conditions: tuple[Expr, ...]
+    cells: tuple[Cell, ...]
+    sums: EagerSums | None
+    schema: Schema
+    negated: bool
+
+
+def eager_join(join: Physical, chain: Sequence[Physical], side: int | None) -> EagerJoin | None:
+    """A join, and the trees that come after it, with what `side` alone tells added up before it.
+
+    None if they are not all maps, filters and a last sum, of functions that the driver computes.
+    """
+    if not isinstance(join, EquiJoin):
+        return None
+    if [i.number for i in join.inputs if isinstance(i, Argument)] != [0, 1]:
+        return None
+    try:
+        return _Composed(join, chain).split(side)
+    except _NotEager:
+        return None
+
+
+def replaced(e: Expr, f: Callable[[Field], Expr]) -> Expr:
+    """An expression with others in the place of its fields, as the driver computes it."""
+    if isinstance(e, Field):
+        return f(e)
+    if isinstance(e, Opaque):
+        if e.reading is None:
+            raise _NotEager
+        return replaced(e.reading, f)
+    if isinstance(e, PythonCall):
+        raise _NotEager
+    return _with_parts(e, lambda part: replaced(part, f))
+
+
+def _with_parts(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
+    """An expression with other parts."""
+    changed: dict[str, object] = {}
+    for own in dataclasses.fields(e):
+        value = getattr(e, own.name)
+        if isinstance(value, Expr):
+            changed[own.name] = f(value)
+        elif isinstance(value, tuple) and value and all(isinstance(v, Expr) for v in value):
+            changed[own.name] = tuple(map(f, value))
+    return dataclasses.replace(e, **changed) if changed else e  # type: ignore[arg-type]
+
+
+@dataclass
+class _Composed:
+    """What a chain of trees makes of the rows of a join, over the rows of its two sides.
+
+    A field of a side begins with the side's name.
+    """
+
+    join: EquiJoin
+    chain: Sequence[Physical]
+    conditions: list[Expr] = field(default_factory=list)
+    negated: bool = False
+
+    def __post_init__(self) -> None:
+        named = zip(self.join.columns, self.join.cells, strict=True)
+        self.row = {name: _of_side(e, side) for (name, _), (side, e) in named}
+        self.schema = self.join.schema
+        self.sum: Contributions | None = None
+        for tree in self.chain:
+            self._after(tree)
+
+    def _after(self, tree: Physical) -> None:
+        of = tree.inputs[0] if len(tree.inputs) == 1 else None
+        if self.sum is not None or not isinstance(of, Argument):
+            raise _NotEager
+        if isinstance(tree, Where):
+            self.conditions.append(self._over_sides(tree.condition))
+        elif isinstance(tree, Project):
+            self.row = {n: e for cell in tree.cells for n, e in self._cell(cell)}
+            self.schema = tree.schema
+        elif isinstance(tree, Contributions):
+            self.sum = tree
+        elif isinstance(tree, Negate):
+            self.negated = not self.negated
+        else:
+            raise _NotEager
+
+    def _cell(self, cell: Cell) -> list[tuple[str, Expr]]:
+        made = self._over_sides(cell.expr)
+        if not cell.spread:
+            ((name, _),) = cell.columns
+            return [(name, made)]
+        return [(n, _descended(made, (n,), t)) for n, t in cell.columns]
+
+    def _over_sides(self, e: Expr) -> Expr:
+        return replaced(e, lambda f: _read(self.row, f))
+
+    def split(self, side: int | None) -> EagerJoin:
+        """What is computed of each side alone, and what of both."""
+        alone: tuple[list[Expr], list[Expr]] = ([], [])
+        both = []
+        for e in self.conditions:
+            of = _sides_of(e)
+            if len(of) == 1:
+                (i,) = of
+                alone[i].append(_own(e, i))
+            else:
+                both.append(e)
+        split = _Split()
+        conditions = tuple(map(split, both))
+        cells: tuple[Cell, ...] = ()
+        sums, schema = None, self.schema
+        if self.sum is None:
+            cells = tuple(Cell(split(self.row[n]), ((n, t),)) for n, t in schema.columns)
+        else:
+            schema, n = self.sum.schema, self.sum
+            key = None if n.key is None else split(self._over_sides(n.key.expr))
+            pick = self._over_sides(n.pick)
+            if side is not None and _sides_of(pick) == {side} and _is_of_numbers(pick):
+                sums = EagerSums(n.type, _own(pick, side), key, side)
+            else:
+                sums = EagerSums(n.type, split(pick), key)
+        keys = (self.join.left_key, self.join.right_key)
+        left, right = (
+            EagerSide(key, tuple(own), tuple(columns))
+            for key, own, columns in zip(keys, alone, split.columns, strict=True)
+        )
+        over_pairs = (*conditions, *(c.expr for c in cells), *(sums.exprs if sums else ()))
+        if not all(map(is_known, (*left.exprs, *right.exprs, *over_pairs))):
+            raise _NotEager
+        columns = Schema(
+            tuple(
+                (name, e.type)
+                for i, own in enumerate(split.columns)
+                for name, e in zip(column_names(i, own), own, strict=True)
+            )
+        )
+        return EagerJoin((left, right), columns, conditions, cells, sums, schema, self.negated)
+
+
+def _is_of_numbers(pick: Expr) -> bool:
+    """Whether what is added up are numbers, each an expression of its own."""
+    if isinstance(pick.type, Struct):
+        return isinstance(pick, Build | Field)
+    return not isinstance(pick.type, ZSetOf)
+
+
+class _Split:
+    """Replaces the parts of expressions that read one side alone by columns of that side."""
+
+    def __init__(self) -> None:
+        self.columns: tuple[list[Expr], list[Expr]] = ([], [])
+
+    def __call__(self, e: Expr) -> Expr:
+        of = _sides_of(e)
+        if not of:
+            return e
+        if len(of) > 1 and isinstance(e, Transformed):
+            raise _NotEager  # its parts read variables
+        if len(of) > 1 or isinstance(e, Build | Singleton):
+            return _with_parts(e, self)
+        (side,) = of
+        own, there = _own(e, side), self.columns[side]
+        if own not in there:
+            there.append(own)
+        return Field(e.type, (column_names(side, there)[there.index(own)],))
+
+
+def column_names(side: int, columns: Sequence[Expr]) -> list[str]:
+    """The names that the columns of a side have among those of both."""
+    return [f"{SIDES[side]}_{i}" for i in range(len(columns))]
+
+
+def _of_side(e: Expr, side: int) -> Expr:
+    return replaced(e, lambda f: Field(f.type, (SIDES[side], *f.path)))
+
+
+def _own(e: Expr, side: int) -> Expr:
+    """An expression that reads one side alone, over the rows of that side."""
+    return replaced(e, lambda f: Field(f.type, f.path[1:]))
+
+
+def _sides_of(e: Expr) -> set[int]:
+    return {SIDES.index(f.path[0]) for f in fields_of(e)}
+
+
+def _read(row: Mapping[str, Expr], f: Field) -> Expr:
+    """What a field is, of rows whose columns are made by these expressions."""
+    if f.path:
+        name, *rest = f.path
+        if name not in row:
+            raise _NotEager
+        return _descended(row[name], tuple(rest), f.type)
+    t = unwrap(f.type)
+    if not isinstance(t, Struct) or any(n not in row for n, _ in t.fields):
+        raise _NotEager
+    return Build(f.type, tuple(row[n] for n, _ in t.fields))
+
+
+def _descended(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
+    """The field of a row that an expression makes."""
+    if not path:
+        return e
+    if isinstance(e, Field):
+        return Field(t, (*e.path, *path))
+    made = unwrap(e.type)
+    if isinstance(e, Build) and isinstance(made, Struct):
+        names = [n for n, _ in made.fields]
+        return _descended(e.fields[names.index(path[0])], path[1:], t)
+    if isinstance(e, Literal) and e.constant is None:
+        return Literal(t, None)
+    raise _NotEager

@@ -1,0 +1,107 @@
+"""Terms whose joins can be taken apart by side, and streams that their readers join themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.physical import (
+    Argument,
+    Contributions,
+    EquiJoin,
+    Negate,
+    Physical,
+    Project,
+    Union,
+    Where,
+)
+from stepping_spark.circuit.physical.eager import eager_join
+from stepping_spark.plan.step_ir import Apply, Leaf, Materialized, Ref, Term, refs
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One of the joins of a term, and the trees that come after it."""
+
+    args: tuple[Leaf, Leaf]
+    join: EquiJoin
+    chain: tuple[Physical, ...]
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the rows of its sides can be added up before they are joined."""
+        return all(eager_join(self.join, self.chain, side) is not None for side in (0, 1))
+
+
+_LINEAR = (Contributions, Negate, Project, Where)
+
+
+def branches_of(t: Term) -> tuple[Branch, ...]:
+    """The joins whose results a term adds up, each with what is made of them; none: not only those.
+
+    f(a ⋈ b + c ⋈ d) = f(a ⋈ b) + f(c ⋈ d) for maps, filters and sums.
+    """
+    if not isinstance(t, Apply):
+        return ()
+    first, *rest = t.trees
+    is_join = isinstance(first, EquiJoin)
+    is_sum = isinstance(first, Union) and all(isinstance(i, Argument) for i in first.inputs)
+    after = tuple(rest if is_join or is_sum else t.trees)
+    if not all(isinstance(tree, _LINEAR) for tree in after):
+        return ()
+    if isinstance(first, EquiJoin):
+        left, *right = t.args
+        if isinstance(left, Apply) or len(right) != 1 or isinstance(right[0], Apply):
+            return ()
+        return (Branch((left, right[0]), first, after),)
+    if not is_sum and len(t.args) != 1:
+        return ()
+    below = [branches_of(a) for a in t.args]
+    if not all(below):
+        return ()
+    return tuple(Branch(b.args, b.join, (*b.chain, *after)) for some in below for b in some)
+
+
+def eager_branches(t: Term) -> tuple[Branch, ...]:
+    """The same, if the rows of all of them can be added up before they are joined; else none."""
+    found = branches_of(t)
+    return found if all(b.is_eager for b in found) else ()
+
+
+def columns_read(t: Term) -> Mapping[Leaf, frozenset[str]]:
+    """The columns that such a term reads of its leaves, where it does not read whole rows."""
+    found: dict[Leaf, frozenset[str] | None] = {}
+    for b in eager_branches(t):
+        e = eager_join(b.join, b.chain, None)
+        assert e is not None
+        for leaf, side in zip(b.args, e.sides, strict=True):
+            known, read = found.get(leaf, frozenset()), side.reads()
+            found[leaf] = None if known is None or read is None else known.union(read)
+    return {leaf: names for leaf, names in found.items() if names is not None}
+
+
+def joined_by_readers(
+    streams: Iterable[Materialized], needed: frozenset[Vertex]
+) -> Mapping[Vertex, Mapping[Materialized, Materialized]]:
+    """Joins that only streams read that can join themselves: these, with the join within them.
+
+    A join that is `needed` is none of those.
+    """
+    streams = tuple(streams)
+    found = {}
+    for m in streams:
+        if m.vertex in needed or not branches_of(m.term):
+            continue
+        readers = [r for r in streams if m.vertex in set(refs(r.term))]
+        within = {r: Materialized(r.vertex, _with(r.term, m)) for r in readers}
+        if readers and all(eager_branches(r.term) for r in within.values()):
+            found[m.vertex] = within
+    return found
+
+
+def _with(t: Term, m: Materialized) -> Term:
+    """The term, with that of a stream in its place."""
+    if isinstance(t, Apply):
+        return Apply(t.vertex, t.operator, tuple(_with(a, m) for a in t.args))
+    return m.term if t == Ref(m.vertex) else t
