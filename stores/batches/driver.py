@@ -72,13 +72,17 @@ class DriverBatch:
         rows = len(self.places)
         if not len(keys) or not rows:
             return None
-        if len(keys) == 1 and keys[0] <= self.places[0] and self.places[-1] <= ends_of(keys)[0]:
+        ends = ends_of(keys)
+        if len(keys) == 1 and keys[0] <= self.places[0] and self.places[-1] <= ends[0]:
             return self.table
         if len(keys) > rows:
-            near = ends_of(keys).searchsorted(self.places[0])
-            keys = keys[near : keys.searchsorted(self.places[-1], side="right")]
+            near = slice(
+                ends.searchsorted(self.places[0]),
+                keys.searchsorted(self.places[-1], side="right"),
+            )
+            keys, ends = keys[near], ends[near]
         begins = self.places.searchsorted(keys)
-        counts = self.places.searchsorted(ends_of(keys), side="right") - begins
+        counts = self.places.searchsorted(ends, side="right") - begins
         total = int(counts.sum())
         if not total:
             return None

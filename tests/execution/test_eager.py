@@ -317,3 +317,20 @@ def test_a_sum_of_a_part_may_be_beyond_what_the_whole_is_within() -> None:
     stepper = stepped(mapped, (Z({fact(0): large, fact(3): large}), None))
     (out,) = stepper.step((Z({fact(3): -large}), Z({dim("a"): 1})))
     assert out == Z({("a", 0, dim("a")): large})
+
+
+def test_aggregates_that_join_for_themselves_can_do_so_in_spark(spark: SparkSession) -> None:
+    """The rows are more than the driver takes without an estimate, and its memory is little."""
+    graph: Any = st.compile(few)
+    little = st.Limits(eager_rows=0, working_bytes=1_000, parallelism=2)
+    steppers: list[Any] = [
+        st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+        for limits in (st.Limits(), little)
+    ]
+    first = (Z({fact(i, day=i % 5): 1 for i in range(11_000)}), Z({dim("a"): 1}))
+    second = (Z({fact(7): -1, fact(11_000, day=9): 1}), Z({dim("a"): -1, dim("b"): 1}))
+    for change in (first, second):
+        (expected,), (out,) = (stepper.step(change) for stepper in steppers)
+        assert out == expected
+    ran = steppers[1].metrics[-1].vertices
+    assert {v.how for p, v in ran.items() if p.endswith("join.join")} == {"spark"}

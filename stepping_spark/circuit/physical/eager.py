@@ -33,6 +33,7 @@ from stepping_spark.circuit.physical.nodes import (
 from stepping_spark.expressions.arrow_kernels import is_known
 from stepping_spark.expressions.expr import (
     Build,
+    Call,
     Expr,
     Field,
     Literal,
@@ -171,7 +172,7 @@ class _Composed:
         if self.sum is not None or not isinstance(of, Argument):
             raise _NotEager
         if isinstance(tree, Where):
-            self.conditions.append(self._over_sides(tree.condition))
+            self.conditions += _all_of(self._over_sides(tree.condition))
         elif isinstance(tree, Project):
             self.row = {n: e for cell in tree.cells for n, e in self._cell(cell)}
             self.schema = tree.schema
@@ -233,6 +234,13 @@ class _Composed:
             )
         )
         return EagerJoin((left, right), columns, conditions, cells, sums, schema, self.negated)
+
+
+def _all_of(e: Expr) -> list[Expr]:
+    """The conditions that are all true where this one is."""
+    if isinstance(e, Call) and e.op == "&":
+        return [c for a in e.args for c in _all_of(a)]
+    return [e]
 
 
 def _is_of_numbers(pick: Expr) -> bool:
