@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Annotated, Any, TypeAlias
@@ -255,6 +256,42 @@ def facts(n: int) -> Any:
 
 def dim(name: str, rate: int = 3) -> Dim:
     return Dim(key=1, name=name, rate=rate)
+
+
+def some(source: random.Random) -> tuple[Any, Any]:
+    """A change of both inputs."""
+    pairs = [
+        (
+            fact(
+                source.randrange(9),
+                dim=source.choice((None, 1, 2)),
+                day=source.randrange(4),
+                wide=source.choice((None, Decimal("1.25"), Decimal(10) ** 33)),
+            ),
+            source.choice((-1, 1, 2)),
+        )
+        for _ in range(8)
+    ]
+    dims = [
+        (
+            Dim(
+                key=source.choice((None, 1, 2)), name=source.choice("ab"), rate=source.randrange(4)
+            ),
+            source.choice((-1, 1)),
+        )
+        for _ in range(3)
+    ]
+    return Z(pairs), Z(dims)
+
+
+@pytest.mark.parametrize("query", [*QUERIES, *WITHOUT_A_JOIN])
+def test_many_steps_of_few_values_are_those_of_all_pairs(query: Callable[..., Any]) -> None:
+    source = random.Random(7)
+    stepper = stepped(query)
+    expected: Any = st.reference(stepper.graph)
+    for _ in range(12):
+        change = some(source)
+        assert stepper.step(change) == expected.step(change)
 
 
 @pytest.mark.parametrize("query", QUERIES)
