@@ -89,6 +89,7 @@ class Stepper(Evolving, Generic[In, Out]):
         self._plan = plan_of(graph)
         check_is_strict(graph, strict)
         self.graph = graph
+        self._made_by = tuple(map(str, graph.made_by))
         self.store = store
         self.progress = progress
         self.profile = profile
@@ -222,7 +223,7 @@ class Stepper(Evolving, Generic[In, Out]):
         offsets: Mapping[str, int] | None,
         settings: Mapping[str, str] | None,
     ) -> None:
-        told = (number, now, outputs, offsets, settings, [*map(str, self.graph.made_by)])
+        told = (number, now, outputs, offsets, settings, self._made_by)
         if self._circuit is None:
             self.store.commit(*told)
         else:
