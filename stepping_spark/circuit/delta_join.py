@@ -25,7 +25,15 @@ from typing import Generic, TypeVar
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.operators import Add, Delay, Filter, Haitch, LookUp, Map, Neg, Present
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
+from stepping_spark.expressions.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    NotComposed,
+    replaced,
+)
 from stepping_spark.expressions.operations import OPERATORS
 from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
@@ -193,7 +201,13 @@ def inputs_of(e: Expr) -> set[int]:
         read.add(int(field.path[0][1:]) - 1)
         return field
 
-    replaced(e, note)
+    try:
+        replaced(e, note)
+    except NotComposed:
+        raise CompileError(
+            f"{user_line()}: only Spark or Python can read the key {e} of a lookup; map the table "
+            "that it is read from first, with the key as a field"
+        ) from None
     return read
 
 
@@ -218,22 +232,6 @@ def within(e: Expr, row: RowType) -> Expr:
         return Field(t, f.path[1:])
 
     return replaced(e, own)
-
-
-def replaced(e: Expr, f: Callable[[Field], Expr]) -> Expr:
-    """The expression with other fields; a CompileError where only Spark can read it."""
-    if isinstance(e, Field):
-        return f(e)
-    if isinstance(e, Literal):
-        return e
-    if isinstance(e, Build):
-        return dataclasses.replace(e, fields=tuple(replaced(p, f) for p in e.fields))
-    if isinstance(e, Call):
-        return dataclasses.replace(e, args=tuple(replaced(a, f) for a in e.args))
-    raise CompileError(
-        f"{user_line()}: the key {e} of a lookup is not made of fields and operators on them; map "
-        "the table that it is read from first, with the key as a field"
-    )
 
 
 def _is_strict(e: Expr) -> bool:

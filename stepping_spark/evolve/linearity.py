@@ -28,16 +28,14 @@ from stepping_spark.expressions.expr import (
     Expr,
     Field,
     Literal,
+    NotComposed,
     Opaque,
-    PythonCall,
+    field_of,
+    replaced,
 )
 
 FieldsOf = Mapping[tuple[str, ...], Expr]
 """For fields of a row, by their paths, what they are, as functions of another row."""
-
-
-class NotKept(Exception):
-    """A function of a row reads what is not kept of the row."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +150,7 @@ def composed(v: Vertex) -> Vertex:
         if isinstance(op, Map) and isinstance(before, Map) and is_function(before):
             try:
                 f = _on(op.f, _made_by(before.f))
-            except NotKept:
+            except NotComposed:
                 v = Vertex(op, v)
             else:
                 v = Vertex(Map(f), *v.inputs)
@@ -183,7 +181,7 @@ def _over(operators: Iterable[Operator], columns: FieldsOf) -> list[Operator] | 
         for op in operators:
             made.append(op if mapped else _with(op, _on(_function(op), columns)))
             mapped = mapped or not op.keeps_rows
-    except NotKept:
+    except NotComposed:
         return None
     return made
 
@@ -197,41 +195,17 @@ def _with(op: Operator, f: Expr) -> Operator:
     return dataclasses.replace(op, **changes)
 
 
-def _on(value: Any, columns: FieldsOf) -> Any:
+def _on(e: Expr, columns: FieldsOf) -> Expr:
     """An expression over a row, as one over the row that its columns are functions of."""
-    match value:
-        case Field():
-            return _field(value, columns)
-        case Literal():
-            return value
-        case Opaque() if value.reading is not None:
-            return _on(value.reading, columns)
-        case Opaque() | PythonCall():
-            raise NotKept
-        case tuple():
-            return tuple(_on(part, columns) for part in value)
-        case Expr():
-            return dataclasses.replace(value, **dict(_parts(value, columns)))
-    return value
+    return replaced(e, lambda f: _field(f, columns))
 
 
-def _field(field: Field, columns: FieldsOf) -> Expr:
-    for n in range(len(field.path), 0, -1):
-        found = columns.get(field.path[:n])
-        rest = field.path[n:]
-        if found is not None and not rest:
-            return found
-        if isinstance(found, Field):
-            return Field(field.type, (*found.path, *rest))
-        if isinstance(found, Build):
-            return _field(Field(field.type, rest), _made_by(found))
-    raise NotKept
-
-
-def _parts(e: Expr, columns: FieldsOf) -> Iterator[tuple[str, Any]]:
-    for f in dataclasses.fields(e):
-        if f.init and f.name != "type":
-            yield f.name, _on(getattr(e, f.name), columns)
+def _field(f: Field, columns: FieldsOf) -> Expr:
+    for n in range(len(f.path), 0, -1):
+        found = columns.get(f.path[:n])
+        if found is not None:
+            return field_of(found, f.path[n:], f.type)
+    raise NotComposed
 
 
 Terms = list[tuple[Vertex, int]]

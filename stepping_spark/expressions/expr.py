@@ -106,10 +106,13 @@ class Expr:
 
     def under(self, side: str) -> Expr:
         """The same expression, over rows that have the row at field `side`."""
-        raise CompileError(
-            f"{user_line()}: the key {self}, which only Spark can read, cannot go with a "
-            "st.python function; st.map the rows first, with the key as a field"
-        )
+        try:
+            return replaced(self, lambda field: field.under(side))
+        except NotComposed:
+            raise CompileError(
+                f"{user_line()}: the key {self}, which only Spark can read, cannot go with a "
+                "st.python function; st.map the rows first, with the key as a field"
+            ) from None
 
     @property
     def in_sql(self) -> bool:
@@ -176,9 +179,6 @@ class Literal(Expr):
     def value(self, row: Any) -> Any:
         return self.constant
 
-    def under(self, side: str) -> Expr:
-        return self
-
 
 @dataclass(frozen=True)
 class Build(Expr):
@@ -210,9 +210,6 @@ class Build(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return self.fields
 
-    def under(self, side: str) -> Expr:
-        return Build(self.type, tuple(e.under(side) for e in self.fields))
-
 
 @dataclass(frozen=True)
 class Items(Expr):
@@ -235,9 +232,6 @@ class Items(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return self.items
 
-    def under(self, side: str) -> Expr:
-        return Items(self.type, tuple(e.under(side) for e in self.items))
-
 
 _BOUND: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=MappingProxyType({}))
 """The values of variables, where plain Python evaluates a function of items."""
@@ -259,9 +253,6 @@ class Variable(Expr):
 
     def value(self, row: Any) -> Any:
         return _BOUND.get()[self.name]
-
-    def under(self, side: str) -> Expr:
-        return self
 
 
 @dataclass(frozen=True)
@@ -298,9 +289,6 @@ class Transformed(Expr):
 
     def parts(self) -> tuple[Expr, ...]:
         return (self.items, self.body)
-
-    def under(self, side: str) -> Expr:
-        return Transformed(self.type, self.items.under(side), self.variables, self.body.under(side))
 
 
 @dataclass(frozen=True)
@@ -355,9 +343,6 @@ class Call(Expr):
 
     def parts(self) -> tuple[Expr, ...]:
         return self.args
-
-    def under(self, side: str) -> Expr:
-        return Call(self.type, self.op, tuple(e.under(side) for e in self.args))
 
 
 @dataclass(frozen=True)
@@ -432,6 +417,51 @@ def fields_of(e: Expr) -> Iterator[Field]:
         yield e
     for part in e.parts():
         yield from fields_of(part)
+
+
+class NotComposed(Exception):
+    """A function of a row cannot be made one of the row that this row is a function of."""
+
+
+def replaced(e: Expr, f: Callable[[Field], Expr]) -> Expr:
+    """An expression with others in the place of its fields, as the driver computes it.
+
+    Raises `NotComposed` where only Spark or Python can read it.
+    """
+    if isinstance(e, Field):
+        return f(e)
+    if isinstance(e, Opaque) and e.reading is not None:
+        return replaced(e.reading, f)
+    if isinstance(e, Opaque | PythonCall):
+        raise NotComposed
+    return with_parts(e, lambda part: replaced(part, f))
+
+
+def with_parts(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
+    """An expression with `f` of its parts in their places."""
+    changed: dict[str, Any] = {}
+    for own in dataclasses.fields(e):
+        value = getattr(e, own.name)
+        if isinstance(value, Expr):
+            changed[own.name] = f(value)
+        elif isinstance(value, tuple) and value and all(isinstance(v, Expr) for v in value):
+            changed[own.name] = tuple(map(f, value))
+    return dataclasses.replace(e, **changed) if changed else e
+
+
+def field_of(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
+    """The field, of type `t`, of the row that an expression makes; else `NotComposed`."""
+    if not path:
+        return e
+    if isinstance(e, Field):
+        return Field(t, (*e.path, *path))
+    made = unwrap(e.type)
+    if isinstance(e, Build) and isinstance(made, Struct):
+        names = [n for n, _ in made.fields]
+        return field_of(e.fields[names.index(path[0])], path[1:], t)
+    if isinstance(e, Literal) and e.constant is None:
+        return Literal(t, None)
+    raise NotComposed
 
 
 TIMES: dict[RowType, str] = {

@@ -7,7 +7,6 @@ multiplied, divided and rooted in one order. The driver needs no Spark job for t
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import decimal
 import struct
@@ -190,9 +189,6 @@ class Derived(Expr):
 
     def parts(self) -> tuple[Expr, ...]:
         return self.args
-
-    def under(self, side: str) -> Expr:
-        return dataclasses.replace(self, args=tuple(a.under(side) for a in self.args))
 
     def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
         """The values, given the columns of the parts."""

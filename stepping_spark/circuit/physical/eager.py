@@ -16,8 +16,7 @@ another, gives two pairs for each fact that has it, and all of them cancel but f
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stepping_spark.circuit.physical.nodes import (
@@ -36,22 +35,18 @@ from stepping_spark.expressions.expr import (
     Call,
     Expr,
     Field,
-    Literal,
-    Opaque,
-    PythonCall,
+    NotComposed,
     Singleton,
     Transformed,
+    field_of,
     fields_of,
+    replaced,
+    with_parts,
 )
-from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import GroupedType, ScalarType, Schema
 from stepping_spark.rows.types import Struct, ZSetOf, unwrap
 
 SIDES = ("left", "right")
-
-
-class _NotEager(Exception):
-    """The expressions cannot be told apart by side: only Spark or Python can read them."""
 
 
 @dataclass(frozen=True)
@@ -118,33 +113,8 @@ def eager_join(join: Physical, chain: Sequence[Physical], side: int | None) -> E
         return None
     try:
         return _Composed(join, chain).split(side)
-    except _NotEager:
+    except NotComposed:
         return None
-
-
-def replaced(e: Expr, f: Callable[[Field], Expr]) -> Expr:
-    """An expression with others in the place of its fields, as the driver computes it."""
-    if isinstance(e, Field):
-        return f(e)
-    if isinstance(e, Opaque):
-        if e.reading is None:
-            raise _NotEager
-        return replaced(e.reading, f)
-    if isinstance(e, PythonCall):
-        raise _NotEager
-    return _with_parts(e, lambda part: replaced(part, f))
-
-
-def _with_parts(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
-    """An expression with other parts."""
-    changed: dict[str, object] = {}
-    for own in dataclasses.fields(e):
-        value = getattr(e, own.name)
-        if isinstance(value, Expr):
-            changed[own.name] = f(value)
-        elif isinstance(value, tuple) and value and all(isinstance(v, Expr) for v in value):
-            changed[own.name] = tuple(map(f, value))
-    return dataclasses.replace(e, **changed) if changed else e  # type: ignore[arg-type]
 
 
 @dataclass
@@ -170,7 +140,7 @@ class _Composed:
     def _after(self, tree: Physical) -> None:
         of = tree.inputs[0] if len(tree.inputs) == 1 else None
         if self.sum is not None or not isinstance(of, Argument):
-            raise _NotEager
+            raise NotComposed
         if isinstance(tree, Where):
             self.conditions += _all_of(self._over_sides(tree.condition))
         elif isinstance(tree, Project):
@@ -181,14 +151,14 @@ class _Composed:
         elif isinstance(tree, Negate):
             self.negated = not self.negated
         else:
-            raise _NotEager
+            raise NotComposed
 
     def _cell(self, cell: Cell) -> list[tuple[str, Expr]]:
         made = self._over_sides(cell.expr)
         if not cell.spread:
             ((name, _),) = cell.columns
             return [(name, made)]
-        return [(n, _descended(made, (n,), t)) for n, t in cell.columns]
+        return [(n, field_of(made, (n,), t)) for n, t in cell.columns]
 
     def _over_sides(self, e: Expr) -> Expr:
         return replaced(e, lambda f: _read(self.row, f))
@@ -225,7 +195,7 @@ class _Composed:
         )
         over_pairs = (*conditions, *(c.expr for c in cells), *(sums.exprs if sums else ()))
         if not all(map(is_known, (*left.exprs, *right.exprs, *over_pairs))):
-            raise _NotEager
+            raise NotComposed
         columns = Schema(
             tuple(
                 (name, e.type)
@@ -261,9 +231,9 @@ class _Split:
         if not of:
             return e
         if len(of) > 1 and isinstance(e, Transformed):
-            raise _NotEager  # its parts read variables
+            raise NotComposed  # its parts read variables
         if len(of) > 1 or isinstance(e, Build | Singleton):
-            return _with_parts(e, self)
+            return with_parts(e, self)
         (side,) = of
         own, there = _own(e, side), self.columns[side]
         if own not in there:
@@ -294,24 +264,9 @@ def _read(row: Mapping[str, Expr], f: Field) -> Expr:
     if f.path:
         name, *rest = f.path
         if name not in row:
-            raise _NotEager
-        return _descended(row[name], tuple(rest), f.type)
+            raise NotComposed
+        return field_of(row[name], tuple(rest), f.type)
     t = unwrap(f.type)
     if not isinstance(t, Struct) or any(n not in row for n, _ in t.fields):
-        raise _NotEager
+        raise NotComposed
     return Build(f.type, tuple(row[n] for n, _ in t.fields))
-
-
-def _descended(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
-    """The field of a row that an expression makes."""
-    if not path:
-        return e
-    if isinstance(e, Field):
-        return Field(t, (*e.path, *path))
-    made = unwrap(e.type)
-    if isinstance(e, Build) and isinstance(made, Struct):
-        names = [n for n, _ in made.fields]
-        return _descended(e.fields[names.index(path[0])], path[1:], t)
-    if isinstance(e, Literal) and e.constant is None:
-        return Literal(t, None)
-    raise _NotEager
