@@ -385,14 +385,12 @@ class Emitter:
         columns = [plan.left.columns, plan.right.columns]
         kinds = []
         for a, b, made in zip(*columns, plan.made, strict=True):
-            kind = common_kind(sides[0].kinds[a], sides[1].kinds[b])
+            both = sides[0].kinds[a], sides[1].kinds[b]
+            kind = common_kind(*both, casts_text=plan.casts_text)
             if kind is None:
-                self.fail(
-                    None,
-                    f"{plan.kind.upper()}: column {made.name} is "
-                    f"{sides[0].kinds[a]} and {sides[1].kinds[b]}",
-                    "cast one of them",
-                )
+                clause = plan.kind.upper() if plan.casts_text else "UNPIVOT"
+                reason = f"column {made.name} is {both[0]} before, and {both[1]} here"
+                self.fail(plan.at, f"{clause}: {reason}", "cast one of them")
             kinds.append(kind)
         names = fields_of(plan.made)
         made_of = [

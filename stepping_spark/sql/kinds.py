@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import decimal
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 from stepping_spark.rows.atoms import (
     BOOL,
@@ -200,10 +200,11 @@ def _split(text: str) -> list[str]:
     return [p for p in parts if p]
 
 
-def common_kind(a: str, b: str) -> str | None:
+def common_kind(a: str, b: str, *, casts_text: bool = True) -> str | None:
     """The kind to which Spark (ANSI) converts values of both kinds; None if there is none.
 
-    It holds for UNION, CASE, COALESCE, IN, comparisons and keys of joins.
+    It holds for UNION, CASE, COALESCE, IN, comparisons and keys of joins. UNPIVOT alone does not
+    cast text.
     """
     if a == b or b == "void":
         return a
@@ -212,13 +213,13 @@ def common_kind(a: str, b: str) -> str | None:
     if is_number(a) and is_number(b):
         return _common_number(a, b)
     if "string" in (a, b):
-        return _beside_text(b if a == "string" else a)
+        return _beside_text(b if a == "string" else a) if casts_text else None
     if a in TIMES and b in TIMES:
         return TIMES[max(TIMES.index(a), TIMES.index(b))]
     for units, are in ((_DAY_UNITS, is_days), (_MONTH_UNITS, is_months)):
         if are(a) and are(b):
             return _common_interval(a, b, units)
-    return _common_nested(a, b)
+    return _common_nested(a, b, partial(common_kind, casts_text=casts_text))
 
 
 def _common_number(a: str, b: str) -> str:
@@ -247,18 +248,18 @@ def _common_interval(a: str, b: str, units: tuple[str, ...]) -> str:
     return f"interval {units[min(places)]} to {units[max(places)]}"
 
 
-def _common_nested(a: str, b: str) -> str | None:
+def _common_nested(a: str, b: str, common: Callable[[str, str], str | None]) -> str | None:
     if a.startswith("array<") and b.startswith("array<"):
-        item = common_kind(item_kind(a), item_kind(b))
+        item = common(item_kind(a), item_kind(b))
         return None if item is None else f"array<{item}>"
     if a.startswith("map<") and b.startswith("map<"):
-        parts = [common_kind(x, y) for x, y in zip(map_kinds(a), map_kinds(b), strict=True)]
+        parts = [common(x, y) for x, y in zip(map_kinds(a), map_kinds(b), strict=True)]
         return None if None in parts else f"map<{parts[0]},{parts[1]}>"
     if a.startswith("struct<") and b.startswith("struct<"):
         left, right = struct_fields(a), struct_fields(b)
         if [n.lower() for n, _ in left] != [n.lower() for n, _ in right]:
             return None
-        kinds = [common_kind(x, y) for (_, x), (_, y) in zip(left, right, strict=True)]
+        kinds = [common(x, y) for (_, x), (_, y) in zip(left, right, strict=True)]
         named = [f"{_named(n)}:{k}" for (n, _), k in zip(left, kinds, strict=True)]
         return None if None in kinds else f"struct<{','.join(named)}>"
     return None

@@ -31,6 +31,7 @@ from stepping_spark.sql.kinds import (
     is_decimal,
     is_months,
     is_number,
+    kind_of_struct,
     row_type_of,
 )
 from stepping_spark.sql.values import (
@@ -56,7 +57,7 @@ _NAMES = {
     "short": "smallint",
     "byte": "tinyint",
     "real": "float",
-    "text": "string",
+    **dict.fromkeys(("char", "text", "varchar"), "string"),
     "dec": "decimal(10,0)",
     "numeric": "decimal(10,0)",
     "decimal": "decimal(10,0)",
@@ -114,11 +115,15 @@ def kind_written(to: exp.DataType) -> str:
     """The kind of a type in the text."""
     if to.this is exp.DType.TIME:  # sqlglot makes a TIMESTAMP of it
         return "time"
+    if to.this is exp.DType.STRUCT:
+        return kind_of_struct([(f.name, kind_written(f.args["kind"])) for f in to.expressions])
+    if to.this in (exp.DType.ARRAY, exp.DType.MAP):
+        return f"{to.this.value.lower()}<{','.join(map(kind_written, to.expressions))}>"
     written = to.sql(dialect="spark").lower()
     name, _, rest = written.partition("(")
     if is_decimal(written):
         return f"decimal({rest.replace(' ', '')}" if "," in rest else f"decimal({rest[:-1]},0)"
-    return _NAMES.get(name, written) if "<" not in written else written
+    return _NAMES.get(name, written)
 
 
 def _cast(value: SqlValue, kind: str) -> SqlValue | None:

@@ -361,6 +361,8 @@ class SetOf(RelationalPlan):
     left: RelationalPlan
     right: RelationalPlan
     made: tuple[PlanColumn, ...]
+    at: Scalar = field(compare=False)
+    casts_text: bool = True  # whether a string beside another type becomes one of that type
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:

@@ -178,8 +178,9 @@ def _unpivot(
     if not node.args.get("include_nulls"):
         parts = [_without_null(p, len(values)) for p in parts]
     whole = parts[0]
-    for part in parts[1:]:
-        whole = SetOf("union", True, whole, part, tuple(PlanColumn(c.name) for c in whole.columns))
+    for part, entry in zip(parts[1:], given.expressions[1:], strict=True):
+        made = tuple(PlanColumn(c.name) for c in whole.columns)
+        whole = SetOf("union", True, whole, part, made, entry, casts_text=False)
     return whole
 
 
@@ -302,7 +303,7 @@ class QueryScope:
             )
         distinct = node.args.get("distinct")
         made = tuple(PlanColumn(c.name) for c in left.columns)
-        return SetOf(kind, distinct is False, left, right, made)
+        return SetOf(kind, distinct is False, left, right, made, node.right)
 
     def _by_name(self, left: RelationalPlan, right: RelationalPlan, node: Scalar) -> RelationalPlan:
         found = []

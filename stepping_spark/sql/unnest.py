@@ -168,7 +168,7 @@ def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
         case SetOf():
             left, right = over_domain(plan.left, domain), domain.again()
             other = over_domain(plan.right, right)
-            return SetOf(plan.kind, plan.all, left, other, (*plan.made, *own))
+            return replace(plan, left=left, right=other, made=(*plan.made, *own))
         case LateralView():
             source = over_domain(plan.source, domain)
             return replace(plan, source=source, value=domain.inside(plan.value))
@@ -190,8 +190,8 @@ def _values(plan: InlineValues, domain: Domain) -> RelationalPlan:
         items = tuple((c, domain.inside(e)) for c, e in cells)
         parts.append(SelectList(domain.plan, (*items, *kept(domain.made))))
     whole = parts[0]
-    for part in parts[1:]:
-        whole = SetOf("union", True, whole, part, whole.columns)
+    for part, row in zip(parts[1:], plan.rows[1:], strict=True):
+        whole = SetOf("union", True, whole, part, whole.columns, row[0])
     return whole
 
 

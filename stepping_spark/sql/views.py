@@ -7,6 +7,7 @@ platforms, and say nothing about the rows. What follows AS is parsed as a query,
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,7 @@ from stepping_spark.rows.types import Struct, row_type
 from stepping_spark.sql.changes import ChangeFlow, flow_of
 from stepping_spark.sql.ctes import used_queries
 from stepping_spark.sql.kinds import kind_of, row_type_of
+from stepping_spark.sql.operators import kind_written
 from stepping_spark.sql.parse import failure, query_of, tokens_of
 from stepping_spark.sql.plan import (
     RelationalPlan,
@@ -368,23 +370,36 @@ def _of_ddl(text: str, where: str) -> _Columns:
 def _columns_said(text: str) -> _Columns:
     tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read="spark")
     found = []
-    for column in tree.find_all(exp.ColumnDef):
+    for column in tree.this.expressions:
+        if not isinstance(column, exp.ColumnDef):  # a constraint
+            continue
         kinds = [c.kind for c in column.args.get("constraints") or ()]
         required = any(
             isinstance(k, exp.NotNullColumnConstraint) and not k.args.get("allow_null")
             for k in kinds
         )
-        found.append((column.name, column.args["kind"].sql("spark").lower(), not required))
+        found.append((column.name, kind_written(column.args["kind"]), not required))
     return tuple(found)
+
+
+_TEXT = re.compile(r"\b(var)?char\(\d+\)")  # which are strings to Spark, of any length
 
 
 @functools.lru_cache(_TABLES_KEPT)
 def _of_kinds(columns: _Columns, name: str) -> SqlTable:
-    fields = [pa.field(n, row_type_of(kind, null).arrow, null) for n, kind, null in columns]
-    table = _of_class(class_of(pa.schema(fields), _class_name(name)), name)
-    kinds = {n: kind.replace(" ", "") for n, kind, _ in columns}
+    kinds = {n: _TEXT.sub("string", kind) for n, kind, _ in columns}
+    schema = pa.schema([pa.field(n, _arrow_type(kinds[n]), null) for n, _, null in columns])
+    table = _of_class(_class_of(schema, name), name)
     known = {n: (path, kinds.get(n, kind)) for n, (path, kind) in table.columns.items()}
     return SqlTable(table.row, table.python, known)
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type of a column; an opaque one if rows cannot hold its values."""
+    try:
+        return row_type_of(kind, nullable=True).arrow
+    except TypeError:
+        return pa.opaque(pa.null(), kind, "Spark")
 
 
 _NARROW = {
@@ -397,7 +412,7 @@ _NARROW = {
 
 
 def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
-    table = _of_class(class_of(schema, _class_name(name)), name)
+    table = _of_class(_class_of(schema, name), name)
     narrow = {f.name: _NARROW[f.type] for f in schema if f.type in _NARROW}
     known = {n: (path, narrow.get(n, kind)) for n, (path, kind) in table.columns.items()}
     return SqlTable(table.row, table.python, known)
@@ -418,5 +433,10 @@ def _of_row(row: RowType, cls: Any, where: str, stream: Any) -> SqlTable:
     return SqlTable(row, cls, columns, stream)
 
 
-def _class_name(table: str) -> str:
-    return "".join(part.capitalize() for part in table.split("_")) or "Row"
+def _class_of(schema: pa.Schema, table: str) -> type[Data]:
+    """The class of the rows of a table, without the columns that rows cannot hold."""
+    name = "".join(part.capitalize() for part in table.split("_")) or "Row"
+    try:
+        return class_of(schema, name)
+    except TypeError as e:
+        raise CompileError(f"{user_line()}: table {table}: {e}") from None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
+from stepping_spark.sql.views import table_of
 
 TABLE = "a INT NOT NULL, b INT, s STRING, d DATE, t TIMESTAMP, x DECIMAL(8,2), l ARRAY<INT>"
 
@@ -107,3 +109,75 @@ def test_a_number_with_its_type_is_what_spark_answers(text: str, spark: SparkSes
     ((row, _),) = out.iter()
     (wanted,) = spark.sql(f"SELECT {text}, typeof({text})").collect()
     assert tuple(vars(row).values()) == tuple(wanted)
+
+
+COLUMNS = {
+    "a": "TINYINT",
+    "b": "BIGINT",
+    "c": "FLOAT",
+    "d": "DECIMAL(8,2)",
+    "e": "STRING",
+    "f": "DATE",
+    "g": "TIMESTAMP",
+    "h": "TIMESTAMP_NTZ",
+    "i": "BOOLEAN",
+    "j": "BINARY",
+    "k": "ARRAY<INT>",
+    "l": "ARRAY<STRING>",
+    "m": "STRUCT<x: INT>",
+}
+TYPES = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT {x} AS v FROM t UNION ALL SELECT {y} FROM t",
+        "SELECT v FROM t UNPIVOT (v FOR name IN ({x}, {y}))",
+    ],
+    ids=["UNION", "UNPIVOT"],
+)
+@pytest.mark.parametrize("x", COLUMNS)
+def test_columns_that_spark_does_not_unite_are_refused(
+    x: str, text: str, spark: SparkSession
+) -> None:
+    spark.createDataFrame([], TYPES).createOrReplaceTempView("t")
+    for y in COLUMNS:
+        if x == y:
+            continue
+        query = st.sql(text.format(x=x, y=y), t=TYPES)
+        try:
+            _ = spark.sql(text.format(x=x, y=y)).schema
+        except PySparkException:
+            with pytest.raises(CompileError, match="cast one of them") as e:
+                st.compile(query)
+            assert str(e.value).endswith("^"), "a caret is under the place"
+        else:
+            st.compile(query)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *COLUMNS.values(),
+        "DECIMAL",
+        "NUMERIC(8)",
+        "CHAR(3)",
+        "VARCHAR(9)",
+        "INTEGER NOT NULL COMMENT 'x'",
+        "INTERVAL DAY TO SECOND",
+        "INTERVAL YEAR TO MONTH",
+        "MAP<STRING, INT>",
+        "ARRAY<MAP<STRING, INT>>",
+        "STRUCT<X: DECIMAL(8, 2) COMMENT 'x', y: ARRAY<STRUCT<a: STRING NOT NULL>>>",
+        "VARIANT",
+    ],
+)
+def test_a_table_from_ddl_is_the_one_from_its_schema(kind: str, spark: SparkSession) -> None:
+    ddl = f"id BIGINT, x {kind}"
+    schema = StructType.fromDDL(ddl)
+    found, wanted = table_of("t", ddl), table_of("t", schema)
+    assert found.columns == wanted.columns
+    assert str(found.row) == str(wanted.row)
