@@ -126,6 +126,7 @@ class Origin:
     parts: tuple[Origin, ...] = ()  # of the operators that were fused into it
     beside: tuple[Origin, ...] = ()  # origins of vertices that were rewritten away into this one
     inner: bool = False  # a rewrite made it, below a vertex that has a name
+    of_text: bool = False  # it stands for a part of a text, as SQL
 
 
 @dataclass(frozen=True)
@@ -461,7 +462,8 @@ def inner_origin(origin: Origin, v: Vertex) -> Origin:
     """
     own = v.operator.of.name if isinstance(v.operator, Haitch) else v.operator.name
     name = own if origin.inner else f"{origin.path.parts[-1]}_{own}"
-    return Origin(Path((*origin.path.scope, name)), origin.line, inner=True)
+    path = Path((*origin.path.scope, name))
+    return Origin(path, origin.line, inner=True, of_text=origin.of_text)
 
 
 @dataclass(frozen=True)

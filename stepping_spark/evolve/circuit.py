@@ -28,9 +28,9 @@ from typing import Any
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex
-from stepping_spark.circuit.operators import Feedback, Input, Nothing, Operator
+from stepping_spark.circuit.operators import Add, Feedback, Input, Map, Nothing, Operator
 from stepping_spark.circuit.physical import Frame, Sorting, WindowCall
-from stepping_spark.expressions.expr import Expr, Literal, Opaque, PythonCall
+from stepping_spark.expressions.expr import Build, Expr, Field, Literal, Opaque, PythonCall
 from stepping_spark.expressions.fingerprint import identity_of
 from stepping_spark.expressions.index import Key
 from stepping_spark.plan.difference import words_of
@@ -39,7 +39,7 @@ from stepping_spark.relations.store import fingerprint
 from stepping_spark.rows.atoms import ATOMS, Atom, RowType
 from stepping_spark.rows.data import Pair, Session, Timed, Update
 from stepping_spark.rows.row_class import open_class
-from stepping_spark.rows.schema import Accumulated, InGroup, StreamType
+from stepping_spark.rows.schema import Accumulated, InGroup, StreamType, ZSetType
 from stepping_spark.rows.types import ZSET_CLASS, Struct
 
 _CONSTANTS: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
@@ -342,7 +342,10 @@ class KeptCircuit:
                     raise Unreadable("it depended on the order of the steps, which no sum tells")
                 if not operator.arity and not isinstance(operator, Nothing):
                     raise Unreadable(f"{operator.name} has no rows in the state")
-                made[at] = Vertex(operator, *(made[i] for i in said["of"]))
+                inputs = [made[i] for i in said["of"]]
+                if isinstance(operator, Add):  # what is there already may be of another class
+                    inputs = [of_class(i, inputs[0]) for i in inputs]
+                made[at] = Vertex(operator, *inputs)
             except Exception as e:  # somebody may have edited the text
                 raise Unreadable(f"{said.get('called')}: {e}") from e
         return made[place]
@@ -363,6 +366,17 @@ class KeptCircuit:
     def called(self, place: int) -> str:
         """What the query called the vertex at a place."""
         return str(self._vertices[place]["called"])
+
+
+def of_class(v: Vertex, like: Vertex) -> Vertex:
+    """A stream whose rows have the class of another's, if they have the same columns."""
+    if v.type == like.type or v.type.schema != like.type.schema:
+        return v
+    assert isinstance(like.type, ZSetType)
+    row = like.type.row
+    if not isinstance(row, Struct):
+        return Vertex(Map(Field(row, ("_value_",))), v)
+    return Vertex(Map(Build(row, tuple(Field(t, (n,)) for n, t in row.fields))), v)
 
 
 def _read(said: Mapping[str, Any], reader: Reader) -> Operator:

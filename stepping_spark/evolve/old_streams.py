@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input, Map
-from stepping_spark.evolve.circuit import KeptCircuit, Reader, Unreadable, ids_of
+from stepping_spark.evolve.circuit import KeptCircuit, Reader, Unreadable, ids_of, of_class
 from stepping_spark.expressions.expr import Build, Field
 from stepping_spark.plan.difference import Described
 from stepping_spark.rows.schema import ZSetType
@@ -62,7 +62,7 @@ class OldStreams:
                 ", ".join(f"{n}: {t}" for n, t in v.type.schema.columns) for v in (found, now)
             )
             raise Unreadable(f"its rows had {had}, and have {has}")
-        return _as(found, now)
+        return of_class(found, now)
 
     def has_rows_of(self, place: int, v: Vertex) -> bool:
         """Whether a view had the columns that it has now."""
@@ -104,17 +104,6 @@ def _fewer(v: Vertex, given: Input) -> Vertex | None:
     if any(there.get(name) != t for name, t in was.row.fields):
         return None
     return Vertex(Map(Build(was.row, tuple(Field(t, (n,)) for n, t in was.row.fields))), v)
-
-
-def _as(v: Vertex, like: Vertex) -> Vertex:
-    """A stream whose rows have the class of another's, and the same columns."""
-    if v.type == like.type:
-        return v
-    assert isinstance(like.type, ZSetType)
-    row = like.type.row
-    if not isinstance(row, Struct):
-        return Vertex(Map(Field(row, ("_value_",))), v)
-    return Vertex(Map(Build(row, tuple(Field(t, (n,)) for n, t in row.fields))), v)
 
 
 def _number(taken: Mapping[Vertex, str]) -> int:

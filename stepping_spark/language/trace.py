@@ -150,6 +150,7 @@ class Tracer:
     reductions: list[ReducePlan] = field(default_factory=list)
     bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
     lateness: dict[str, Lateness] = field(default_factory=dict)  # by input
+    translates: bool = False  # whether a text is being translated
 
     def input(
         self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False
@@ -195,7 +196,7 @@ class Tracer:
         old = self.made.get(v)
         if old is None or (name is not None and not old.explicit):
             own = name or operator.name
-            self.made[v] = _Made(scope, home, own, user_line(), name is not None)
+            self.made[v] = _Made(scope, home, own, user_line(), name is not None, self.translates)
         elif name is not None and old.name != name:
             raise CompileError(
                 f"{user_line()}: {name!r} is the same computation as {old.name!r} of {old.line}, "
@@ -293,7 +294,8 @@ class Tracer:
         scope = made.scope or (query,)
         ours = made.home is None or is_ours(made.home.f_code.co_filename)
         inner = ours and not made.explicit and v not in self.names
-        return Origin(Path((*scope, name)), made.line, made.explicit, inner=inner)
+        path = Path((*scope, name))
+        return Origin(path, made.line, made.explicit, inner=inner, of_text=made.of_text)
 
 
 @dataclass(frozen=True)
@@ -303,6 +305,7 @@ class _Made:
     name: str
     line: Line
     explicit: bool
+    of_text: bool = False
 
 
 _TRACER: ContextVar[Tracer] = ContextVar("tracer")
@@ -320,20 +323,23 @@ def tracer() -> Tracer:
 
 
 @contextmanager
-def without_names() -> Iterator[None]:
-    """A context in which streams are not named after variables.
+def translating() -> Iterator[None]:
+    """A context in which a text becomes streams, which are not named after variables.
 
     Python calls the function that finds these names for each call and each return, so what makes
     many calls, and has no variables of a user, takes half the time.
     """
     before = sys.getprofile()
-    if not isinstance(getattr(before, "__self__", None), Tracer):
+    tracer = getattr(before, "__self__", None)
+    if not isinstance(tracer, Tracer):
         yield
         return
     sys.setprofile(None)
+    tracer.translates = True
     try:
         yield
     finally:
+        tracer.translates = False
         sys.setprofile(before)
 
 

@@ -5,7 +5,7 @@ parts merge without a pass; what a pass makes equal merges too. A pass changes t
 never its result: `compile(query, optimize=False)` runs none of them.
 
 `incremental` makes whole tables changes, `top_n` keeps the first rows of groups, `expire_state`
-removes state that watermarks have passed, and `cleanup` fuses, shares and removes vertices.
+removes state that watermarks have passed, and `cleanup` merges, shares and removes vertices.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stepping_spark.circuit.graph import AnyCircuit
-from stepping_spark.passes.cleanup import drop_dead, share_registers
+from stepping_spark.passes.cleanup import drop_dead, merge_maps, share_registers
 from stepping_spark.passes.expire_state import drop_settled
 from stepping_spark.passes.incremental import (
     cancel,
@@ -38,6 +38,7 @@ PASSES: tuple[Pass, ...] = (
     share_registers,
     drop_settled,
     collate_at_once,
+    merge_maps,
     drop_dead,
 )
 

@@ -1,6 +1,6 @@
-"""Fuses chains of linear operators, shares registers, and removes what nothing needs.
+"""Fuses and merges linear operators, shares registers, and removes what nothing needs.
 
-The planner runs this pass, on what the others have made: a circuit is printed and drawn with the
+The planner runs `fuse`, on what the others have made: a circuit is printed and drawn with the
 vertices that the user wrote, and `st.explain` tells which of them are one.
 """
 
@@ -16,10 +16,13 @@ from stepping_spark.circuit.operators import (
     Arrange,
     Fused,
     Join,
+    Map,
     only_projects,
     parts_of,
 )
-from stepping_spark.expressions.expr import PythonCall
+from stepping_spark.expressions.expr import NotComposed, PythonCall, field_of, replaced
+from stepping_spark.rows.row_class import OPEN
+from stepping_spark.rows.types import unwrap
 
 
 def fuse(graph: AnyCircuit) -> tuple[AnyCircuit, dict[Vertex, Vertex]]:
@@ -40,10 +43,7 @@ class _Fusing:
         self.origins = {
             v: dataclasses.replace(graph.origins[v], path=graph.paths[v]) for v in graph.walk()
         }
-        self.readers = Counter(i for v in graph.walk() for i in v.inputs)
-        self.readers.update(graph.loops.values())
-        for root in (*graph.outputs, *graph.no_output, *graph.caches.values()):
-            self.readers[root] += 2  # it has a reader outside
+        self.readers = _readers(graph)
         self.new: dict[Vertex, Vertex] = {}
         self.stands_for: dict[Vertex, Vertex] = {}
 
@@ -98,6 +98,72 @@ def _in_python(v: Vertex) -> bool:
     op = v.operator
     f = op.pick if isinstance(op, Accumulate) else getattr(op, "f", None)
     return isinstance(f, PythonCall)
+
+
+def merge_maps(graph: AnyCircuit) -> AnyCircuit:
+    """Make one map of two, where a text made them and the rows between them have no class.
+
+    f(g(a)) = (f·g)(a), where one of them only picks fields; f(a + b) = f(a) + f(b). A text nests
+    selections, so it gives more maps than a query that somebody writes in Python.
+    """
+    return _Merging(graph).merged()
+
+
+class _Merging:
+    def __init__(self, graph: AnyCircuit) -> None:
+        self.graph = graph
+        self.origins = dict(graph.origins)
+        self.readers = _readers(graph)
+        self.new: dict[Vertex, Vertex] = {}
+
+    def merged(self) -> AnyCircuit:
+        for v in self.graph.walk():
+            made = None
+            if self._is_of_text(v) and isinstance(v.operator, Map):
+                made = self._after(v.operator, v.inputs[0], self.origins[v])
+            if made is None:
+                made = Vertex(v.operator, *(self.new[i] for i in v.inputs)) if v.inputs else v
+            self.new[v] = made
+            adopt(made, self.origins[v], self.origins)
+        return substitute(self.graph, lambda v: self.new.get(v, v), self.origins)
+
+    def _is_of_text(self, v: Vertex) -> bool:
+        return self.origins[v].of_text and not getattr(v.operator, "carried", ())
+
+    def _after(self, f: Map, a: Vertex, named: Origin) -> Vertex | None:
+        """The map of a vertex that nobody else reads, as one with the maps before it."""
+        if self.readers[a] != 1 or not self._is_of_text(a):
+            return None
+        if isinstance(a.operator, Add) and only_projects(f):
+            sides = [self._after(f, side, self.origins[side]) for side in a.inputs]
+            if None in sides:
+                return None
+            added = Vertex(Add(), *(s for s in sides if s))
+            adopt(added, named if named.explicit else self.origins[a], self.origins)
+            return added
+        before = self.new[a]
+        g = before.operator
+        if not isinstance(g, Map) or str(unwrap(g.f.type)) != OPEN:
+            return None
+        if not only_projects(f) and not (only_projects(g) and f.f.in_sql):
+            return None
+        try:
+            both = replaced(f.f, lambda field: field_of(g.f, field.path, field.type))
+        except NotComposed:
+            return None
+        made = Vertex(Map(both, note=f.note or g.note), *before.inputs)
+        line = named.line if only_projects(g) else self.origins[a].line  # where values are made
+        adopt(made, dataclasses.replace(named, line=line), self.origins)
+        return made
+
+
+def _readers(graph: AnyCircuit) -> Counter[Vertex]:
+    """How many read each vertex; one that is read from outside has two more."""
+    readers = Counter(i for v in graph.walk() for i in v.inputs)
+    readers.update(graph.loops.values())
+    for root in (*graph.outputs, *graph.no_output, *graph.caches.values()):
+        readers[root] += 2
+    return readers
 
 
 def share_registers(graph: AnyCircuit) -> AnyCircuit:

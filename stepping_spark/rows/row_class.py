@@ -90,11 +90,15 @@ def row(*rows: Any, **values: Any) -> Any:
     return open_class(tuple(found))(**found)
 
 
+OPEN = "Row"
+"""What rows without a class of their own are called."""
+
+
 @functools.cache
 def open_class(names: tuple[str, ...]) -> type[Data]:
     """The class of rows with these fields, of any types."""
     annotations = {name: TypeVar(name) for name in names}
-    made: type[Data] = type("Row", (Data,), {"__annotations__": annotations})
+    made: type[Data] = type(OPEN, (Data,), {"__annotations__": annotations})
     return made
 
 

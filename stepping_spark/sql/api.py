@@ -5,24 +5,34 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
 from stepping_spark.base.callsite import standing_at, user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.language.primitives import map as map_
-from stepping_spark.language.trace import Stream, without_names
+from stepping_spark.language.trace import Stream, tracer, translating
 from stepping_spark.language.trace import row_of as stream_row
 from stepping_spark.rows.atoms import Column as Named
 from stepping_spark.rows.atoms import short
 from stepping_spark.rows.data import Data
+from stepping_spark.rows.row_class import open_class
+from stepping_spark.rows.types import unwrap
 from stepping_spark.sql.clock import clock_of
-from stepping_spark.sql.emit import Emitter
+from stepping_spark.sql.emit import Emitter, distinct
 from stepping_spark.sql.parse import failure, line_of
-from stepping_spark.sql.plan import OneSource, PlanColumn, RelationalPlan, Scalar, SelectList, ref
-from stepping_spark.sql.relation import fields_of
+from stepping_spark.sql.plan import (
+    OneSource,
+    PlanColumn,
+    RelationalPlan,
+    Scalar,
+    SelectDistinct,
+    SelectList,
+    ref,
+)
+from stepping_spark.sql.relation import PlacedStream, fields_of
 from stepping_spark.sql.rules import optimized
 from stepping_spark.sql.views import SqlTable, View, statements_of, table_of, tables_in, views_of
 from stepping_spark.zsets.spark import ZSet
@@ -46,7 +56,7 @@ def sql(
             f"{user_line()}: sql: the text has {len(text):,} characters, more than {LONGEST:,}; "
             "put long lists of values into a table, and join it"
         )
-    with _not_too_deep(), without_names():
+    with _not_too_deep(), translating():
         return _query_of(text, tables, to, whole_rows=whole_rows)
 
 
@@ -76,7 +86,7 @@ def _query_of(
         used = {name for view in made for name in view.tables}
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
-            with _not_too_deep(), without_names():
+            with _not_too_deep(), translating():
                 return _emitted(made, tables, streams, to, whole_rows=whole_rows)
 
         name = "views" if len(made) > 1 else made[0].name or "query"
@@ -160,19 +170,51 @@ def _made_of(view: View, plan: RelationalPlan, emitter: Emitter, to: type[Data] 
         cls: Any = _row_class(view.name, columns, names)
     else:
         cls, names = to, _fields_for(to, view)
-    values: tuple[Scalar, ...] = tuple(ref(c) for c in columns)
-    if isinstance(plan, SelectList):
-        values, plan = tuple(dict(plan.items)[c] for c in columns), plan.source
-    relation = emitter.relation(plan)
-
-    def row_of(row: Any) -> Any:
-        pairs = zip(names, values, strict=True)
-        return cls(**{n: relation.value(e, row).column for n, e in pairs})
-
-    stream: Any = map_(relation.stream, f=row_of, name=view.name or None)
-    kinds = [relation.kind(e) for e in values]
+    rows = _ViewRows.of(plan, columns, emitter)
+    stream = rows.as_rows(cls, names)
+    if isinstance(plan, SelectDistinct):
+        before = _ViewRows.of(plan.source, columns, emitter)
+        named = before.as_rows(cls, names)
+        if before.are_kept(named, names):
+            rows, stream = before, distinct(named)
+    if view.name:
+        stream = tracer().record(stream.vertex, view.name)
+    kinds = map(rows.relation.kind, rows.values)
     made = {c.name: ((n,), k) for c, n, k in zip(columns, names, kinds, strict=True)}
     return SqlTable(stream_row(stream, "sql"), None, made, stream)
+
+
+@dataclass(frozen=True)
+class _ViewRows:
+    """The columns of a view, as expressions on a relation."""
+
+    relation: PlacedStream
+    values: tuple[Scalar, ...]
+
+    @classmethod
+    def of(
+        cls, plan: RelationalPlan, columns: tuple[PlanColumn, ...], emitter: Emitter
+    ) -> _ViewRows:
+        """The columns of a plan, without a relation for the last selection alone."""
+        if isinstance(plan, SelectList):
+            items = dict(plan.items)
+            return cls(emitter.relation(plan.source), tuple(items[c] for c in columns))
+        return cls(emitter.relation(plan), tuple(map(ref, columns)))
+
+    def as_rows(self, cls: Any, names: Sequence[str]) -> Any:
+        """The rows of the view."""
+
+        def row_of(row: Any) -> Any:
+            pairs = zip(names, self.values, strict=True)
+            return cls(**{n: self.relation.value(e, row).column for n, e in pairs})
+
+        return map_(self.relation.stream, f=row_of)
+
+    def are_kept(self, stream: Any, names: Sequence[str]) -> bool:
+        """Whether the rows of a class have the values as they are, so that none become equal."""
+        types = dict(stream_row(stream, "sql").fields)  # type: ignore[attr-defined]
+        pairs = zip(names, self.values, strict=True)
+        return all(unwrap(types[n]) == unwrap(self.relation.type(e)) for n, e in pairs)
 
 
 def _check_names(view: View) -> None:
@@ -195,6 +237,8 @@ def _check_names(view: View) -> None:
 
 def _row_class(name: str, columns: tuple[PlanColumn, ...], names: list[str]) -> type[Data]:
     """A class with a field of any type for each column."""
+    if not name and names == [c.name for c in columns]:
+        return open_class(tuple(names))
     annotations: dict[str, Any] = {}
     taken: set[str] = set()
     for n, c in zip(names, columns, strict=True):
@@ -202,7 +246,7 @@ def _row_class(name: str, columns: tuple[PlanColumn, ...], names: list[str]) -> 
         named = n == c.name or c.name in taken
         annotations[n] = variable if named else Annotated[variable, Named(c.name)]
         taken.add(c.name)
-    made: type[Data] = type(name or "Row", (Data,), {"__annotations__": annotations})
+    made: type[Data] = type(name or "Result", (Data,), {"__annotations__": annotations})
     return made
 
 

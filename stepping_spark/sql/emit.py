@@ -201,7 +201,7 @@ class _Joined:
 
 
 _first_n = incremental(on_streams(groups.first_n))
-_distinct = incremental(on_streams(sets.distinct))
+distinct = incremental(on_streams(sets.distinct))
 _SETS = {
     "union": incremental(on_streams(sets.union)),
     "intersect": incremental(on_streams(sets.intersect)),
@@ -253,7 +253,7 @@ class Emitter:
                 return over_windows(self.relation(plan.source), plan)
             case SelectDistinct():
                 source = self.relation(plan.source)
-                return source.with_stream(_distinct(source.stream))
+                return source.with_stream(distinct(source.stream))
             case SetOf():
                 return self._set(plan)
             case RecursiveQuery():

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.passes import PASSES, Pass, optimize
-from stepping_spark.passes.cleanup import drop_dead, share_registers
+from stepping_spark.passes.cleanup import drop_dead, merge_maps, share_registers
 from stepping_spark.passes.expire_state import drop_settled
 from stepping_spark.passes.incremental import (
     cancel,
@@ -46,6 +46,14 @@ def by_hand(a: st.ZSet[int]) -> Any:
 
 def undone(a: st.ZSet[int]) -> Any:
     return st.differentiate(st.neg(st.neg(st.integrate(a))))
+
+
+nested = st.sql(
+    "SELECT n + 1 AS n FROM (SELECT user, count(*) AS n FROM "
+    "(SELECT id, user FROM orders WHERE amount > 1) GROUP BY user) "
+    "UNION ALL SELECT user FROM orders",
+    orders=Order,
+)
 
 
 def pairs(a: st.ZSet[int], b: st.ZSet[int]) -> Any:
@@ -352,6 +360,43 @@ aggregate.old state of map_2, aggregate.map_2) [collated of flatten + top 1 by _
         aggregate.map_3 = map(aggregate.collate) [Total(user=_1, n=_2._1, most=_3._1)]
         return aggregate.map_3""",
     ),
+    (
+        merge_maps,
+        nested,
+        """\
+        orders = input()
+        filter = filter(orders) [amount > 1]
+        map = map(filter) [Row(user=user)]
+        aggregate.map = map(map) [tuple(_1=user)]
+        aggregate.accumulate = accumulate(aggregate.map) [tuple(_1=1) by _1]
+        aggregate.state of accumulate = integrate(aggregate.accumulate)
+        aggregate.old state of accumulate = delay(aggregate.state of accumulate)
+        aggregate.flatten = haitch(aggregate.old state of accumulate, aggregate.accumulate) \
+[flatten]
+        aggregate.map_2 = map(aggregate.flatten) [tuple(_1=right, _2=left)]
+        aggregate.map_3 = map(aggregate.map_2) [Row(user=_1, count=_2._1)]
+        map_2 = map(aggregate.map_3) [Row(n=count + 1)]
+        map_3 = map(map_2) [Row(n=n)]
+        map_4 = map(orders) [Row(user=user)]
+        map_5 = map(map_4) [Row(n=user)]
+        union.add = add(map_3, map_5)
+        map_6 = map(union.add) [Row(n=n)]
+        return map_6""",
+        """\
+        orders = input()
+        filter = filter(orders) [amount > 1]
+        aggregate.map = map(filter) [tuple(_1=user)]
+        aggregate.accumulate = accumulate(aggregate.map) [tuple(_1=1) by _1]
+        aggregate.state of accumulate = integrate(aggregate.accumulate)
+        aggregate.old state of accumulate = delay(aggregate.state of accumulate)
+        aggregate.flatten = haitch(aggregate.old state of accumulate, aggregate.accumulate) \
+[flatten]
+        aggregate.map_2 = map(aggregate.flatten) [tuple(_1=right, _2=left)]
+        map = map(aggregate.map_2) [Row(n=_2._1 + 1)]
+        map_2 = map(orders) [Row(n=user)]
+        union.add = add(map, map_2)
+        return union.add""",
+    ),
 ]
 # These rewrite what the passes before them give.
 AFTER: dict[Pass, int] = {
@@ -360,6 +405,7 @@ AFTER: dict[Pass, int] = {
     drop_settled: 9,
     first_of_ranked: 5,
     collate_at_once: 10,
+    merge_maps: 11,
 }
 
 
@@ -414,7 +460,8 @@ def of_many_kinds(orders: st.ZSet[Order], users: st.ZSet[int]) -> Any:
         summed = st.add(users, before)
         before.connect(st.delay(summed))
     changed = st.add(summed, st.neg(st.delay(summed)))
-    return totals, missing, first, summed, changed, indexed(users), st.distinct(users)
+    of_text = st.sql("SELECT user + 1 FROM (SELECT user, amount FROM o)", o=orders)
+    return totals, missing, first, summed, changed, indexed(users), st.distinct(users), of_text
 
 
 def steps(seed: int, n: int, *, only_more: bool = False) -> Iterator[tuple[Any, Any]]:
