@@ -83,13 +83,17 @@ def _query_of(
 
     def query(tables: Mapping[str, SqlTable]) -> Callable[..., Any]:
         made = views(tables)
-        used = {name for view in made for name in view.tables}
+        used, before = set[str](), set[str]()
+        for view in made:
+            used |= view.tables - before
+            before.add(view.name)
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
             with _not_too_deep(), translating():
                 return _emitted(made, tables, streams, to, whole_rows=whole_rows)
 
-        name = "views" if len(made) > 1 else made[0].name or "query"
+        outputs = [view.name for view in made if not view.temporary]
+        name = "views" if len(outputs) > 1 else outputs[0] or "query"
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
 
     given = {name.lower() for name in known}
@@ -136,9 +140,14 @@ def _emitted(
     whole_rows: bool,
 ) -> Any:
     """The streams of the views' rows."""
-    given = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
+    there = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
     clock = clock_of(e for view in views for e in view.exprs)
-    made = [made_of(view, given, clock, to, whole_rows=whole_rows).stream for view in views]
+    made = []
+    for view in views:
+        rows = None if view.temporary else to
+        there[view.name] = made_of(view, there, clock, rows, whole_rows=whole_rows)
+        if not view.temporary:
+            made.append(there[view.name].stream)
     return made[0] if len(made) == 1 else tuple(made)
 
 

@@ -47,7 +47,8 @@ class Shapes:
         at: dict[PlanColumn, Hashable] = {}
         for n, source in enumerate(plan.sources()):
             at |= {c: (n, i) for i, c in enumerate(source.columns)}
-        parts = (self._part(getattr(plan, f.name), at) for f in dataclasses.fields(plan))
+        fields = (f.name for f in dataclasses.fields(plan) if f.compare)
+        parts = (self._part(getattr(plan, name), at) for name in fields)
         return type(plan), *parts
 
     def _part(self, part: Any, at: Mapping[PlanColumn, Hashable]) -> Hashable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,7 @@ class View:
     at: Scalar
     text: str
     comment: str | None = None
+    temporary: bool = False  # for other views only
 
     @property
     def tables(self) -> set[str]:
@@ -116,19 +118,34 @@ class Views:
             plan = with_fresh_columns(plan, "", statement.columns)
         if statement.name:
             self._known[statement.name.lower()] = plan
-        return View(statement.name, plan, tree, statement.text, statement.comment)
+        of = statement
+        return View(of.name, plan, tree, of.text, of.comment, of.temporary)
 
     def cut(self, view: View) -> None:
         """Let later views read the rows of a view, like those of a table, and not its plan."""
-        del self._known[view.name.lower()]
+        name = view.name.lower()
+        del self._known[name]
+        self._tables = {n: there for n, there in self._tables.items() if n.lower() != name}
         self._tables[view.name] = [c.name for c in view.plan.columns]
 
 
-def views_of(statements: Iterable[SqlStatement], tables: Mapping[str, Sequence[str]]) -> list[View]:
-    """The views that statements make; a temporary view is there for others only."""
+def views_of(statements: Sequence[SqlStatement], tables: Mapping[str, Sequence[str]]) -> list[View]:
+    """The views that statements make, each once: views that read it share its state.
+
+    A temporary view is for others only. It becomes a part of each of them, unless several read it
+    and it keeps state.
+    """
+    readers = Counter(node.name.lower() for s in statements for node in tables_of(s.tree))
     views = Views(tables)
-    made = [(statement, views.view(statement)) for statement in statements]
-    return [view for statement, view in made if not statement.temporary]
+    made = []
+    for statement in statements:
+        view = views.view(statement)
+        shared = readers[view.name.lower()] > 1 and view.keeps_state
+        if not view.temporary or shared:
+            made.append(view)
+            if view.name:
+                views.cut(view)
+    return made
 
 
 def tables_in(statements: Iterable[SqlStatement]) -> list[str]:

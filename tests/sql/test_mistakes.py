@@ -59,7 +59,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("SELECT count(*) FROM orders GROUP BY ()", "leave GROUP BY out"),
     ("SELECT id FROM orders WHERE cents ISNULL", "line 1, column 35"),
     ("SELECT id FROM orders WHERE cents NOTNULL", "line 1, column 35"),
-    ("SELECT id FROM orders UNION SELECT placed FROM orders", "column id is int before, and date here"),
+    ("SELECT id FROM orders UNION SELECT placed FROM orders", "id is int before, and date here"),
     ("SELECT id FROM orders UNION SELECT id, cents FROM orders", "1 and 2 columns"),
     ("SELECT (SELECT id, cents FROM orders) AS x FROM orders", "has one column, found 2"),
     ("SELECT id FROM orders WHERE id IN (SELECT id, cents FROM orders)", "1 values are compared"),

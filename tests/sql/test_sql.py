@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
 from stepping_spark.cli import main
+from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.data import Data
 from stepping_spark.sql.text import Text
 
@@ -48,6 +49,11 @@ def answer(query: Any, *rows: Data) -> Any:
     return out
 
 
+def values(out: Any) -> dict[tuple[Any, ...], int]:
+    """The values of rows, with their weights."""
+    return {tuple(vars(row).values()): n for row, n in out.iter()}
+
+
 def made(cls: Any) -> list[Any]:
     return [cls(**vars(order)) for order in ORDERS]
 
@@ -56,7 +62,7 @@ def made(cls: Any) -> list[Any]:
 def test_a_table_is_a_class_or_a_schema(table: Any) -> None:
     query = st.sql("SELECT Country, sum(cents) AS total FROM orders GROUP BY 1", orders=table)
     out = answer(query, *made(query.rows["orders"]))
-    assert {tuple(vars(row).values()): n for row, n in out.iter()} == {
+    assert values(out) == {
         ("AT", 12): 1,
         ("DE", 6): 1,
     }
@@ -95,8 +101,49 @@ def test_views_may_read_views_and_pictures_have_their_names() -> None:
     assert graph.called == ("totals", "largest")
     change = st.ZSetPython(dict.fromkeys(ORDERS, 1))
     totals, largest = st.reference(graph).step((change,))
-    assert {tuple(vars(r).values()) for r, _ in totals.iter()} == {("AT", 7), ("DE", 6)}
-    assert [tuple(vars(r).values()) for r, _ in largest.iter()] == [(7,)]
+    assert values(totals) == {("AT", 7): 1, ("DE", 6): 1}
+    assert values(largest) == {(7,): 1}
+
+
+SUMS = "SELECT country, sum(cents) AS total, count(*) AS n FROM orders GROUP BY country"
+
+
+@pytest.mark.parametrize("temporary", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT country FROM sums",
+        "SELECT country, n FROM SUMS WHERE country = 'AT'",
+        "SELECT a.country, b.n FROM sums a LEFT JOIN sums b ON a.total = b.n",
+        "SELECT * FROM shop.sums WHERE n > 1",
+    ],
+)
+def test_views_share_the_state_of_a_view_that_they_read(text: str, temporary: bool) -> None:
+    kind = "TEMPORARY VIEW" if temporary else "VIEW"
+    views = [
+        f"CREATE {kind} sums AS {SUMS}",
+        f"CREATE VIEW a AS {text}",
+        f"CREATE VIEW b AS {text}",
+    ]
+    graph = st.compile(st.sql("; ".join(views), orders=Order))
+    groups = [r for r in plan_of(graph).registers if "accumulate" in r.name]
+    assert len(groups) == 1
+    *_, a, b = st.reference(graph).step((st.ZSetPython(dict.fromkeys(ORDERS, 1)),))
+    alone = st.sql(f"WITH sums AS ({SUMS}) {text.replace('shop.', '')}", orders=Order)
+    assert values(a) == values(b) == values(answer(alone, *ORDERS))
+
+
+def test_a_view_may_have_the_name_of_a_table_that_it_reads() -> None:
+    query = st.sql(
+        """
+        CREATE VIEW Orders AS SELECT country, cents FROM orders WHERE cents > 5;
+        CREATE VIEW n AS SELECT count(*) AS n, sum(cents) AS cents FROM ORDERS
+        """,
+        orders=Order,
+    )
+    graph = st.compile(query)
+    _, n = st.reference(graph).step((st.ZSetPython(dict.fromkeys(ORDERS, 1)),))
+    assert values(n) == {(2, 13): 1}
 
 
 def test_sql_is_part_of_a_query_in_python() -> None:
