@@ -15,7 +15,6 @@ from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.evolve.circuit import (
-    KeptCircuit,
     Reader,
     Unreadable,
     digest_of,
@@ -23,7 +22,7 @@ from stepping_spark.evolve.circuit import (
     named,
 )
 from stepping_spark.evolve.filling import Filling, filling_of
-from stepping_spark.evolve.old_streams import OldStreams
+from stepping_spark.evolve.old_streams import KeptCircuit, OldStreams
 from stepping_spark.plan.difference import Described, described, difference, words_of
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.step_ir import Identities

@@ -1,17 +1,96 @@
-"""What the circuit before gave, as vertices of the circuit that is there now, or of a state."""
+"""The circuit before, as a state keeps it: its vertices, and what its streams and views were."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Any
 
-from stepping_spark.circuit.graph import AnyGraph, Vertex
-from stepping_spark.circuit.operators import Input, Map
-from stepping_spark.evolve.circuit import KeptCircuit, Reader, Unreadable, ids_of, of_class
+from stepping_spark.base.callsite import Line
+from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex
+from stepping_spark.circuit.operators import Add, Feedback, Input, Map, Nothing, Operator
+from stepping_spark.evolve.circuit import FORMAT, Reader, Unreadable, checksum, ids_of
 from stepping_spark.expressions.expr import Build, Field
 from stepping_spark.plan.difference import Described
-from stepping_spark.rows.schema import ZSetType
+from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import Struct
+
+
+class KeptCircuit:
+    """The circuit that a state keeps. Its vertices are made of the text when they are asked for.
+
+    Raises `Unreadable` for a text of another version, or one that somebody has edited.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            whole = json.loads(text)
+            said = whole["circuit"]
+            if whole["checksum"] != checksum(said):
+                raise Unreadable("its checksum is not that of its text: somebody has edited it")
+            if said["format"] != FORMAT:
+                raise Unreadable(f"its format is {said['format']}, and this version reads {FORMAT}")
+            self.digest = str(said["digest"])
+            self.inputs = {str(label): int(n) for label, n in said["inputs"]}
+            self.outputs = [(str(name), int(place)) for name, place in said["outputs"]]
+            self.registers = {str(sums): int(place) for sums, place in said["registers"]}
+            # What registers hold; states of earlier versions do not say it.
+            self.words = {str(sums): str(words) for sums, words in said.get("words", {}).items()}
+            self.ids = [str(v["id"]) for v in said["vertices"]]
+            self._vertices = said["vertices"]
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+            raise Unreadable(f"the circuit of the state is damaged: {e}") from None
+
+    def vertex(self, place: int, known: Callable[[int], Vertex | None], reader: Reader) -> Vertex:
+        """The vertex at a place; `known` has those that are there already, by their places.
+
+        Raises `Unreadable` for what this process cannot make, which names the vertex.
+        """
+        made: dict[int, Vertex] = {}
+        needed, pending = set(), [place]
+        while pending:
+            at = pending.pop()
+            if at in needed or at in made:
+                continue
+            found = known(at)
+            if found is not None:
+                made[at] = found
+            else:
+                needed.add(at)
+                pending += self._vertices[at]["of"]
+        for at in sorted(needed):  # each after its inputs
+            said = self._vertices[at]
+            try:
+                operator = _read(said["operator"], reader)
+                if isinstance(operator, Feedback):
+                    raise Unreadable("it depended on the order of the steps, which no sum tells")
+                if not operator.arity and not isinstance(operator, Nothing):
+                    raise Unreadable(f"{operator.name} has no rows in the state")
+                inputs = [made[i] for i in said["of"]]
+                if isinstance(operator, Add):  # what is there already may be of another class
+                    inputs = [_of_class(i, inputs[0]) for i in inputs]
+                made[at] = Vertex(operator, *inputs)
+            except Exception as e:  # somebody may have edited the text
+                raise Unreadable(f"{said.get('called')}: {e}") from e
+        return made[place]
+
+    def input_at(self, place: int, reader: Reader) -> Input | None:
+        """The input at a place; None: another vertex is there."""
+        said = self._vertices[place]["operator"]
+        operator = reader.read(said) if said.get("is") == "Input" else None
+        return operator if isinstance(operator, Input) else None
+
+    def type_at(self, place: int, reader: Reader) -> StreamType:
+        """The type of a stream that a register keeps, or that is an output."""
+        found = reader.read(self._vertices[place].get("type"))
+        if not isinstance(found, StreamType):
+            raise Unreadable(f"{self.called(place)} has no type")
+        return found
+
+    def called(self, place: int) -> str:
+        """What the query called the vertex at a place."""
+        return str(self._vertices[place]["called"])
 
 
 class OldStreams:
@@ -62,7 +141,7 @@ class OldStreams:
                 ", ".join(f"{n}: {t}" for n, t in v.type.schema.columns) for v in (found, now)
             )
             raise Unreadable(f"its rows had {had}, and have {has}")
-        return of_class(found, now)
+        return _of_class(found, now)
 
     def has_rows_of(self, place: int, v: Vertex) -> bool:
         """Whether a view had the columns that it has now."""
@@ -109,3 +188,45 @@ def _fewer(v: Vertex, given: Input) -> Vertex | None:
 def _number(taken: Mapping[Vertex, str]) -> int:
     """A number for one more stream that comes from a state."""
     return 1_000_000 + len(taken)
+
+
+def _of_class(v: Vertex, like: Vertex) -> Vertex:
+    """A stream whose rows have the class of another's, if they have the same columns."""
+    if v.type == like.type or v.type.schema != like.type.schema:
+        return v
+    assert isinstance(like.type, ZSetType)
+    row = like.type.row
+    if not isinstance(row, Struct):
+        return Vertex(Map(Field(row, ("_value_",))), v)
+    return Vertex(Map(Build(row, tuple(Field(t, (n,)) for n, t in row.fields))), v)
+
+
+def _read(said: Mapping[str, Any], reader: Reader) -> Operator:
+    if "unwritten" in said:
+        raise Unreadable(said["unwritten"])
+    if "body" in said:
+        return Fixpoint(_body(said["body"], reader), said["number"], said["max_iterations"])
+    found = reader.read(said)
+    if not isinstance(found, Operator):
+        raise Unreadable("it is no operator")
+    return found
+
+
+def _body(said: Mapping[str, Any], reader: Reader) -> AnyGraph:
+    """The body of a recursion."""
+    made: list[Vertex] = []
+    origins: dict[Vertex, Origin] = {}
+    for v in said["vertices"]:
+        made.append(Vertex(_read(v["operator"], reader), *(made[i] for i in v["of"])))
+        path = Path(tuple(v["called"].split(".")))
+        origins.setdefault(made[-1], Origin(path, Line(said["name"], 0, "the query before")))
+    return Graph(
+        name=said["name"],
+        inputs=tuple(made[i] for i in said["entries"]),
+        outputs=tuple(made[place] for _, place in said["outputs"]),
+        no_output=(),
+        loops={made[leaf]: made[source] for leaf, source in said["loops"]},
+        caches={},
+        origins=origins,
+        single=len(said["outputs"]) == 1,
+    )

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
+from sqlglot import exp
+
 from stepping_spark.base.callsite import standing_at, user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.language.primitives import map as map_
@@ -22,6 +24,7 @@ from stepping_spark.rows.row_class import open_class
 from stepping_spark.rows.types import unwrap
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.emit import Emitter, distinct
+from stepping_spark.sql.facts import Facts
 from stepping_spark.sql.parse import failure, line_of
 from stepping_spark.sql.plan import (
     OneSource,
@@ -30,6 +33,8 @@ from stepping_spark.sql.plan import (
     Scalar,
     SelectDistinct,
     SelectList,
+    column_of,
+    nodes,
     ref,
 )
 from stepping_spark.sql.relation import PlacedStream, fields_of
@@ -167,7 +172,9 @@ def made_of(
     with standing_at(line_of([view.at], view.name or "query")):
         known = {n: (t.stream, t.columns) for n, t in tables.items()}
         emitter = Emitter(view.text, known, clock, view.name or "query")
-        plan = optimized(view.plan, emitter.facts(), whole_rows=whole_rows)
+        facts = emitter.facts()
+        plan = optimized(view.plan, facts, whole_rows=whole_rows)
+        _check_held(plan, facts, view.text)
         return _made_of(view, plan, emitter, to)
 
 
@@ -224,6 +231,17 @@ class _ViewRows:
         types = dict(stream_row(stream, "sql").fields)  # type: ignore[attr-defined]
         pairs = zip(names, self.values, strict=True)
         return all(unwrap(types[n]) == unwrap(self.relation.type(e)) for n, e in pairs)
+
+
+def _check_held(plan: RelationalPlan, facts: Facts, text: str) -> None:
+    """Raise an error for a column that is read, and that rows cannot hold."""
+    kinds = {c: t.kind for c, t in facts.of_tables(plan).items() if not t.held}
+    exprs = (e for node in nodes(plan) for e in node.exprs()) if kinds else ()
+    for node in (column for e in exprs for column in e.find_all(exp.Column)):
+        c = column_of(node)
+        if c in kinds:
+            reason = f"column {c.name} is {kinds[c]}, and rows cannot hold that"
+            raise failure(text, node, reason, f"leave it out, as in SELECT * EXCEPT ({c.name})")
 
 
 def _check_names(view: View) -> None:

@@ -30,7 +30,7 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf, Optional, Struct, tuple_of, unwrap
 from stepping_spark.sql.aggregates import aggregated
 from stepping_spark.sql.clock import held_by_clock, reads_clock
-from stepping_spark.sql.facts import ColumnType, Facts
+from stepping_spark.sql.facts import ColumnType, Facts, SqlColumns
 from stepping_spark.sql.inner_joins import equality
 from stepping_spark.sql.kinds import common_kind, item_kind, struct_fields
 from stepping_spark.sql.operators import converted
@@ -214,8 +214,8 @@ class Emitter:
     """Makes the streams of plans; equal parts of plans become one vertex."""
 
     text: str
-    tables: Mapping[str, tuple[Any, Mapping[str, tuple[tuple[str, ...], str]]]]
-    """By table: its stream, and for each column its place in a row and its Spark type."""
+    tables: Mapping[str, tuple[Any, SqlColumns]]
+    """By table: its stream and its columns."""
     clock: str
     """The Spark type of the times of steps that the query compares with."""
     view: str
@@ -270,8 +270,9 @@ class Emitter:
 
     def _scan(self, plan: TableScan) -> PlacedStream:
         stream, known = self.tables[plan.table]
-        places = {c: known[c.name][0] for c in plan.made}
-        return PlacedStream(stream, places, {c: known[c.name][1] for c in plan.made}, self.text)
+        held = [(c, path, kind) for c in plan.made for path, kind in [known[c.name]] if path]
+        kinds = {c: kind for c, _, kind in held}
+        return PlacedStream(stream, {c: path for c, path, _ in held}, kinds, self.text)
 
     def _where(self, plan: WhereClause) -> PlacedStream:
         """The rows for which the conditions are true, those on the time of the step last."""
@@ -491,12 +492,13 @@ class Exploded:
         return tuple(None if item is None else getattr(item, n) for n in self.fields)
 
 
-def _types(
-    stream: Any, columns: Mapping[str, tuple[tuple[str, ...], str]]
-) -> dict[str, ColumnType]:
+def _types(stream: Any, columns: SqlColumns) -> dict[str, ColumnType]:
     """The types of the columns of a table."""
     found = {}
     for name, (path, kind) in columns.items():
+        if path is None:
+            found[name] = ColumnType(kind, nullable=True, held=False)
+            continue
         t, nullable = row_of(stream, "sql"), False
         for part in path:
             t = dict(unwrap(t).fields)[part]  # type: ignore[attr-defined]

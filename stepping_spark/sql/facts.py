@@ -37,12 +37,17 @@ COUNTS = ("count", "count_if", "regr_count", "approx_count_distinct")
 """Aggregates that are 0, not NULL, for no rows."""
 
 
+SqlColumns = Mapping[str, tuple[tuple[str, ...] | None, str]]
+"""By column: its place in a row, None if rows cannot hold it, and its Spark type."""
+
+
 @dataclass(frozen=True)
 class ColumnType:
-    """The Spark type of a column of a table, and whether it may be NULL."""
+    """The Spark type of a column of a table, whether it may be NULL, and whether rows have it."""
 
     kind: str
     nullable: bool
+    held: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,15 @@ class Facts:
             found = self._known[plan] = frozenset(self._never_null(plan)) & set(plan.columns)
         return found
 
+    def of_tables(self, plan: RelationalPlan) -> dict[PlanColumn, ColumnType]:
+        """The columns of the tables that a plan reads."""
+        scans = [part for part in nodes(plan) if isinstance(part, TableScan)]
+        return {c: self.tables[scan.table][c.name] for scan in scans for c in scan.made}
+
     def kind(self, plan: RelationalPlan, column: PlanColumn) -> str:
         """The Spark type of a column of a table that a plan reads; "" for others."""
-        for part in nodes(plan):
-            if isinstance(part, TableScan) and column in part.made:
-                return self.tables[part.table][column.name].kind
-        return ""
+        found = self.of_tables(plan).get(column)
+        return found.kind if found else ""
 
     def _never_null(self, plan: RelationalPlan) -> set[PlanColumn]:
         match plan:

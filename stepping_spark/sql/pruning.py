@@ -16,27 +16,26 @@ from stepping_spark.sql.plan import (
     SessionsOf,
     SetOf,
     SqlJoin,
-    TableScan,
     WhereClause,
     Windows,
     keeping,
-    nodes,
     refs,
     with_sources,
 )
 from stepping_spark.sql.shapes import Shapes
 
 
-def pruned(plan: RelationalPlan, needed: set[PlanColumn], *, whole_rows: bool) -> RelationalPlan:
+def pruned(
+    plan: RelationalPlan, needed: set[PlanColumn], kept: frozenset[PlanColumn]
+) -> RelationalPlan:
     """The plan without columns that nobody reads. It may have more than those that are needed.
 
-    With `whole_rows`, joins, windows and first rows have all columns of the tables below them.
+    Joins, windows and first rows have those of the `kept` columns that are below them.
 
     Joins and groups of one shape keep the columns that one of them needs, so they stay equal, and
     are kept once: π_A(J) and π_B(J) read one J' = π_(A ∪ B)(J).
     """
-    scans = [n for n in nodes(plan) if isinstance(n, TableScan)] if whole_rows else []
-    pruning = _Pruning(plan, frozenset(c for scan in scans for c in scan.columns))
+    pruning = _Pruning(plan, kept)
     while True:
         made = pruning.of(plan, needed)
         if not pruning.grown:

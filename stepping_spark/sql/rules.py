@@ -46,7 +46,9 @@ def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> Relati
     With `whole_rows`, columns of tables stay, also if nobody reads them.
     """
     made = without_grouped_rows(without_empty_joins(plan, facts), facts)
-    return merged(pruned(pushed(made, ()), set(plan.columns), whole_rows=whole_rows))
+    there = facts.of_tables(plan).items() if whole_rows else ()
+    kept = frozenset(c for c, t in there if t.held)
+    return merged(pruned(pushed(made, ()), set(plan.columns), kept))
 
 
 # -- maps

@@ -29,6 +29,7 @@ from stepping_spark.rows.row_class import class_of
 from stepping_spark.rows.types import Struct, row_type
 from stepping_spark.sql.changes import ChangeFlow, flow_of
 from stepping_spark.sql.ctes import used_queries
+from stepping_spark.sql.facts import SqlColumns
 from stepping_spark.sql.kinds import kind_of, row_type_of
 from stepping_spark.sql.operators import kind_written
 from stepping_spark.sql.parse import failure, query_of, tokens_of
@@ -336,7 +337,7 @@ class SqlTable:
 
     row: RowType
     python: Any  # the row class; None for a stream
-    columns: Mapping[str, tuple[tuple[str, ...], str]]
+    columns: SqlColumns
     stream: Any = None
 
 
@@ -406,9 +407,7 @@ _TEXT = re.compile(r"\b(var)?char\(\d+\)")  # which are strings to Spark, of any
 def _of_kinds(columns: _Columns, name: str) -> SqlTable:
     kinds = {n: _TEXT.sub("string", kind) for n, kind, _ in columns}
     schema = pa.schema([pa.field(n, _arrow_type(kinds[n]), null) for n, _, null in columns])
-    table = _of_class(_class_of(schema, name), name)
-    known = {n: (path, kinds.get(n, kind)) for n, (path, kind) in table.columns.items()}
-    return SqlTable(table.row, table.python, known)
+    return _with_kinds(_class_of(schema, name), kinds, name)
 
 
 def _arrow_type(kind: str) -> pa.DataType:
@@ -429,10 +428,18 @@ _NARROW = {
 
 
 def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
-    table = _of_class(_class_of(schema, name), name)
-    narrow = {f.name: _NARROW[f.type] for f in schema if f.type in _NARROW}
-    known = {n: (path, narrow.get(n, kind)) for n, (path, kind) in table.columns.items()}
-    return SqlTable(table.row, table.python, known)
+    cls = _class_of(schema, name)
+    kinds = {n: kind for n, (_, kind) in _of_class(cls, name).columns.items()}
+    kinds |= {f.name: _NARROW[f.type] for f in schema if f.type in _NARROW}
+    return _with_kinds(cls, {f.name: kinds.get(f.name, str(f.type)) for f in schema}, name)
+
+
+def _with_kinds(cls: type[Data], kinds: Mapping[str, str], name: str) -> SqlTable:
+    """The table of a class that has those of the columns that rows can hold."""
+    held = _of_class(cls, name)
+    places = {n: path for n, (path, _) in held.columns.items()}
+    columns = {n: (places.get(n), kind) for n, kind in kinds.items() if n}
+    return SqlTable(held.row, held.python, columns)
 
 
 def _of_class(cls: type[Data], where: str) -> SqlTable:

@@ -105,6 +105,37 @@ def test_views_may_read_views_and_pictures_have_their_names() -> None:
     assert values(largest) == {(7,): 1}
 
 
+TAGS = pa.map_(pa.string(), pa.int32())
+
+
+@pytest.mark.parametrize("whole_rows", [False, True])
+@pytest.mark.parametrize(
+    "table",
+    ["id BIGINT, tags MAP<STRING, INT>, s STRING", pa.schema([("id", pa.int64()), ("tags", TAGS)])],
+    ids=["DDL", "Arrow"],
+)
+def test_a_column_that_rows_cannot_hold_is_an_error_only_where_it_is_read(
+    table: Any, whole_rows: bool
+) -> None:
+    def graph(text: str) -> Any:
+        return st.compile(st.sql(text, t=table, whole_rows=whole_rows))
+
+    read = [
+        "*",
+        "t.*",
+        "tags['a']",
+        "id FROM t WHERE tags IS NULL --",
+        "id FROM t ORDER BY tags LIMIT 1 --",
+    ]
+    for text in read:
+        with pytest.raises(CompileError, match=r"column tags is map<.*rows cannot hold that") as e:
+            graph(f"SELECT {text} FROM t")
+        assert str(e.value).endswith("^")
+    for text in ("* EXCEPT (tags)", "id", "count(*)", "a.id FROM t a JOIN t b USING (id) --"):
+        graph(f"SELECT {text} FROM t")
+    graph("CREATE TEMPORARY VIEW a AS SELECT * FROM t; CREATE VIEW b AS SELECT id FROM a")
+
+
 SUMS = "SELECT country, sum(cents) AS total, count(*) AS n FROM orders GROUP BY country"
 
 
