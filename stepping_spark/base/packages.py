@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,9 +104,13 @@ def folder_of(package: str) -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
+AFTER_IMPORT: dict[str, Callable[[], None]] = {}
+"""What is called when a package, by its name, has been imported because it is used."""
+
+
 def _imported(name: str) -> Any:
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ImportError as e:
         what, extra = EXTRAS.get(name.partition(".")[0], (name, ""))
         if not extra:
@@ -114,6 +119,9 @@ def _imported(name: str) -> Any:
             f"this needs {what}, and importing it gives: {e}; install it with "
             f"pip install 'stepping-spark[{extra}]'"
         ) from e
+    if (then := AFTER_IMPORT.get(name.partition(".")[0])) is not None:
+        then()
+    return module
 
 
 if TYPE_CHECKING:

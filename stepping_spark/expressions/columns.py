@@ -23,7 +23,6 @@ from stepping_spark.spark.column_made import in_running_session
 from stepping_spark.spark.column_text import text_of
 from stepping_spark.spark.column_tree import (
     DeferredColumn,
-    ask_what_is_traced,
     has_order_within,
     is_traced,
     key_of,
@@ -128,9 +127,7 @@ def to_column(expr: Expr) -> Column:
     """
     if isinstance(expr, Directed):
         raise not_a_value(expr, str(user_line()))
-    if is_traced():
-        ask_what_is_traced()
-    else:
+    if not is_traced():
         get_session()
     if isinstance(expr, Opaque):
         column = expr.column if is_traced() else in_running_session(expr.column)

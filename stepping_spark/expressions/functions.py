@@ -23,7 +23,7 @@ from stepping_spark.expressions.symbolic import trace_row
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import NoSuchRow
 from stepping_spark.rows.types import ListOf, Optional, Struct, row_type
-from stepping_spark.spark.column_tree import ClassicColumn, ask_what_is_traced
+from stepping_spark.spark.column_tree import ClassicColumn
 from stepping_spark.spark.session import get_session
 
 T = TypeVar("T")
@@ -193,8 +193,6 @@ def _declared(f: Callable[..., Any]) -> Any:
 def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
     try:
         used = [*_used(f)]
-        if any(map(_is_part_of_spark, used)):
-            ask_what_is_traced()
         trees = not any(map(_asks_for_a_session, used))
         if not trees:
             get_session()

@@ -22,7 +22,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stepping_spark.base.packages import Column, LateClass, is_imported
+from stepping_spark.base.packages import AFTER_IMPORT, Column, LateClass, is_imported
 
 if TYPE_CHECKING:
     from pyspark.sql.classic.column import Column as ClassicColumn
@@ -67,6 +67,14 @@ def ask_what_is_traced() -> None:
 
     is_remote.asks_what_is_traced = True  # type: ignore[attr-defined]
     utils.is_remote = is_remote
+
+
+def _if_traced() -> None:
+    if _traced.get():
+        ask_what_is_traced()
+
+
+AFTER_IMPORT["pyspark"] = _if_traced
 
 
 @dataclass(frozen=True)

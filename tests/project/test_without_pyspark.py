@@ -128,6 +128,27 @@ print([m for m in ("pyspark", "py4j", "networkx") if m in sys.modules])
     assert without(code, tmp_path, before="").splitlines()[-1] == "[]"
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id FROM t WHERE id = 'abc'",
+        "SELECT concat_ws('-', collect_set(s)) AS v FROM t GROUP BY id",
+        "SELECT id FROM t WHERE s LIKE upper(s) ESCAPE '!'",
+    ],
+)
+def test_a_text_that_asks_spark_compiles_first_of_all(text: str, tmp_path: Path) -> None:
+    code = f"""
+import stepping_spark as st
+st.compile(st.sql({text!r}, t="id BIGINT, s STRING"))
+print("compiled")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1:] == ["compiled"], done.stderr
+
+
 REMAINDERS = """
 import stepping_spark as st
 
