@@ -48,10 +48,16 @@ def _said(annotation: Any) -> Iterator[Column]:
 
 
 def as_named(table: pa.Schema, given: object) -> pa.Schema:
-    """The columns of a table as a query calls them, where `columns=` of the table says so."""
+    """The columns of a table as a query calls them, where `columns=` of the table says so.
+
+    A column whose name another one has then is left out.
+    """
     said = getattr(given, "columns", None)
-    fields = {c: field for field, c in said.items()} if isinstance(said, Mapping) else {}
-    return pa.schema([f.with_name(fields.get(f.name, f.name)) for f in table])
+    if not isinstance(said, Mapping):
+        return table
+    fields = {column: field for field, column in said.items() if column in table.names}
+    there = [f for f in table if f.name in fields or f.name not in fields.values()]
+    return pa.schema([f.with_name(fields.get(f.name, f.name)) for f in there])
 
 
 def columns_of(columns: pa.Schema) -> list[tuple[str, str]]:

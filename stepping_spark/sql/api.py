@@ -97,8 +97,7 @@ def _query_of(
             with _not_too_deep(), translating():
                 return _emitted(made, tables, streams, to, whole_rows=whole_rows)
 
-        outputs = [view.name for view in made if not view.temporary]
-        name = "views" if len(outputs) > 1 else outputs[0] or "query"
+        name = "views" if len(made) > 1 else made[0].name or "query"
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
 
     given = {name.lower() for name in known}
@@ -149,10 +148,13 @@ def _emitted(
     clock = clock_of(e for view in views for e in view.exprs)
     made = []
     for view in views:
-        rows = None if view.temporary else to
-        there[view.name] = made_of(view, there, clock, rows, whole_rows=whole_rows)
-        if not view.temporary:
+        if to is None:
+            there[view.name] = made_of(view, there, clock, whole_rows=whole_rows)
             made.append(there[view.name].stream)
+        else:  # its fields may be of other types than the columns that other views read
+            made.append(made_of(view, there, clock, to, whole_rows=whole_rows).stream)
+            unnamed = replace(view, name="")
+            there[view.name] = made_of(unnamed, there, clock, whole_rows=whole_rows)
     return made[0] if len(made) == 1 else tuple(made)
 
 

@@ -78,7 +78,12 @@ class Facts:
         match plan:
             case TableScan():
                 types = self.tables[plan.table]
-                return {c for c in plan.made if not types[c.name].nullable}
+                known = {c for c in plan.made if not types[c.name].nullable}
+                if plan.of is not None:
+                    never = self.never_null(plan.of)
+                    same = zip(plan.made, plan.of.columns, strict=True)
+                    known |= {c for c, column in same if column in never}
+                return known
             case SelectList():
                 below = self.never_null(plan.source)
                 return {c for c, e in plan.items if _is_known(e, below)}

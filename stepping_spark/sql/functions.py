@@ -27,19 +27,31 @@ from stepping_spark.sql.values import (
     Env,
     SqlValue,
     column_of,
+    constant_of,
     exprs_of,
     in_spark,
     is_null,
     null,
     ours,
+    refuse_special,
 )
 
 _CLOCK = {
     *("curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "now"),
     "unix_timestamp",
 }
-_RANDOM = {"rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"}
+_RANDOM = {"aes_encrypt", "rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"}
 _OF_TIME = ("session_window", "window")
+_OF_TEXT = (
+    "to_date",
+    "to_timestamp",
+    "to_timestamp_ltz",
+    "to_timestamp_ntz",
+    "to_unix_timestamp",
+    "try_to_date",
+    "try_to_timestamp",
+    "unix_timestamp",
+)
 _SESSION = {
     *("current_catalog", "current_database", "current_schema", "current_timezone", "current_user"),
     *("input_file_block_length", "input_file_block_start", "input_file_name", "session_user"),
@@ -95,6 +107,8 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
             "compare a column with it, as a condition of its own in WHERE: placed >= "
             "current_date - 30; or put the time into the rows",
         )
+    if name in _OF_TEXT and args:
+        refuse_special(constant_of(args[0]), node, env)
     if name in _RANDOM:
         env.fail(
             node,

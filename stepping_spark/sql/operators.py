@@ -24,6 +24,7 @@ from stepping_spark.sql.kinds import (
     BITS,
     FLOATS,
     INTEGERS,
+    TIMES,
     arithmetic_kind,
     common_kind,
     decimal_kind,
@@ -46,6 +47,7 @@ from stepping_spark.sql.values import (
     is_null,
     null,
     ours,
+    refuse_special,
 )
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -77,6 +79,8 @@ def explicit(
     value: SqlValue, kind: str, node: exp.Expr, env: Env, *, is_try: bool = False
 ) -> SqlValue:
     """CAST, or TRY_CAST, which gives NULL where CAST fails."""
+    if kind in TIMES:
+        refuse_special(constant_of(value), node, env)
     found = _cast(value, kind)
     e = None if found is None else expr_of(found)
     # A cast that never fails, or one of a constant that did not
@@ -131,13 +135,13 @@ def _cast(value: SqlValue, kind: str) -> SqlValue | None:
     if value.kind == kind:
         return value
     e = expr_of(value)
-    if e is None:
-        return None
-    if is_null(value):
+    if value.kind == "void" or is_null(value):
         try:
             return constant(None, kind)
         except TypeError:  # rows cannot hold the kind
             return None
+    if e is None:
+        return None
     if value.kind == "string" and isinstance(e, Literal):
         return _of_text(e.constant, kind)
     made = _converted(e, value.kind, kind)

@@ -125,10 +125,11 @@ class RelationalPlan:
 
 @dataclass(frozen=True, eq=False)
 class TableScan(RelationalPlan):
-    """The rows of a table."""
+    """The rows of a table, or of a view that is written, whose plan tells more of them."""
 
     table: str
     made: tuple[PlanColumn, ...]
+    of: RelationalPlan | None = None
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
@@ -505,6 +506,8 @@ def is_one_row(plan: RelationalPlan) -> bool:
             return is_one_row(plan.left) and is_one_row(plan.right)
         case InlineValues():
             return len(plan.rows) == 1
+        case TableScan(of=RelationalPlan() as view):
+            return is_one_row(view)
     return False
 
 
@@ -521,6 +524,8 @@ def has_at_most_one_row(plan: RelationalPlan) -> bool:
             return len(plan.rows) <= 1
         case SqlJoin(how="inner" | "left"):
             return has_at_most_one_row(plan.left) and has_at_most_one_row(plan.right)
+        case TableScan(of=RelationalPlan() as view):
+            return has_at_most_one_row(view)
     return False
 
 

@@ -215,6 +215,7 @@ class QueryScope:
     text: str
     tables: Mapping[str, Sequence[str]]  # the columns of each table
     views: dict[str, RelationalPlan] = field(default_factory=dict)
+    written: Mapping[str, RelationalPlan] = field(default_factory=dict)  # views read like tables
     ctes: list[dict[str, RelationalPlan]] = field(default_factory=list)
 
     def fail(self, node: Scalar | None, reason: str, remedy: str = "") -> NoReturn:
@@ -411,7 +412,8 @@ class QueryScope:
             for table, columns in self.tables.items():
                 if table.lower() == wanted:
                     alias = node.alias or node.name
-                    return TableScan(table, tuple(PlanColumn(c, alias) for c in columns))
+                    made = tuple(PlanColumn(c, alias) for c in columns)
+                    return TableScan(table, made, self.written.get(table))
         there = [*self.tables, *self.views, *(n for known in self.ctes for n in known)]
         self.fail(node, f"there is no table {name}", f"the tables are {', '.join(there) or 'none'}")
 

@@ -112,6 +112,8 @@ def column_of(v: SqlValue) -> Column:
         column: Column = v.column
         return column
     e: Expr = v.column.__expr__
+    if v.kind == "void":
+        return functions.lit(None)
     if isinstance(e, Literal):
         return _literal(e, v.kind)
     column = to_column(e)
@@ -121,7 +123,7 @@ def column_of(v: SqlValue) -> Column:
 def _literal(e: Literal, kind: str) -> Column:
     """A constant as a literal of Spark, which some functions insist on."""
     if e.constant is None:
-        return functions.lit(None) if kind == "void" else functions.lit(None).cast(kind)
+        return functions.lit(None).cast(kind)
     if is_months(kind):
         return functions.expr(f"INTERVAL '{e.constant}' MONTH").cast(kind)
     if kind in ("int", "string", "boolean"):
@@ -198,6 +200,13 @@ _EXAMPLES = {
 }
 
 
+def refuse_special(said: object, node: exp.Expr, env: Env) -> None:
+    """Raise an error for a text that is another date or time in each step."""
+    if isinstance(said, str) and said.strip().lower() in _SPECIAL:
+        remedy = "compare a column with current_date or current_timestamp() in WHERE"
+        env.fail(node, f"{said!r} differs from step to step", remedy)
+
+
 def typed_literal(written: exp.Literal, kind: str, node: exp.Expr, env: Env) -> SqlValue:
     """`DATE '2024-02-29'` and the like, as Spark reads them."""
     said = str(written.this)
@@ -206,9 +215,7 @@ def typed_literal(written: exp.Literal, kind: str, node: exp.Expr, env: Env) -> 
     if kind not in _EXAMPLES:
         remedy = f"write CAST({text(said)} AS {kind.upper()})"
         env.fail(node, f"Spark has no literals of type {kind.upper()}", remedy)
-    if said.strip().lower() in _SPECIAL:
-        remedy = "compare a column with current_date or current_timestamp() in WHERE"
-        env.fail(node, f"{said!r} differs from step to step", remedy)
+    refuse_special(said, node, env)
     if kind == "date" and _DAY.fullmatch(said):
         with suppress(ValueError):
             return constant(dt.date.fromisoformat(said), kind)

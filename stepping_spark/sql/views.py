@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +59,6 @@ class View:
     at: Scalar
     text: str
     comment: str | None = None
-    temporary: bool = False  # for other views only
 
     @property
     def tables(self) -> set[str]:
@@ -100,11 +98,12 @@ class Views:
     def __init__(self, tables: Mapping[str, Sequence[str]]) -> None:
         self._tables = dict(tables)
         self._known: dict[str, RelationalPlan] = {}
+        self._written: dict[str, RelationalPlan] = {}
 
     def view(self, statement: SqlStatement) -> View:
         """The view of a statement. Raises `SqlError` with its place."""
         tree = statement.tree.copy()
-        queries = QueryScope(statement.text, self._tables, self._known)
+        queries = QueryScope(statement.text, self._tables, self._known, self._written)
         if statement.flow is not None:
             events = queries.table(statement.flow.source.copy(), None)[0]
             tree = statement.flow.query([c.name for c in events.columns])
@@ -119,34 +118,42 @@ class Views:
             plan = with_fresh_columns(plan, "", statement.columns)
         if statement.name:
             self._known[statement.name.lower()] = plan
-        of = statement
-        return View(of.name, plan, tree, of.text, of.comment, of.temporary)
+        return View(statement.name, plan, tree, statement.text, statement.comment)
 
     def cut(self, view: View) -> None:
         """Let later views read the rows of a view, like those of a table, and not its plan."""
         name = view.name.lower()
-        del self._known[name]
+        del self._known[name]  # which a table of the name may stand behind
         self._tables = {n: there for n, there in self._tables.items() if n.lower() != name}
         self._tables[view.name] = [c.name for c in view.plan.columns]
+        self._written[view.name] = view.plan
 
 
 def views_of(statements: Sequence[SqlStatement], tables: Mapping[str, Sequence[str]]) -> list[View]:
     """The views that statements make, each once: views that read it share its state.
 
-    A temporary view is for others only. It becomes a part of each of them, unless several read it
-    and it keeps state.
+    A temporary view is for others only, and becomes a part of each of them.
     """
-    readers = Counter(node.name.lower() for s in statements for node in tables_of(s.tree))
     views = Views(tables)
-    made = []
+    made: dict[str, View] = {}
     for statement in statements:
         view = views.view(statement)
-        shared = readers[view.name.lower()] > 1 and view.keeps_state
-        if not view.temporary or shared:
-            made.append(view)
-            if view.name:
-                views.cut(view)
-    return made
+        if statement.temporary:
+            continue
+        if view.name.lower() in made:
+            again = f"the text makes view {view.name} twice"
+            raise failure(view.text, view.at, again, "give one of them another name")
+        made[view.name.lower()] = view
+        if view.name:
+            views.cut(view)
+    if not made:
+        raise failure(
+            statements[0].text,
+            statements[0].tree,
+            "all views of the text are temporary, so it has no result",
+            "leave out TEMPORARY",
+        )
+    return [*made.values()]
 
 
 def tables_in(statements: Iterable[SqlStatement]) -> list[str]:
@@ -392,11 +399,15 @@ def _columns_said(text: str) -> _Columns:
         if not isinstance(column, exp.ColumnDef):  # a constraint
             continue
         kinds = [c.kind for c in column.args.get("constraints") or ()]
+        collation = next((k for k in kinds if isinstance(k, exp.CollateColumnConstraint)), None)
         required = any(
             isinstance(k, exp.NotNullColumnConstraint) and not k.args.get("allow_null")
             for k in kinds
         )
-        found.append((column.name, kind_written(column.args["kind"]), not required))
+        kind = kind_written(column.args["kind"])
+        if collation is not None and collation.this.name.upper() != "UTF8_BINARY":
+            kind = f"{kind} collate {collation.this.name}"
+        found.append((column.name, kind, not required))
     return tuple(found)
 
 

@@ -105,6 +105,34 @@ def test_views_may_read_views_and_pictures_have_their_names() -> None:
     assert values(largest) == {(7,): 1}
 
 
+def test_a_field_may_have_the_name_of_another_column(tmp_path: Path) -> None:
+    """`columns=` of a table says which column a name of the text is."""
+    rows_there = pa.table({"id": [1], "a": [2], "b": [3]})
+    changes = {"delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(tmp_path / "t", rows_there, configuration=changes)
+    found: dict[str, Any] = {}
+    for text, columns in {
+        "SELECT id, a FROM t": {"a": "b"},
+        "SELECT * FROM t": {"a": "b"},
+        "SELECT b, a FROM t": {"a": "b", "b": "a"},
+    }.items():
+        table = st.DeltaTable(str(tmp_path / "t"), columns=columns)
+        rows: list[Any] = []
+        with st.Pipeline(
+            st.sql(text),
+            store="memory",
+            t=table,
+            into=lambda _, z, rows=rows: rows.extend(z.iter()),
+        ) as pipeline:
+            pipeline.run()
+        found[text] = [vars(row) for row, _ in rows]
+    assert found == {
+        "SELECT id, a FROM t": [{"id": 1, "a": 3}],
+        "SELECT * FROM t": [{"id": 1, "a": 3}],
+        "SELECT b, a FROM t": [{"b": 2, "a": 3}],
+    }
+
+
 TAGS = pa.map_(pa.string(), pa.int32())
 
 
@@ -162,6 +190,46 @@ def test_views_share_the_state_of_a_view_that_they_read(text: str, temporary: bo
     *_, a, b = st.reference(graph).step((st.ZSetPython(dict.fromkeys(ORDERS, 1)),))
     alone = st.sql(f"WITH sums AS ({SUMS}) {text.replace('shop.', '')}", orders=Order)
     assert values(a) == values(b) == values(answer(alone, *ORDERS))
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        "a AS SELECT max(cents) AS m FROM orders; SELECT id, (SELECT m FROM a) AS m FROM orders",
+        "a AS SELECT DISTINCT country FROM orders WHERE country IS NOT NULL;"
+        "SELECT id FROM orders WHERE country IS NOT NULL AND country NOT IN (SELECT * FROM a)",
+    ],
+    ids=["one row", "never NULL"],
+)
+def test_what_is_known_of_a_view_is_known_where_it_is_read(views: str) -> None:
+    first, second = views.split(";")
+    kept = [
+        len(
+            plan_of(
+                st.compile(
+                    st.sql(f"CREATE {kind} {first}; CREATE VIEW b AS {second}", orders=Order)
+                )
+            ).registers
+        )
+        for kind in ("VIEW", "TEMPORARY VIEW")
+    ]
+    assert kept[0] <= kept[1]
+
+
+def test_a_class_converts_what_is_written_and_not_what_others_read() -> None:
+    class Value(st.Data):
+        value: float | None
+
+    big = 2**53
+    text = f"""
+    CREATE VIEW a AS SELECT DISTINCT {big} + id AS value FROM orders;
+    CREATE VIEW b AS SELECT value - {big} AS value FROM a;
+    CREATE VIEW c AS SELECT count(*) AS value FROM a
+    """
+    graph = st.compile(st.sql(text, to=Value, orders=Order))
+    _, b, c = st.reference(graph).step((st.ZSetPython(dict.fromkeys(ORDERS, 1)),))
+    assert values(b) == {(1.0,): 1, (2.0,): 1, (3.0,): 1}
+    assert values(c) == {(3.0,): 1}
 
 
 def test_a_view_may_have_the_name_of_a_table_that_it_reads() -> None:
