@@ -5,9 +5,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import click
+import msgspec
 
 from stepping_spark.base.errors import InputError
 from stepping_spark.circuit.graph import AnyGraph
@@ -52,14 +53,14 @@ def pipeline_of(
             f"{file} does not say where the state is; give --store parquet:DIRECTORY or "
             "--store postgresql://user@host/database"
         )
-    inputs = _tables(known.get("sources", {}), sources, "source")
+    inputs = _sources(known, sources)
     of_views = _said(known.get("sinks", {}), sinks, "sink")
 
     def made() -> Pipeline:
         query = query_of(known)
         read = _read_by(query, inputs, file)
         found = of_models(getattr(query, "written", {}), of_views, known.get("into"))
-        into = {name: _table(name, one, "sink") for name, one in found.items()}
+        into = {name: [_table(name, one, "sink") for one in of] for name, of in found.items()}
         options = {name: known[name] for name in OPTIONS if name in known}
         return Pipeline(query, store=known["store"], sources=read, into=into, **options)
 
@@ -71,7 +72,7 @@ def graph_of(
 ) -> AnyGraph:
     """The circuit of what a file or a dbt project says; `columns` are those of tables, as DDL."""
     known = said_of(file, said)
-    inputs = _tables(known.get("sources", {}), sources, "source")
+    inputs = _sources(known, sources)
     for text in columns:
         name, equals, ddl = text.partition("=")
         if not equals:
@@ -115,6 +116,32 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
     return {name: given for name, given in inputs.items() if name not in unread}
 
 
+class _Table(TypedDict, total=False):
+    """What a TOML file says of a table, beside its kind with its address, and more of that kind."""
+
+    key: str | list[str]
+    changes: bool
+    columns: dict[str, str]
+
+
+class _File(TypedDict, total=False):
+    """What a TOML file says."""
+
+    sql: str
+    dbt: str
+    store: str
+    sources: dict[str, _Table]
+    sinks: dict[str, _Table | list[_Table]]
+    whole_rows: bool
+    select: list[str]
+    exclude: list[str]
+    checks: bool
+    into: str
+    max_versions: int
+    max_rows: int
+    max_bytes: int
+
+
 OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict")
 """What a TOML file may say of a pipeline, beside its views and tables."""
 
@@ -129,6 +156,10 @@ def _read(file: Path) -> dict[str, Any]:
         said = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as e:
         raise click.UsageError(f"{file} is no TOML: {e}") from None
+    try:
+        msgspec.convert(said, _File)
+    except msgspec.ValidationError as e:
+        raise click.UsageError(f"{file}: {str(e).replace('$.', '')}") from None
     of = [kind for kind in ("sql", "dbt") if kind in said]
     known = {
         *of,
@@ -143,23 +174,29 @@ def _read(file: Path) -> dict[str, Any]:
     if unknown or len(of) != 1:
         reason = "it says sql and dbt" if of else "it says neither sql = … nor dbt = …"
         if len(of) == 1:
-            reason = f"{unknown[0]!r} is not known"
-        known |= {"sql", "dbt", *OF_DBT}
+            with_dbt = " without dbt = …" if unknown[0] in OF_DBT else ""
+            reason = f"{unknown[0]!r} is not known{with_dbt}"
+        else:
+            known |= {"sql", "dbt", *OF_DBT}
         raise click.UsageError(f"{file}: {reason}; it may say {', '.join(sorted(known))}")
-    said[of[0]] = str(file.parent / said[of[0]])
+    there = file.parent / said[of[0]]
+    if not there.exists():
+        raise click.UsageError(f"{file}: {of[0]} = {said[of[0]]!r}: there is no {there}")
+    said[of[0]] = str(there)
     return said
 
 
 def of_models(
-    written: Mapping[str, Sequence[str]], said: Mapping[str, dict[str, Any]], into: str | None
-) -> dict[str, dict[str, Any]]:
+    written: Mapping[str, Sequence[str]], said: Mapping[str, list[dict[str, Any]]], into: str | None
+) -> dict[str, list[dict[str, Any]]]:
     """The sinks of models: those that are said, and tables under `into`, with the models' keys."""
-    found = {name: dict(one) for name, one in said.items()}
+    found = {name: [dict(one) for one in tables] for name, tables in said.items()}
     for name, key in written.items():
         if into is not None and name not in found:
-            found[name] = _under(into, name)
-        if name in found and key and "files" not in found[name]:
-            found[name].setdefault("key", list(key))
+            found[name] = [_under(into, name)]
+        for table in found.get(name, ()):
+            if key and "files" not in table:
+                table.setdefault("key", list(key))
     return found
 
 
@@ -179,22 +216,27 @@ def _under(place: str, name: str) -> dict[str, Any]:
     return {kind: f"{address.rstrip('/')}/{name}"}
 
 
-def _tables(
-    said: Mapping[str, Mapping[str, Any]], given: Sequence[str], what: str
-) -> dict[str, Any]:
-    """The tables of a file and of the command line, by the names of inputs or views."""
-    return {name: _table(name, one, what) for name, one in _said(said, given, what).items()}
+def _sources(known: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+    """The tables of a file and of the command line that are read, by the names of inputs."""
+    found = _said(known.get("sources", {}), given, "source")
+    for name, tables in found.items():
+        if len(tables) > 1:
+            raise click.UsageError(
+                f"the source {name} is said {len(tables)} times; to read several tables as one, "
+                "give each a name, and unite them in a view: SELECT … UNION ALL SELECT …"
+            )
+    return {name: _table(name, one, "source") for name, (one,) in found.items()}
 
 
 def _said(
-    said: Mapping[str, Mapping[str, Any]], given: Sequence[str], what: str
-) -> dict[str, dict[str, Any]]:
-    """What a file and the command line say of tables; the command line comes first."""
-    known = {name: dict(one) for name, one in said.items()}
+    said: Mapping[str, Any], given: Sequence[str], what: str
+) -> dict[str, list[dict[str, Any]]]:
+    """The tables of each name; those of the command line come in the place of those of a file."""
+    parsed: dict[str, list[dict[str, Any]]] = {}
     for text in given:
         name, table = _parsed(text, what)
-        known[name] = table
-    return known
+        parsed.setdefault(name, []).append(table)
+    return {n: of if isinstance(of, list) else [of] for n, of in said.items()} | parsed
 
 
 def _parsed(text: str, what: str) -> tuple[str, dict[str, Any]]:

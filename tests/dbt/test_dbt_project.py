@@ -492,4 +492,4 @@ def test_what_the_command_line_cannot_run_it_refuses(
 )
 def test_a_table_of_a_model_is_within_the_place_of_all(place: str, table: dict[str, str]) -> None:
     key = {} if "files" in table else {"key": ["id"]}
-    assert of_models({"a": ["id"]}, {}, place) == {"a": table | key}
+    assert of_models({"a": ["id"]}, {}, place) == {"a": [table | key]}
