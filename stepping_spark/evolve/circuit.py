@@ -92,6 +92,7 @@ class Reader:
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
         self._foreign: dict[str, Expr] = {}
+        self._structs: dict[Any, Struct] = {}
         self._known: dict[str, type] = {
             _named(t): t for t in (tuple, dict, Pair, Session, Timed, Update, InGroup, *ZSET_CLASS)
         }
@@ -131,6 +132,8 @@ class Reader:
             read = {n: self.read(part) for n, part in fields.items()}
             if cls is Struct and _named_as_open(fields["python"]):
                 read["python"] = open_class(tuple(n for n, _ in read["fields"]))
+            elif cls is Struct and read["python"] is dict:  # its class has another name now
+                return self._structs.get(read["fields"]) or cls(**read)
             return cls(**read)
         except (KeyError, TypeError) as e:
             raise Unreadable(f"{name} has other parts in this version of stepping_spark") from e
@@ -141,6 +144,8 @@ class Reader:
                 self._foreign.setdefault(digest(identity_of(part)), part)
             elif isinstance(part, Struct | Atom):
                 self._known.setdefault(_named(part.python), part.python)
+            if isinstance(part, Struct):
+                self._structs.setdefault(part.fields, part)
 
 
 def _named_as_open(said: Any) -> bool:

@@ -98,16 +98,16 @@ class Evolution:
         views = self.gone or self.moved
         return bool(self.filled or self.dropped or changed or self.renamed or views)
 
-    def check_known(self) -> None:
-        """Raise an error for a view of which it is unknown what it was."""
+    def check_known(self, but: Collection[str] = ()) -> None:
+        """Raise an error for a view, `but` for some, of which it is unknown what it was."""
         for name, said in self.views.items():
-            if said == UNKNOWN:
+            if said == UNKNOWN and name not in but:
                 why = self.why.get(name, "")
                 raise StoreMismatch(
                     f"what view {name!r} was before is unknown, so its change is too: {why}. Empty "
                     f"what was made of it, and take all its rows: evolve(whole=[{name!r}]); in a "
-                    "pipeline, give the view a new table, or remove the one that it has; or start "
-                    "with a new store"
+                    f"pipeline, run with --evolve --refresh {name}, in Python with "
+                    f"refresh=[{name!r}], or remove the table that the view has"
                 )
 
     def __str__(self) -> str:

@@ -17,11 +17,29 @@ from stepping_spark.evolve.circuit import circuit_of
 from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.execution.io import held_input
 from stepping_spark.execution.metrics import StepMetrics
+from stepping_spark.expressions.expr import TIMES, is_time
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store
 
 BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
+
+
+def time_of_evolution(plan: Plan, last: Now, given: Now) -> Now:
+    """The `now` of an evolution: the last one, so that registers of times stay as they are.
+
+    It is the `given` one where the last is of another type than the times of the query. Registers
+    of times are new then.
+    """
+    for t, (path, line) in plan.times.items():
+        if not is_time(last, t):
+            if is_time(given, t):
+                return given
+            raise InputError(
+                f"now={given!r}: {path} ({line}) compares it with times of type {t}, and the last "
+                f"step was at {last!r}; write evolve(now=…), {TIMES[t]}"
+            )
+    return last
 
 
 class Evolving:
@@ -41,6 +59,7 @@ class Evolving:
         self,
         *,
         whole: Iterable[str] = (),
+        now: Now = None,
         before_commit: BeforeCommit | None = None,
         **inputs: Any,
     ) -> Any:
@@ -52,8 +71,10 @@ class Evolving:
         If nothing in the state determines a register, the rows of an input are needed again. They
         are given by its name, all of them, as of the last step: `evolve(orders=z)`.
 
-        The step has the next number, and the `now` and the offsets of the last one. It is all or
-        nothing, as any step is. A second call does nothing, and returns empty changes.
+        The step has the next number, and the `now` and the offsets of the last one. If the query
+        compares with times of another type than that `now`, or with times where the other did not,
+        give `now=`. It is all or nothing, as any step is. A second call does nothing, and returns
+        empty changes.
 
         `whole` names outputs whose change is all their rows, for what has none of them: a new
         table, or one that was emptied because what the other query gave is unknown, as it had a
@@ -78,7 +99,7 @@ class Evolving:
             if evolution is None:
                 empty = (DriverRelation.empty(v.type.schema) for v in self._plan.outputs)
                 return self._answers(list(empty))
-            return self._evolve(evolution, inputs, before_commit)
+            return self._evolve(evolution, inputs, now, before_commit)
 
     @property
     def evolution(self) -> Evolution | None:
@@ -99,11 +120,13 @@ class Evolving:
         self,
         evolution: Evolution,
         inputs: Mapping[str, Any],
+        now: Now,
         before_commit: BeforeCommit | None,
     ) -> tuple[Any, ...]:
         evolution.check_known()
         again = self._again(evolution, inputs)
-        number, now = evolution.step + 1, self.store.last_now()
+        number = evolution.step + 1
+        now = time_of_evolution(self._plan, self.store.last_now(), now)
         offsets: Mapping[str, int] | None = None
         metrics = StepMetrics(number)
         begun = time.perf_counter()
@@ -116,7 +139,8 @@ class Evolving:
             answers = self._answers(outputs)
             if before_commit is not None:
                 offsets = before_commit(number, answers)
-            self._commit(number, now, outputs, offsets, settings)
+            committed = now if self._plan.times else number
+            self._commit(number, committed, outputs, offsets, settings)
         self._evolution = None
         metrics.ms = (time.perf_counter() - begun) * 1e3
         self.metrics.append(metrics)

@@ -18,6 +18,7 @@ from stepping_spark.base.errors import SinkError, SourceError, SteppingError, St
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.evolve.evolution import AS_BEFORE, UNKNOWN, Evolution, evolution_of
+from stepping_spark.evolve.stepping import time_of_evolution
 from stepping_spark.execution.io import held_input
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.pipeline.inputs import Feed, shown
@@ -101,7 +102,8 @@ def _take(
     words = {} if stepper.evolution is None else stepper.evolution.words
     new = 0 if stepper.evolution is None else len(stepper.evolution.filled)
     note(f"{new:,} register{'' if new == 1 else 's'} to fill, and the changes of views")
-    outputs = stepper.evolve(whole=whole, before_commit=prepare, **again)
+    now = rounds.time_of(stepper.times, stepper.store)
+    outputs = stepper.evolve(whole=whole, now=now, before_commit=prepare, **again)
     step, done = store.last_step(), stepper.metrics[-1]
     for register, n in done.kept.items():
         log.info("filled: %s, %s rows", words.get(register, register), "?" if n is None else n)
@@ -137,12 +139,11 @@ def counted(
         for name, rows in again.items()
         if name in filling.read_again
     }
-    now = store.last_now()
+    plan = plan_of(graph)
+    now = time_of_evolution(plan, store.last_now(), rounds.time_of(plan.times, store))
     changes, _ = filling.run(store, given, StepMetrics(evolution.step + 1), now, limits)
     counts = {}
-    for (name, said), change, v in zip(
-        evolution.views.items(), changes, plan_of(graph).outputs, strict=True
-    ):
+    for (name, said), change, v in zip(evolution.views.items(), changes, plan.outputs, strict=True):
         if said != AS_BEFORE and isinstance(v.type, ZSetType):
             counts[name] = signs_of(ZSetSpark(change, v.type))
     rows = {name: signs_of(z)[1] for name, z in again.items()}
@@ -202,6 +203,15 @@ def store_at(
         log.info("state %s: a copy of %s", place, copy_of)
     with telling_the_plan(graph, place):
         return place.store(graph, limits, evolve=evolve)
+
+
+def has_no_step(place: Store | Place) -> bool:
+    """Whether there is a state, and no step is committed in it: another query may begin with it."""
+    if not isinstance(place, Place) or place.kind == MEMORY:
+        return False
+    with suppress(SteppingError):
+        return is_there(place) and place.state().summary().step == 0
+    return False
 
 
 def is_there(place: Store | Place) -> bool:

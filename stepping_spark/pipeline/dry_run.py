@@ -192,6 +192,8 @@ def prospect_of(
             changed = evolution is not None
             filled = [o for o in outlets if o.looks_fresh(state, step, offsets, changed=changed)]
         known = [outlet for outlet in outlets if outlet not in filled]
+        if evolution is not None:
+            evolution.check_known({*evolution.views} - {outlet.view for outlet in known})
         lacking = [outlet for outlet in known if outlet.look(state, step, offsets)]
         if store is not None and not evolves:
             check_query(store, graph, outlets)

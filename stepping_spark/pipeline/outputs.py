@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -22,7 +23,7 @@ from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.io import check_made_by
 from stepping_spark.pipeline.inputs import columns_given, told
 from stepping_spark.pipeline.iterators import FunctionSink
-from stepping_spark.pipeline.protocols import Sink, sink_key
+from stepping_spark.pipeline.protocols import REMOVED, Sink, sink_key
 from stepping_spark.pipeline.rejects import digests_of_rejected
 from stepping_spark.pipeline.reporting import log, rows_of
 from stepping_spark.relations.store import Store
@@ -112,6 +113,9 @@ EMPTY = ".empty"
 WHOLE = ".whole"
 """Behind the key of a sink: the last step, if its rows take the place of those of the table."""
 
+FORM = ".form"
+"""Behind the key of a sink: a number for the columns of its key, and for whether it has changes."""
+
 
 class Outlet:
     """A sink of one view.
@@ -138,6 +142,7 @@ class Outlet:
         self._type = t
         self.shown = told(given)
         self._sink = sink_of(named, given)
+        self._form = form_of(given)
         self._last = 0
         self._refresh = False
         # Rows that do not fit may get a sink when the state has steps already: it has missed none.
@@ -217,6 +222,11 @@ class Outlet:
         had = offsets.get(self._key, 0 if self._later else None)
         if step == 0 and found == 0:
             return False
+        if not self._refresh and self._has_other_form(offsets):
+            raise SinkError(
+                f"view {self.view!r}: the table of the sink {self.shown} was written by another "
+                f"key, or with another `changes`; say what it was written with, or {REMOVED}"
+            )
         if offsets.get(f"{self._key}{WHOLE}") == step:
             return found != step
         if self._later and self._key not in offsets and found == 0:
@@ -277,10 +287,14 @@ class Outlet:
         finally:
             self._sink.close()
 
+    def _has_other_form(self, offsets: Mapping[str, int]) -> bool:
+        """Whether the table that has the steps up to now was written by another key."""
+        return offsets.get(f"{self._key}{FORM}", self._form) != self._form
+
     def _may_be_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
         if self._sink_forgets or self._later or not step:
             return False
-        if offsets.get(self._key) != 0:
+        if offsets.get(self._key) != 0 or self._has_other_form(offsets):
             return True
         # No step before the last one had rows for the sink: that one has all rows of the view.
         return changed and offsets.get(f"{self._key}{EMPTY}") != step
@@ -292,7 +306,9 @@ class Outlet:
     @property
     def kept(self) -> dict[str, int]:
         """What the store keeps of it with the next step."""
-        return {} if self._sink_forgets else {self._key: self._last}
+        if self._sink_forgets:
+            return {}
+        return {self._key: self._last, f"{self._key}{FORM}": self._form}
 
     def prepare(self, step: int, change: Any) -> dict[str, int]:
         """Let the sink refuse the view's change of a step that is not committed yet.
@@ -329,6 +345,14 @@ class Outlet:
     @property
     def _sink_forgets(self) -> bool:
         return isinstance(self._sink, FunctionSink)
+
+
+def form_of(given: object) -> int:
+    """A number for what a place says of the form of its table's rows: the key, and `changes`."""
+    key = getattr(given, "key", None) or ()
+    columns = (key,) if isinstance(key, str) else tuple(map(str, key))
+    form = repr((columns, bool(getattr(given, "changes", False))))
+    return int.from_bytes(hashlib.sha256(form.encode()).digest()[:6], "big")
 
 
 def sink_of(named: str, given: object) -> Sink:

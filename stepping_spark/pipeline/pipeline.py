@@ -13,6 +13,7 @@ from stepping_spark.base.limits import Limits, checked_limits
 from stepping_spark.evolve.evolution import check_renames
 from stepping_spark.pipeline.changed_query import (
     check_inputs,
+    has_no_step,
     is_there,
     store_at,
     telling_the_plan,
@@ -165,6 +166,7 @@ class Pipeline(Closing):
         check_apart(given, {**sinks, **{view_of(name): sink for name, sink in rejects.items()}})
         self._comments = comments_of(query)
         self._stepper: Stepper[Any, Any] | None = None
+        self._evolves_now = evolve
         self._state = 0
         self._tables_open = False
         self._stopping = Stopping()
@@ -401,7 +403,7 @@ class Pipeline(Closing):
         """The stepper, when each sink has the last step, and sources go on from there."""
         stepper = self._opened()
         self._rounds.go_back(stepper.store)
-        if self.evolves:
+        if self._evolves_now:
             evolve_state(stepper, self._rounds, self._state)
         with telling_the_plan(self.graph, self._place):
             check_inputs(self._feeds, stepper.store.last_offsets())
@@ -425,8 +427,9 @@ class Pipeline(Closing):
             return self._stepper
         place = self._place
         known = self._stepper and self._stepper.store
+        self._evolves_now = self.evolves or has_no_step(place)
         store = known or store_at(
-            place, self.graph, self._limits, evolve=self.evolves, copy_of=self._copy_of
+            place, self.graph, self._limits, evolve=self._evolves_now, copy_of=self._copy_of
         )
         try:
             if self._stepper is None:
@@ -435,7 +438,7 @@ class Pipeline(Closing):
                     store,
                     limits=self._limits,
                     profile=self._profile,
-                    evolve=self.evolves,
+                    evolve=self._evolves_now,
                     renamed=self.renamed,
                 )
             self._open_tables(store)

@@ -320,6 +320,7 @@ ANEW = "start with a new store and empty tables to write to"
 REFRESHED = (
     "have its rows written anew: --evolve --refresh VIEW (in Python, evolve=True, refresh=[…])"
 )
+REMOVED = "remove the table and run with --evolve (in Python, evolve=True), which fills it"
 KEPT = "what was committed is kept: run again when this is corrected"
 
 

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -60,7 +60,7 @@ class Rounds:
         # The position is committed, so that nobody reads and counts the same misfits again.
         final = bool(misfits) or any(batch is not None and batch.final for batch in batches)
         nothing = all(t.change is None and t.rejected is None for t in taken)
-        now = self._now(stepper)
+        now = self.time_of(stepper.times, stepper.store)
         constant = not self.feeds and not stepper.store.last_step()  # its rows come once
         same_time = now in (None, stepper.store.last_now())
         if not final and not constant and nothing and same_time:
@@ -100,17 +100,18 @@ class Rounds:
         for feed in self.feeds:
             feed.position = feed.position_in(offsets)
 
-    def _now(self, stepper: Stepper[Any, Any]) -> Now:
+    def time_of(self, times: Collection[RowType], store: Store) -> Now:
         """The time of a step: as it was said, or that of this machine, for a query that has times.
 
-        Where the clock of the machine has gone back, it is the time of the last step.
+        `times` are their types. Where the clock of the machine has gone back, it is the time of the
+        last step.
         """
         if self.now is not None:
             return self.now()
-        t = next((t for t in stepper.times if t in CLOCKS), None)
+        t = next((t for t in times if t in CLOCKS), None)
         if t is None:
             return None
-        now, before = CLOCKS[t](), stepper.store.last_now()
+        now, before = CLOCKS[t](), store.last_now()
         return max(now, before) if isinstance(before, dt.date) and is_time(before, t) else now
 
     def _changes(self, taken: Sequence[Taken]) -> list[ZSetSpark[Any] | None]:

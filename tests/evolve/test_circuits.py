@@ -84,3 +84,27 @@ def test_constants_of_an_enum_are_read_with_its_class(tmp_path: Path) -> None:
         (change,) = stepper.evolve(things=things)
         assert change.to_python() == st.ZSetPython({2: 1, 1: -1})
         assert len(stepper.report().numbers["steps"]["rows_in"]) == 1
+
+
+def test_row_classes_may_have_other_names() -> None:
+    """A narrower filter is filled from the rows that are kept, whatever their class is called."""
+
+    def query(prefix: str, lowest: int) -> Any:
+        fields = {"__annotations__": {"id": int, "name": str}}
+        row: Any = type(f"{prefix}Order", (st.Data,), dict(fields))
+        made: Any = type(f"{prefix}Named", (st.Data,), dict(fields))
+
+        def named(orders: Any) -> Any:
+            kept = st.filter(orders, f=lambda o: o.id >= lowest)
+            return st.distinct(st.map(kept, f=lambda o: made(id=o.id, name=o.name)))
+
+        named.__annotations__ = {"orders": st.ZSet[row], "return": st.ZSet[made]}
+        return row, named
+
+    row, before = query("", 0)
+    graph = st.compile(before)
+    store = st.StoreMemory.from_graph(graph)
+    st.iteration(store, graph, (st.ZSetPython({row(id=i, name="a"): 1 for i in range(4)}),))
+    _, after = query("Other", 2)
+    (change,) = st.Stepper(st.compile(after), store, evolve=True).evolve()
+    assert sorted((r.id, n) for r, n in change.iter()) == [(0, -1), (1, -1)]

@@ -33,7 +33,7 @@ from stepping_spark.pipeline.delta.log import (
     with_one_of,
 )
 from stepping_spark.pipeline.delta.vectors import VECTORS, MarkedTable, why_merged
-from stepping_spark.pipeline.protocols import KEPT, REFRESHED
+from stepping_spark.pipeline.protocols import KEPT, REFRESHED, REMOVED
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -374,7 +374,8 @@ class DeltaSink:
 
     def _check_there(self) -> None:
         """Refuse a table that is there, and is not this owner's or not as it is wanted."""
-        check_same(self._log.schema(), self._schema, self._where, "give a new path")
+        remedy = f"give a new path, or {REMOVED}"
+        check_same(self._log.schema(), self._schema, self._where, remedy)
         table = self._log.newest()
         self._check_owner(table)
         why = why_merged(table, self._options) if self._vectors else ""

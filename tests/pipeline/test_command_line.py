@@ -1,0 +1,145 @@
+"""Pipelines of views in SQL from the command line: tables that are said, and texts that change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from stepping_spark.cli import main
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+SOLD = "CREATE VIEW sold AS SELECT id, customer, cents FROM orders"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder with a table of orders."""
+    monkeypatch.chdir(tmp_path)
+    rows = pa.table({"id": [1, 2, 3, 4], "customer": [1, 1, 2, 2], "cents": [1, 2, 3, 4]})
+    deltalake.write_deltalake("orders", rows, configuration=FEED)
+
+
+def run(text: str, *more: str, source: str = "orders=delta:orders") -> tuple[int, str]:
+    """Run a text of SQL; gives the exit code, and what is said in one line."""
+    Path("views.sql").write_text(text)
+    said = ["run", "views.sql", "--store", "parquet:state", "--source", source, *more]
+    done = CliRunner().invoke(main, said)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, " ".join(done.output.split())
+
+
+def toml(text: str) -> tuple[int, str]:
+    """Run a TOML file."""
+    Path("shop.toml").write_text(text)
+    done = CliRunner().invoke(main, ["run", "shop.toml"])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, " ".join(done.output.split())
+
+
+def content(path: str, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of a table, in order."""
+    table = deltalake.DeltaTable(path).to_pyarrow_table().select(list(columns))
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def test_a_view_may_have_several_sinks() -> None:
+    sinks = ["--sink", "sold=delta:a:id", "--sink", "sold=delta:b:id"]
+    assert run(SOLD, *sinks)[0] == 0
+    assert content("a", "id") == content("b", "id") == [(1,), (2,), (3,), (4,)]
+    code, said = toml(
+        'sql = "views.sql"\nstore = "parquet:state"\n[sources.orders]\ndelta = "orders"\n'
+        '[[sinks.sold]]\ndelta = "a"\nkey = "id"\n[[sinks.sold]]\ndelta = "b"\nkey = ["id"]\n'
+    )
+    assert (code, "0 steps taken" in said) == (0, True)
+
+
+def test_an_input_has_one_source() -> None:
+    code, said = run(SOLD, "--source", "orders=delta:others")
+    assert (code, "the source orders is said 2 times" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('sql = "nowhere.sql"', "there is no nowhere.sql"),
+        ('sql = "v.sql"\nsources = ["orders"]', "Expected `object`, got `array` - at `sources`"),
+        ('sql = "v.sql"\n[sinks]\nsold = "delta:a"', "got `str` - at `sinks[...]`"),
+        ('sql = "v.sql"\n[[sources.orders]]\ndelta = "orders"', "got `array` - at `sources[...]`"),
+        ('sql = "v.sql"\nwhole_rows = "yes"', "Expected `bool`, got `str` - at `whole_rows`"),
+        ('sql = "v.sql"\n[sinks.a]\ndelta = "a"\nkey = 3', "got `int` - at `sinks[...].key`"),
+        ('sql = "v.sql"\n[sinks.a]\ndelta = "a"\nchanges = "yes"', "`sinks[...].changes`"),
+        ('sql = "v.sql"\ninto = "delta:a"', "'into' is not known without dbt = …; it may say"),
+    ],
+)
+def test_a_file_that_says_something_else_is_refused(text: str, said: str) -> None:
+    Path("v.sql").write_text(SOLD)
+    code, output = toml(text)
+    assert (code, said in output) == (2, True), output
+
+
+@pytest.mark.parametrize("evolve", [(), ("--evolve",)])
+@pytest.mark.parametrize("before", ["delta:sold:id", "files:sold"])
+def test_a_table_is_not_written_by_another_key(before: str, evolve: tuple[str, ...]) -> None:
+    kind = before.partition(":")[0]
+    after = {"delta": "delta:sold:customer", "files": "files:sold:id"}[kind]
+    assert run(SOLD, "--sink", f"sold={before}")[0] == 0
+    code, said = run(SOLD, "--sink", f"sold={after}", *evolve)
+    assert (code, "was written by another key" in said) == (2, True), said
+    code, _ = run(SOLD, "--sink", f"sold={before}", *evolve)
+    assert code == 0
+
+
+def test_a_table_that_was_removed_is_written_by_another_key() -> None:
+    totals = "CREATE VIEW sold AS SELECT customer, max(id) AS id FROM orders GROUP BY customer"
+    assert run(totals, "--sink", "sold=delta:sold:id")[0] == 0
+    Path("sold").rename("old")
+    code, said = run(totals, "--sink", "sold=delta:sold:customer", "--evolve")
+    assert code == 0, said
+    deltalake.DeltaTable("orders").delete("id = 4")
+    assert run(totals, "--sink", "sold=delta:sold:customer")[0] == 0
+    assert content("sold", "customer", "id") == [(1, 2), (2, 3)]
+
+
+def test_a_condition_on_the_time_comes_and_goes() -> None:
+    timed = f"{SOLD} WHERE date_add(DATE '2020-01-01', CAST(id AS INT)) <= current_date"
+    sink = ["--sink", "sold=delta:sold:id"]
+    for text in (SOLD, f"{timed} AND id < 3", f"{timed} AND id > 1", SOLD):
+        assert run(text, *sink, "--evolve", "--dry-run")[0] == 0
+        code, said = run(text, *sink, "--evolve")
+        assert code == 0, said
+        deltalake.write_deltalake(
+            "orders", pa.table({"id": [9], "customer": [9], "cents": [9]}), mode="append"
+        )
+        assert run(text, *sink)[0] == 0
+        deltalake.DeltaTable("orders").delete("id = 9")
+        assert run(text, *sink)[0] == 0
+        kept = {"< 3": (1, 2), "> 1": (2, 3, 4)}.get(text[-3:], (1, 2, 3, 4))
+        assert content("sold", "id") == [(i,) for i in kept]
+
+
+def test_a_first_run_that_fails_is_in_nobodys_way() -> None:
+    wrong = "CREATE VIEW sold AS SELECT customer, cents FROM orders"
+    right = "CREATE VIEW sold AS SELECT customer, max(cents) AS cents FROM orders GROUP BY customer"
+    sink = ["--sink", "sold=delta:sold:customer"]
+    code, said = run(wrong, *sink)
+    assert (code, "several rows with the key customer" in said) == (2, True)
+    code, said = run(right, *sink)
+    assert code == 0, said
+    assert content("sold", "customer", "cents") == [(1, 2), (2, 4)]
+
+
+@pytest.mark.spark
+def test_a_dry_run_is_refused_where_the_run_is() -> None:
+    sink = ["--sink", "sold=delta:sold:id"]
+    assert run(f"{SOLD} WHERE hash(cents) <> 0", *sink)[0] == 0
+    changed = f"{SOLD} WHERE hash(customer) <> 0"
+    for more in ([], ["--dry-run"], ["--dry-run", "--count"]):
+        code, said = run(changed, *sink, "--evolve", *more)
+        assert (code, "--evolve --refresh sold" in said) == (2, True), said
+    assert run(changed, *sink, "--evolve", "--refresh", "sold")[0] == 0
+    assert content("sold", "id") == [(1,), (2,), (3,), (4,)]
