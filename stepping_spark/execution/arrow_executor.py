@@ -63,7 +63,7 @@ class StageInputs:
         self._projection = projection
         self._wanted: dict[Materialized, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
         self._tables: dict[Leaf, pa.Table] = {}
-        self._once: list[tuple[pa.Table, Schema]] = []  # those of them that are consolidated
+        self._once: dict[int, tuple[pa.Table, Schema]] = {}  # those that are consolidated, by id
 
     @property
     def zone(self) -> ZoneOf:
@@ -78,7 +78,7 @@ class StageInputs:
         self._once.clear()
         wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
         for m in members if self._wanted else ():
-            if m in self._wanted and is_ours(m) and not step.is_nothing(m):
+            if m in self._wanted and is_ours(m) and not step.size(m).nothing:
                 for leaf, questions in self._wanted[m].items():
                     wanted.setdefault(leaf, []).extend(questions)
         for leaf, asked in wanted.items():
@@ -104,17 +104,16 @@ class StageInputs:
         found = self._tables.get(leaf)
         if found is None:
             schema = schema_of(leaf)
-            there = []
-            for p in step.parts(leaf):
-                assert p.table is not None
-                if len(p.table):
-                    there.append(p.select(schema))
-            found = on_driver(there, schema)
+            there = [p for p in step.parts(leaf) if not p.is_empty]
+            if len(there) == 1 and there[0].table is not None and there[0].schema == schema:
+                found = there[0].table
+            else:
+                found = on_driver([p.select(schema) for p in there], schema)
             if leaf in step.prefixes:
                 found = found.slice(0)  # `prefixes` knows the leaf by its table
             self._tables[leaf] = found
-            if len(there) == 1 and there[0].consolidated:
-                self._once.append((found, schema))
+            if len(there) == 1 and there[0].consolidated and there[0].schema == schema:
+                self._once[id(found)] = (found, schema)
         return found
 
     def forget(self, leaves: Sequence[Leaf]) -> None:
@@ -129,7 +128,8 @@ class StageInputs:
 
     def is_once(self, table: pa.Table, schema: Schema) -> bool:
         """Whether a table is that of a leaf, and known to have each row of the schema once."""
-        return any(t is table and s == schema for t, s in self._once)
+        found = self._once.get(id(table))
+        return found is not None and found[1] == schema
 
     def values(
         self, m: Materialized, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
@@ -167,7 +167,11 @@ class Driver:
 
     def begin(self, step: Step, members: Sequence[Materialized]) -> None:
         """Get ready to compute streams that do not need each other."""
-        self._questions.begin(step, members, lambda m: self._is_ours(step, m).on_driver)
+
+        def is_ours(m: Materialized) -> bool:
+            return self._is_ours(step, m, step.size(m).rows).on_driver
+
+        self._questions.begin(step, members, is_ours)
 
     def end(self) -> None:
         """Forget what was read."""
@@ -185,11 +189,12 @@ class Driver:
         rows: RowCounts = {}
         notes: list[str] = []
         held: Relation
-        if step.is_nothing(m):
+        size = step.size(m)
+        if size.nothing:
             held, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
             why = "an input is empty"
         else:
-            placed = self._is_ours(step, m)
+            placed = self._is_ours(step, m, size.rows)
             why = placed.why
             if not placed.on_driver:
                 return Deferred(why)
@@ -210,12 +215,11 @@ class Driver:
             taken = 0
         return Computed(m, held, Cost(ms, taken, how, why), rows)
 
-    def _is_ours(self, step: Step, m: Materialized) -> Placed:
+    def _is_ours(self, step: Step, m: Materialized, rows: int | None) -> Placed:
         """Whether the driver computes a stream, and why.
 
         It has all rows that the stream reads, and is estimated to be faster than Spark.
         """
-        rows = step.rows_read(m)
         if rows is None:
             in_spark = (x for x in m.leaves if any(p.table is None for p in step.parts(x)))
             return Placed(False, self._in_spark(step, next(in_spark)))
@@ -267,11 +271,11 @@ class Driver:
             now=step.now,
             is_once=questions.is_once,
             limits=self.limits,
-            prefixes=lambda table: questions.prefixes(step, table),
+            prefixes=partial(questions.prefixes, step),
         )
         evaluation = Evaluation(
-            table=lambda leaf: questions.table(step, leaf),
-            chain=lambda table, t, parts: self._chain(step, table, t, parts),
+            table=partial(questions.table, step),
+            chain=partial(self._chain, step),
             context=context,
             rows=rows,
             notes=notes,

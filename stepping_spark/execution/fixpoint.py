@@ -326,7 +326,7 @@ class Run:
             if kept[0] is v:
                 rows = held
                 if state.stored and not held.is_empty:
-                    rows = self._projection.select(held, state.stored, beside=True)
+                    rows = self._projection.select(held, state.selection)
                 self._now_by_key[kept] = rows
                 with self._counted(rows):
                     self._changed[kept].add_at(rows, k)

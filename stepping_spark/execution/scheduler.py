@@ -204,7 +204,7 @@ class Scheduler:
 
     def projected(self, held: Relation, state: RegisterPlan) -> Relation:
         """Rows of a stream, as its register has them: with the columns of the key."""
-        return self._projection.select(held, state.stored, beside=True)
+        return self._projection.select(held, state.selection)
 
     def committed(self) -> None:
         """What was run last is committed."""
@@ -219,13 +219,13 @@ class Scheduler:
         for read in stage.reads:
             if read not in step.reads:
                 step.reads[read] = self._registers.read(step, read)
-        looping = [m for m in stage.members if m.vertex in self.plan.loops]
-        rest = [m for m in stage.members if m.vertex not in self.plan.loops]
+        loops = self.plan.loops
+        rest = [m for m in stage.members if m.vertex not in loops] if loops else stage.members
         for made in self._computed(step, rest):
             self._done(step, made)
-        for loop in dict.fromkeys(self.plan.loops[m.vertex] for m in looping):
-            of_loop = [m for m in looping if self.plan.loops[m.vertex] is loop]
-            self._loop(step, loop, of_loop)
+        looping = [m for m in stage.members if m.vertex in loops] if loops else ()
+        for loop in dict.fromkeys([loops[m.vertex] for m in looping]):
+            self._loop(step, loop, [m for m in looping if loops[m.vertex] is loop])
 
     def _computed(self, step: Step, members: Sequence[Materialized]) -> Iterator[Computed]:
         """The streams that need no other stream of this stage."""
@@ -235,7 +235,7 @@ class Scheduler:
         self._driver.begin(step, members)
         for_spark: dict[Materialized, Deferred] = {}
         for m in members:
-            is_python = m.python is not None and not step.is_nothing(m)
+            is_python = m.python is not None and not step.size(m).nothing
             made = self._python(step, m) if is_python else self._driver.computed(step, m)
             cut = self._registers.read_whole(step, m) if isinstance(made, Deferred) else ()
             if cut:
@@ -250,7 +250,7 @@ class Scheduler:
 
     def _is_left(self, step: Step, m: Materialized) -> bool:
         """Whether a join is left to its readers, each of which adds up many rows before it."""
-        if m.vertex not in self.plan.joined_by_readers or step.is_nothing(m):
+        if m.vertex not in self.plan.joined_by_readers or step.size(m).nothing:
             return False
         sides = [rows_of(*step.parts(leaf)) for leaf in m.leaves]
         known = [rows for rows in sides if rows is not None]
@@ -335,7 +335,7 @@ class Scheduler:
         for state in self._adders.get(v, ()):
             rows = step.kept.get(state.register.name, held)
             if state.stored and state.register.name not in step.kept:
-                rows = self._projection.select(held, state.stored, beside=True)
+                rows = self._projection.select(held, state.selection)
             if not rows.is_empty:
                 self.store.add(state.register.name, rows)
                 step.metrics.keep(state.register.name, rows.rows)
@@ -360,7 +360,7 @@ class Scheduler:
     def _check_nulls(self, made: Computed) -> None:
         """Refuse a NULL in a field whose type has none; streams in Spark were tested there."""
         table = made.held.table
-        if table is not None and may_have_null(table):
+        if made.member.may_make_null and table is not None and may_have_null(table):
             null = null_field(table, made.held.schema)
             if null is not None:
                 path, line = self.plan.names[made.member.vertex]
@@ -369,7 +369,7 @@ class Scheduler:
     def _note(self, step: Step, made: Computed, loop: LoopPlan | None = None) -> None:
         """Add a stream to the metrics; in a loop, under the name that the loop has for it."""
         m, names = made.member, loop.names if loop else self.plan.names
-        read = step.rows_read(m)
+        read = step.size(m).rows
         read = None if read is None else read + made.rows_in
         if m not in self._named:
             self._named[m] = (str(names[m.vertex][0]), self._within(m, loop))

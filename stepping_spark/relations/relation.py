@@ -132,6 +132,11 @@ class DriverRelation(Relation):
         return self.table.num_rows
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it has no rows."""
+        return not self.table.num_rows
+
+    @property
     def nbytes(self) -> int:
         """About the number of bytes of the rows."""
         return self.table.nbytes
@@ -272,7 +277,7 @@ class LazyScan(SparkRelation):
 
 def on_driver(parts: Sequence[Relation], schema: Schema) -> pa.Table:
     """The rows of those parts that the driver holds, in one table."""
-    return arrow.concat((p.table for p in parts if p.table is not None), schema)
+    return arrow.concat([p.table for p in parts if p.table is not None], schema)
 
 
 def plus(parts: Sequence[Relation], schema: Schema) -> Relation:
