@@ -21,7 +21,7 @@ from stepping_spark.expressions.arrow_kernels import ZoneOf, unknown_zone
 from stepping_spark.expressions.expr import Expr, fields_of, for_spark
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.plan.step_ir import Selection
-from stepping_spark.relations.arrow import Array, canonical, has_floats, one_array
+from stepping_spark.relations.arrow import Array, canonical, one_array
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, on_driver
 from stepping_spark.relations.transfer import column, frame_of
@@ -178,7 +178,7 @@ class Projection:
                 self.asked.update(dict.fromkeys(for_spark(asked)))
             given = iter(self.values(table, chosen.of, asked))
             found = [next(given) if c is None else c for c in found]
-        made = [canonical(c) if has_floats(c.type) else c for c in found]
+        made = [canonical(c) for c in found]
         if chosen.beside:
             own = table.columns
             diffs = len(own) - len(chosen.of.diffs)

@@ -152,7 +152,7 @@ class DriverRelation(Relation):
         if schema == self.schema:
             return self
         once = beside and self.consolidated
-        return DriverRelation(self.table.select(schema.arrow.names), schema, once)
+        return DriverRelation(self.table.select(schema.names), schema, once)
 
     def renamed(self, names: Sequence[str]) -> DriverRelation:
         """The same relation with other column names. It must have no diffs."""

@@ -266,7 +266,7 @@ def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Tab
         order = np.argsort(places, kind="stable")
         table, places = table.take(order), places[order]
     kept = nonzero(table, register.schema)
-    return (table, places) if kept.all() else (table.filter(pa.array(kept)), places[kept])
+    return (table, places) if kept is None else (table.filter(pa.array(kept)), places[kept])
 
 
 def _arrays(t: pa.DataType) -> int:

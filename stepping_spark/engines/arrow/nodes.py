@@ -34,6 +34,7 @@ from stepping_spark.circuit.physical import (
     Contributions,
     Due,
     EquiJoin,
+    Fold,
     Gather,
     Hole,
     LargestByKey,
@@ -50,16 +51,7 @@ from stepping_spark.circuit.physical import (
     Windowed,
 )
 from stepping_spark.engines.arrow.eager import Eager, eager, sums_at_once
-from stepping_spark.engines.arrow.folds import (
-    gather_kernel,
-    join_indices,
-    most_given,
-    pieces_kernel,
-    positive_kernel,
-    rank_kernel,
-    totals_kernel,
-    window_kernel,
-)
+from stepping_spark.engines.arrow.folds import FOLDS, join_indices, most_given
 from stepping_spark.engines.arrow.kernels import Context, Kernel, NeedsPrefix
 from stepping_spark.engines.arrow.window_delta import cut_of
 from stepping_spark.expressions.arrow_kernels import Arrays, relation_of, spread, values_of
@@ -146,20 +138,21 @@ def _numbers(times: Any) -> Any:
 
 def _unnest(n: Unnest, rows: Kernel) -> Kernel:
     values, relation = values_of(n.of.schema, (n.lists,)), relation_of(n.schema)
+    carried = [c for c, _ in n.carried]
 
     def unnest(run: Context) -> pa.Table:
         table = rows(run)
         (found,) = values(table, run.ask)
         items: Any = pc.list_flatten(found)
-        if len(items) > (most := most_given(run.limits, table.select([c for c, _ in n.carried]))):
+        if len(items) > (most := most_given(run.limits, len(items), table.select(carried))):
             raise FanOut.of(len(items), n.name, most)
         parents = pc.list_parent_indices(found)
         # The other columns, the lists among them, are not repeated for each item.
-        carried = [one_array(table.column(c)).take(parents) for c, _ in n.carried]
+        beside = [one_array(table.column(c)).take(parents) for c in carried]
         counts: Any = one_array(table.column(COUNT)).take(parents)
         if n.weight is not None:
             counts = _product(counts, _at(items, n.weight))
-        return relation([*(_at(items, p) for p in n.paths), *carried, counts])
+        return relation([*(_at(items, p) for p in n.paths), *beside, counts])
 
     return unnest
 
@@ -200,7 +193,8 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
         if not (sides[0].num_rows and sides[1].num_rows):
             return empty(schema)
         keys = left_key(sides[0], run.ask), right_key(sides[1], run.ask)
-        found = join_indices(*keys, most_given(run.limits, *sides))
+        pairs = sides[0].num_rows * sides[1].num_rows
+        found = join_indices(*keys, most_given(run.limits, pairs, *sides))
         columns: list[Any] = [None] * len(n.cells)
         counts = []
         for side, at in enumerate(found):
@@ -259,67 +253,55 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
     return contributed
 
 
-def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
-    sides, over, schema = _sides(n), n.state.schema, n.schema
+def _fold(n: Fold, rows: Kernel) -> Kernel:
+    fold = FOLDS[type(n)](n)
+    return lambda run: fold(run, ((1, rows(run)),))
 
-    def difference(run: Context, before: pa.Table, more: pa.Table) -> list[pa.Table]:
-        old, new = sides(run, before, more)
-        return [new, negate(old, schema)]
+
+def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
+    fold, over = FOLDS[type(n.fold)](n.fold), n.state.schema
+
+    def difference(run: Context, old: pa.Table, more: pa.Table) -> pa.Table:
+        return fold(run, ((1, concat([old, more], over)), (-1, old)))
 
     selects = isinstance(n.fold, Rank | Positive)
 
     def change_of_fold(run: Context) -> pa.Table:
-        new, old = difference(run, state(run), change(run))
-        made = concat([new, old], schema)
+        old = state(run)
+        made = difference(run, old, change(run))
         if selects and not old.num_rows:
             run.made_once = made
         return made
 
     if not isinstance(n.fold, Windowed):
         return change_of_fold
-    cut = cut_of(n.fold, over)
+    cut, schema = cut_of(n.fold, over), n.schema
 
     def change_of_windows(run: Context) -> pa.Table:
         found = []
-        for before, more, carried in cut(state(run), change(run), run):
+        for old, more, carried in cut(state(run), change(run), run):
             run.carried = carried
-            found += difference(run, before, more)
+            found.append(difference(run, old, more))
         run.carried = {}
         return concat(found, schema)
 
     return change_of_windows
 
 
-SideKernel: TypeAlias = Callable[[Context, pa.Table, pa.Table], tuple[pa.Table, pa.Table]]
-
-
-def _sides(n: ChangeOf) -> SideKernel:
-    """What gives the result of a fold for a state, and for the state with a change of it."""
-    fold, over = prepared(n.fold), n.state.schema
-
-    def sides(run: Context, state: pa.Table, change: pa.Table) -> tuple[pa.Table, pa.Table]:
-        run.filled = (state,)
-        before = fold(run)
-        run.filled = (concat([state, change], over),)
-        return before, fold(run)
-
-    return sides
-
-
 def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
     schema, pieces = n.schema, prepared(n.pieces)
-    parts = [_sides(part) for part in n.parts]
+    parts = [(FOLDS[type(part.fold)](part.fold), part.state.schema) for part in n.parts]
 
     def collated_change(run: Context) -> pa.Table:
         given = [rows(run) for rows in inputs]
-        sides = [
-            part(run, state, change)
-            for part, state, change in zip(parts, given[::2], given[1::2], strict=True)
-        ]
-        run.filled = [before for before, _ in sides]
-        old = pieces(run)
-        run.filled = [after for _, after in sides]
-        return concat([pieces(run), negate(old, schema)], schema)
+        olds, news = [], []
+        for (fold, over), old, more in zip(parts, given[::2], given[1::2], strict=True):
+            olds.append(fold(run, ((1, old),)))
+            news.append(fold(run, ((1, concat([old, more], over)),)))
+        run.filled = olds
+        before = pieces(run)
+        run.filled = news
+        return concat([pieces(run), negate(before, schema)], schema)
 
     return collated_change
 
@@ -333,19 +315,19 @@ NODES: dict[type[Physical], Callable[..., Kernel]] = {
     Contributions: _contributions,
     Due: _due,
     EquiJoin: _equi_join,
-    Gather: gather_kernel,
+    Gather: _fold,
     Hole: _hole,
     Negate: _negate,
     NoRows: _no_rows,
-    LargestByKey: pieces_kernel,
-    Positive: positive_kernel,
+    LargestByKey: _fold,
+    Positive: _fold,
     Project: _project,
-    Rank: rank_kernel,
-    Totals: totals_kernel,
+    Rank: _fold,
+    Totals: _fold,
     Union: _union,
     Unnest: _unnest,
     Where: _where,
-    Windowed: window_kernel,
+    Windowed: _fold,
 }
 
 
