@@ -199,9 +199,9 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, as parts that add up to it; with `keys`, only the rows of those."""
         of = self._entry(register).register
-        batches = self._known().batches.get(of.name, ())
+        batches = self._batches_of(of)
         if keys is None:
-            return tuple(whole(b, of) for b in batches)
+            return tuple([whole(b, of) for b in batches])
         if not of.key:
             raise no_key(of)
         return _at_keys(of, batches, keys, self._limits) if batches else ()
@@ -296,9 +296,11 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
 
     def _tend(self) -> None:
         for name, tiers in self._registers.all.items():
-            rows = sum(b.rows for b in self._added.get(name, ()))
-            # Merges work faster than changes arrive, so that batches cannot pile up.
-            self._replace(tiers, tiers.tend(self._state.batches.get(name, ()), 4 * rows))
+            batches = self._state.batches.get(name, ())
+            if tiers.is_due(batches):
+                rows = sum([b.rows for b in self._added.get(name, ())])
+                # Merges work faster than changes arrive, so that batches cannot pile up.
+                self._replace(tiers, tiers.tend(batches, 4 * rows))
 
     def _replace(self, tiers: Tiers[HeldBatch], new: HeldBatches) -> None:
         """Replace the batches of a register by equivalent ones."""
@@ -378,14 +380,14 @@ def _at_keys(
             )
         keys = DriverRelation(fetched, of.keys)
     assert keys.table is not None
-    keys = DriverRelation(conform(keys.table, of.keys), of.keys)
-    if keys.is_empty:
+    table = conform(keys.table, of.keys)
+    if not table.num_rows:
         return ()
-    places = wanted_places(keys.table, of)
+    places = wanted_places(table, of)
     found: list[Relation] = []
     for b in batches:
         if isinstance(b, SparkBatch):
-            found.append(b.at(keys, limits))
+            found.append(b.at(DriverRelation(table, of.keys), limits))
         elif (there := b.at(places)) is not None:
             found.append(DriverRelation(there, of.schema, consolidated=True))
     return tuple(found)

@@ -161,7 +161,7 @@ class SortedRuns:
 
 def hashes_of(table: pa.Table, key: Sequence[str]) -> Hashes:
     """The hash of each row's key."""
-    return key_hashes(table, key)[0]
+    return key_hashes(table, key)
 
 
 def _sorted(hashes: Hashes, table: pa.Table) -> tuple[Hashes, pa.Table]:

@@ -41,16 +41,14 @@ _WIDTHS = {8 * n: np.dtype(f"<i{n}") for n in (1, 2, 4, 8)}
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 
 
-def key_hashes(table: pa.Table, columns: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-    """A 64-bit hash of each row's key, and whether it is a key (has no NULL in any column).
+def key_hashes(table: pa.Table, columns: Sequence[str]) -> Hashes:
+    """A 64-bit hash of each row's key.
 
-    Keys that are equal in Spark have equal hashes: there is one NaN and one zero, and inside
-    structs and lists NULL equals NULL. A row that is not a key has a hash too, in which NULL equals
+    Keys that are equal in Spark have equal hashes: there is one NaN and one zero, and NULL equals
     NULL. Hashes of different types are not comparable. Stores write these hashes, so the function
     must never change.
     """
     hashes = np.zeros(table.num_rows, np.uint64)
-    valid = np.ones(table.num_rows, np.bool_)
     for i, name in enumerate(columns):
         start = 0
         for chunk in table.column(name).chunks:
@@ -58,10 +56,8 @@ def key_hashes(table: pa.Table, columns: Sequence[str]) -> tuple[Hashes, npt.NDA
                 part = chunk if len(chunk) <= BLOCK else chunk.slice(at, BLOCK)
                 rows = slice(start, start + len(part))
                 hashes[rows] = combined(hashes[rows], hashed(part), i)
-                if part.null_count:
-                    valid[rows] &= _valid(part)
                 start += len(part)
-    return hashes, valid
+    return hashes
 
 
 def combined(left: Hashes, right: Hashes, number: int) -> Hashes:
@@ -201,11 +197,11 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
     picked = np.zeros(rows, np.bool_)
     picked[sample(rows)] = True
     # A filter copies these rows only; to take some, Arrow first copies all text of a column.
-    hashes, _ = key_hashes(table if picked.all() else table.filter(pa.array(picked)), names)
+    hashes = key_hashes(table if picked.all() else table.filter(pa.array(picked)), names)
     if not are_mostly_different(hashes, rows):
         return consolidate(table, schema)
     if len(hashes) < rows:
-        hashes, _ = key_hashes(table, names)
+        hashes = key_hashes(table, names)
     shared = repeated(hashes)
     equal = consolidate(table.filter(pa.array(shared)), schema)
     others = table.filter(pa.array(~shared)) if shared.any() else table

@@ -235,7 +235,7 @@ def _are_mostly_different(columns: Arrays, rows: int) -> bool:
         return False
     taken = positions(at)
     some = pa.table({str(i): c.take(taken) for i, c in enumerate(columns)})
-    hashes, _ = key_hashes(some, some.schema.names)
+    hashes = key_hashes(some, some.schema.names)
     equal = len(at) - len(np.unique(hashes))
     # Of s rows with N values about s²/2N are equal to others.
     return bool(_LEAST * len(at) ** 2 > 2 * equal * rows)
