@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -11,7 +11,6 @@ from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import parts_of
 from stepping_spark.engines.arrow.kernels import Prefixes
-from stepping_spark.engines.arrow.nodes import RowCounts
 from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.plan import Plan
@@ -113,22 +112,20 @@ class Step:
         return m.vertex in self.inlined and any(v in self.in_spark for v in refs(m.term))
 
 
-@dataclass(frozen=True)
-class Deferred:
+class Deferred(NamedTuple):
     """Why a stream is one for Spark; `many`: it gives many rows, however few it reads."""
 
     why: str
     many: bool = False
 
 
-@dataclass(frozen=True)
-class Computed:
+class Computed(NamedTuple):
     """A stream as it was computed, and what that took."""
 
     member: Materialized
     held: Relation
     cost: Cost
-    rows: RowCounts = field(default_factory=dict)  # that the vertices within it read and gave
+    rows: Mapping[Vertex, tuple[int, int]] = {}  # that the vertices within it read and gave
     rows_in: int = 0  # beyond what its term reads
 
 

@@ -200,7 +200,11 @@ def _zero(t: pa.DataType) -> Any:
 def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
     """The distinct rows of a table; with `drop_nulls`, without those that contain a NULL."""
     columns = [canonical(c) for c in table.columns]
-    table = pa.Table.from_arrays(columns, names=table.schema.names)
+    if len(columns) == 1 and not pa.types.is_nested(columns[0].type):
+        values: Any = columns[0].unique()
+        values = values.drop_null() if drop_nulls and values.null_count else values
+        return pa.Table.from_arrays([values], schema=table.schema)
+    table = pa.Table.from_arrays(columns, schema=table.schema)
     if drop_nulls:
         known = [pc.is_valid(c) for c in table.columns if c.null_count]
         if known:

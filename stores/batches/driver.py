@@ -252,23 +252,23 @@ def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Tab
 
     Equal rows have the same place, so only rows that share their place are compared.
     """
-    if (places[1:] < places[:-1]).any():
-        order = places.argsort(kind="stable")  # linear for a few sorted runs
-        table, places = table.take(order), places[order]
-    same = places[1:] == places[:-1]
+    order = places.argsort(kind="stable")  # linear for a few sorted runs
+    by = places[order]
+    same = by[1:] == by[:-1]
     if same.any():
         shared = np.append(same, False) | np.append(False, same)
-        others = ~shared
-        numbers = pa.array(places[shared].view(np.int64))
-        again = table.filter(pa.array(shared)).append_column(PLACE, numbers)
-        again = consolidate(again, register.placed)
+        again = table.take(order[shared])
+        numbers = pa.array(by[shared].view(np.int64))
+        again = consolidate(again.append_column(PLACE, numbers), register.placed)
         own = again.column(PLACE).to_numpy().view(np.uint64)
-        again = again.select(register.schema.names)
-        table = pa.concat_tables([table.filter(pa.array(others)), again])
-        places = np.concatenate([places[others], own])
-        if len(own):
-            order = places.argsort(kind="stable")
-            table, places = table.take(order), places[order]
+        at = np.append(order[~shared], np.arange(len(own)) + len(places))
+        table = pa.concat_tables([table, again.select(register.schema.names)])
+        places = np.append(by[~shared], own)
+        order = places.argsort(kind="stable")
+        order, by = at[order], places[order]
+        table, places = table.take(order), by
+    elif (order[1:] < order[:-1]).any():
+        table, places = table.take(order), by
     kept = nonzero(table, register.schema)
     return (table, places) if kept is None else (table.filter(pa.array(kept)), places[kept])
 
