@@ -26,7 +26,7 @@ from stepping_spark.engines.spark.nodes import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
-from stepping_spark.expressions.arrow_kernels import Ask, ZoneOf
+from stepping_spark.expressions.arrow_kernels import Ask
 from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
 from stepping_spark.plan.eager import columns_read
 from stepping_spark.plan.plan import Plan
@@ -65,11 +65,6 @@ class StageInputs:
         self._tables: dict[Leaf, pa.Table] = {}
         self._once: dict[int, tuple[pa.Table, Schema]] = {}  # those that are consolidated, by id
 
-    @property
-    def zone(self) -> ZoneOf:
-        """Tells the session's time zone."""
-        return self._projection.zone
-
     def begin(
         self, step: Step, members: Sequence[Materialized], is_ours: Callable[[Materialized], bool]
     ) -> None:
@@ -104,15 +99,16 @@ class StageInputs:
         found = self._tables.get(leaf)
         if found is None:
             schema = schema_of(leaf)
-            there = [p for p in step.parts(leaf) if not p.is_empty]
-            if len(there) == 1 and there[0].table is not None and there[0].schema == schema:
-                found = there[0].table
-            else:
-                found = on_driver([p.select(schema) for p in there], schema)
+            there: list[Relation] = []
+            for p in step.parts(leaf):
+                assert p.table is not None
+                if p.table.num_rows:
+                    there.append(p if p.schema is schema else p.select(schema))
+            found = on_driver(there, schema) if there else schema.empty
             if leaf in step.prefixes:
                 found = found.slice(0)  # `prefixes` knows the leaf by its table
             self._tables[leaf] = found
-            if len(there) == 1 and there[0].consolidated and there[0].schema == schema:
+            if len(there) == 1 and there[0].consolidated:
                 self._once[id(found)] = (found, schema)
         return found
 
@@ -160,7 +156,7 @@ class Driver:
         self.limits = limits
         self._projection = projection
         self._questions = StageInputs(projection, limits)
-        self._prepared: dict[tuple[Materialized, bool], Compute] = {}
+        self._prepared: dict[tuple[Materialized, bool], tuple[Compute, Ask]] = {}
         self._read: dict[Materialized, Mapping[Leaf, frozenset[str]]] = {}
         self._asked: dict[str, None] = {}  # what the stream being computed asks Spark for
         self._resources: Resources | None = None  # of this step, once they are asked for
@@ -224,7 +220,7 @@ class Driver:
             in_spark = (x for x in m.leaves if any(p.table is None for p in step.parts(x)))
             return Placed(False, self._in_spark(step, next(in_spark)))
         most, many = self.limits.local_rows, rows >= self.limits.eager_rows
-        if step.is_for_spark(m):
+        if step.in_spark and step.is_for_spark(m):
             return Placed(False, "its inputs and its readers are in Spark")
         if rows <= min(most, FEW_ROWS):
             return Placed(True, f"rows read: {rows:,}; a Spark query would take longer", many)
@@ -266,8 +262,12 @@ class Driver:
         self, step: Step, m: Materialized, rows: RowCounts, notes: list[str], *, many: bool
     ) -> DriverRelation:
         questions = self._questions
+        if (m, many) not in self._prepared:
+            ask = Ask(partial(self._ask, m), self._projection.zone)
+            self._prepared[m, many] = compute(m.term, eagerly=many), ask
+        computed, ask = self._prepared[m, many]
         context = Context(
-            ask=Ask(partial(self._ask, m), questions.zone),
+            ask=ask,
             now=step.now,
             is_once=questions.is_once,
             limits=self.limits,
@@ -280,11 +280,8 @@ class Driver:
             rows=rows,
             notes=notes,
         )
-        found = self._prepared.get((m, many))
-        if found is None:
-            found = self._prepared[m, many] = compute(m.term, eagerly=many)
         try:
-            made, schema = found(evaluation), m.vertex.type.schema
+            made, schema = computed(evaluation), m.vertex.type.schema
             once = made is context.made_once or questions.is_once(made, schema)
             return DriverRelation(made, schema, consolidated=once).added_up()
         except (FanOut, NeedsPrefix):

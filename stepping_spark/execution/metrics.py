@@ -182,7 +182,8 @@ class StepMetrics:
 
     def keep(self, register: str, rows: int | None) -> None:
         """Count rows that are added to a register."""
-        self.kept[register] = _sum(self.kept.get(register, 0), rows)
+        before = self.kept.get(register, 0)
+        self.kept[register] = None if before is None or rows is None else before + rows
 
     def read_whole(self, register: str, rows: Iterable[int | None]) -> None:
         """Count the rows of a register that is read whole, in parts."""

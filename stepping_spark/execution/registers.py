@@ -288,8 +288,10 @@ class Registers:
         """
         old, change = self.old(step, self._old_of[read]), step.values[read.change]
         parts = tuple([p for p in (*old, change) if not p.is_empty])
+        if not (read.by and old):
+            return parts
         rows, more = rows_of(*old), rows_of(change)
-        if not read.by or not rows or more is None or more > _MANY * rows:
+        if not rows or more is None or more > _MANY * rows:
             return parts
         if rows > FEW_ROWS and self._joins_add_up(read, rows):
             return parts
@@ -333,10 +335,13 @@ class Registers:
         return list(cut)
 
     def _keys(self, step: Step, read: Read) -> Relation:
-        streams = [(step.values[v], key) for v, key in self._keys_of[read]]
-        some = [(held, key) for held, key in streams if not held.is_empty]
+        some = []
+        for v, key in self._keys_of[read]:
+            held = step.values[v]
+            if not held.is_empty:
+                some.append((held, key))
         if not some:
-            return streams[0][0]
+            return held
         if len(some) == 1:
             return self._projection.keys(*some[0], nulls=read.nulls)
         if read.by not in step.keys:

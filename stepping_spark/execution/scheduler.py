@@ -161,9 +161,18 @@ class Scheduler:
         return self._once.key_kept_by(v)
 
     def run(
-        self, metrics: StepMetrics, inputs: Mapping[Vertex, Relation], now: Now
+        self,
+        metrics: StepMetrics,
+        inputs: Mapping[Vertex, Relation],
+        now: Now,
+        *,
+        since: Now,
+        first: bool,
     ) -> list[Relation]:
-        """Compute a step, and add its changes to the store; the caller commits."""
+        """Compute a step, and add its changes to the store; the caller commits.
+
+        `since` is the time of the last step; `first` says that there was none.
+        """
         asked = self._projection.queries
         self._projection.asked.clear()
         self._registers.begin()
@@ -174,7 +183,6 @@ class Scheduler:
                 if session is not None:
                     checked(session, settings)
             self._settings = settings
-        since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),
             now,
@@ -198,8 +206,10 @@ class Scheduler:
             step.end()
         metrics.queries += self._projection.queries - asked
         metrics.asked = tuple(self._projection.asked)
-        given = [step.values[v] for v in self.plan.outputs]
-        metrics.outputs = dict(zip(self._outputs, [held.rows for held in given], strict=True))
+        given = []
+        for name, v in zip(self._outputs, self.plan.outputs, strict=True):
+            given.append(step.values[v])
+            metrics.outputs[name] = given[-1].rows
         return given
 
     def projected(self, held: Relation, state: RegisterPlan) -> Relation:
@@ -224,7 +234,7 @@ class Scheduler:
         for made in self._computed(step, rest):
             self._done(step, made)
         looping = [m for m in stage.members if m.vertex in loops] if loops else ()
-        for loop in dict.fromkeys([loops[m.vertex] for m in looping]):
+        for loop in dict.fromkeys(loops[m.vertex] for m in looping) if looping else ():
             self._loop(step, loop, [m for m in looping if loops[m.vertex] is loop])
 
     def _computed(self, step: Step, members: Sequence[Materialized]) -> Iterator[Computed]:
@@ -280,7 +290,8 @@ class Scheduler:
             made = {m.member: m for m in self._computed(inner, wanted)}
             within += (time.perf_counter() - started) * 1e3
             for m in made.values():
-                self._check_nulls(m)
+                if m.member.may_make_null:
+                    self._check_nulls(m)
                 self._note(inner, m, loop)
             return [made[m].held for m in wanted]
 
@@ -342,7 +353,8 @@ class Scheduler:
 
     def _done(self, step: Step, made: Computed) -> None:
         m, held = made.member, made.held
-        self._check_nulls(made)
+        if m.may_make_null:
+            self._check_nulls(made)
         if m.vertex in self._strict:
             assert isinstance(m.vertex.type, ZSetType)
             check_there(held, m.vertex.type, f"input {self._strict[m.vertex]!r}")
@@ -360,7 +372,7 @@ class Scheduler:
     def _check_nulls(self, made: Computed) -> None:
         """Refuse a NULL in a field whose type has none; streams in Spark were tested there."""
         table = made.held.table
-        if made.member.may_make_null and table is not None and may_have_null(table):
+        if table is not None and may_have_null(table):
             null = null_field(table, made.held.schema)
             if null is not None:
                 path, line = self.plan.names[made.member.vertex]

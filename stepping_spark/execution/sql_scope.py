@@ -171,14 +171,19 @@ class Projection:
 
     def _selected(self, table: pa.Table, chosen: Selection) -> pa.Table:
         """The columns, canonical; Spark is asked for what Arrow does not have."""
-        found = [None if e is None else e(table, self.zone) for e in chosen.evaluators]
-        asked = [e for (_, e), c in zip(chosen.exprs, found, strict=True) if c is None]
+        made: list[Any] = []
+        asked = []
+        for (_, e), compute in zip(chosen.exprs, chosen.evaluators, strict=True):
+            made.append(None if compute is None else compute(table, self.zone))
+            if made[-1] is None:
+                asked.append(e)
         if asked:
             if table.num_rows:
                 self.asked.update(dict.fromkeys(for_spark(asked)))
             given = iter(self.values(table, chosen.of, asked))
-            found = [next(given) if c is None else c for c in found]
-        made = [canonical(c) for c in found]
+            made = [next(given) if c is None else c for c in made]
+        if chosen.schema.has_floats:
+            made = [canonical(c) for c in made]
         if chosen.beside:
             own = table.columns
             diffs = len(own) - len(chosen.of.diffs)

@@ -74,7 +74,8 @@ class Step:
         counted: set[Relation] = set()
         for leaf in m.leaves:
             none = True
-            for p in self.parts(leaf):
+            parts = (self.values[leaf.vertex],) if isinstance(leaf, Ref) else self.reads[leaf]
+            for p in parts:
                 if p.table is None:
                     in_spark, none = True, False
                 elif p.table.num_rows:

@@ -153,13 +153,13 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
         return empty(schema)
     if not table.schema.equals(schema.arrow):
         table = table.select(schema.names)
-    found: list[ArrowColumn] = table.columns
     if schema.has_floats:
-        found = [canonical(c) for c in found]
-        table = pa.Table.from_arrays(found, schema=schema.arrow)
+        columns = [canonical(c) for c in table.columns]
+        table = pa.Table.from_arrays(columns, schema=schema.arrow)
     if table.num_rows > 1:
+        found: list[ArrowColumn] = [*table.columns]
         columns, diffs = found[: len(schema.columns)], found[len(schema.columns) :]
-        keys = [f for c in columns for f in flat(c)]
+        keys = columns if schema.is_flat else [f for c in columns for f in flat(c)]
         few = _few(keys)
         if few is None:
             table = _added(keys, columns, diffs, schema)
@@ -199,11 +199,11 @@ def _zero(t: pa.DataType) -> Any:
 
 def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
     """The distinct rows of a table; with `drop_nulls`, without those that contain a NULL."""
-    columns = [canonical(c) for c in table.columns]
-    if len(columns) == 1 and not pa.types.is_nested(columns[0].type):
-        values: Any = columns[0].unique()
+    if table.num_columns == 1 and not pa.types.is_nested(table.schema.types[0]):
+        values: Any = one_array(canonical(table.column(0))).unique()
         values = values.drop_null() if drop_nulls and values.null_count else values
         return pa.Table.from_arrays([values], schema=table.schema)
+    columns = [canonical(c) for c in table.columns]
     table = pa.Table.from_arrays(columns, schema=table.schema)
     if drop_nulls:
         known = [pc.is_valid(c) for c in table.columns if c.null_count]

@@ -16,7 +16,6 @@ from stepping_spark.relations.arrow import (
     concat,
     consolidate,
     lengths_of,
-    one_array,
     repeated,
     sample,
     without_zeros,
@@ -68,34 +67,29 @@ def combined(left: Hashes, right: Hashes, number: int) -> Hashes:
     return _mixed(left * _FIRST + right + np.uint64(number) if number else right)
 
 
-def hashed(array: Array) -> Hashes:
+def hashed(array: Any) -> Hashes:
     """The hash of each value of an array."""
-    hashes = _of_values(array)
-    if array.null_count:
-        hashes[~_valid(array)] = _NULL
-    return hashes
-
-
-def _of_values(array: Any) -> Hashes:
     t = array.type
     if pa.types.is_struct(t):
         hashes = np.zeros(len(array), np.uint64)
         for i, part in enumerate(array.flatten()):
             hashes = combined(hashes, hashed(part), i)
-        return hashes
-    if pa.types.is_list(t):
-        return _of_sequences(hashed(array.flatten()), lengths_of(array))
-    if pa.types.is_string(t) or pa.types.is_binary(t):
-        return _of_bytes(array)
-    if pa.types.is_decimal(t):
+    elif pa.types.is_list(t):
+        hashes = _of_sequences(hashed(array.flatten()), lengths_of(array))
+    elif pa.types.is_string(t) or pa.types.is_binary(t):
+        hashes = _of_bytes(array)
+    elif pa.types.is_decimal(t):
         words = _buffer(array, np.dtype("<u8"), 2).reshape(-1, 2)
-        return _mixed(_mixed(words[:, 0].copy()) + words[:, 1])
-    if pa.types.is_boolean(t):
-        return _mixed(array.fill_null(False).cast(pa.uint8()).to_numpy().astype(np.uint64))
-    if pa.types.is_floating(t):
-        array = canonical(array)
-    numbers = _buffer(array, _WIDTHS[t.bit_width], 1)
-    return _mixed(numbers.astype(np.int64, copy=False).view(np.uint64))
+        hashes = _mixed(_mixed(words[:, 0].copy()) + words[:, 1])
+    elif pa.types.is_boolean(t):
+        hashes = _mixed(array.fill_null(False).cast(pa.uint8()).to_numpy().astype(np.uint64))
+    else:
+        whole = canonical(array) if pa.types.is_floating(t) else array
+        numbers = _buffer(whole, _WIDTHS[t.bit_width], 1)
+        hashes = _mixed(numbers.astype(np.int64, copy=False).view(np.uint64))
+    if array.null_count:
+        hashes[~_valid(array)] = _NULL
+    return hashes
 
 
 def _of_bytes(array: Any) -> Hashes:
@@ -141,8 +135,11 @@ def _of_sequences(items: Hashes, counts: Numbers, lengths: Numbers | None = None
 
 
 def _of_word(words: Hashes, lengths: Numbers) -> Hashes:
-    """The same as `_of_sequences`, for runs of at most one word. An empty run has no word."""
-    mixed = _mixed(words + _salt(np.zeros(1, np.int64)))
+    """The same as `_of_sequences`, for runs of at most one word, in the first place.
+
+    An empty run has no word.
+    """
+    mixed = _mixed(words)
     mixed[lengths == 0] = 0
     return _ended(mixed, lengths)
 

@@ -124,7 +124,7 @@ class DriverRelation(Relation):
     @staticmethod
     def empty(schema: Schema) -> DriverRelation:
         """The relation without rows."""
-        return DriverRelation(arrow.empty(schema), schema, consolidated=True)
+        return DriverRelation(schema.empty, schema, consolidated=True)
 
     @property
     def rows(self) -> int:
@@ -277,6 +277,10 @@ class LazyScan(SparkRelation):
 
 def on_driver(parts: Sequence[Relation], schema: Schema) -> pa.Table:
     """The rows of those parts that the driver holds, in one table."""
+    if len(parts) == 1:
+        table = parts[0].table
+        if table is not None and table.schema.equals(schema.arrow):
+            return table
     return arrow.concat([p.table for p in parts if p.table is not None], schema)
 
 

@@ -147,6 +147,11 @@ class Schema:
         return any(map(has_floats, self.arrow.types))
 
     @cached_property
+    def is_flat(self) -> bool:
+        """Whether no column has parts."""
+        return not any(map(pa.types.is_nested, self.arrow.types))
+
+    @cached_property
     def names(self) -> list[str]:
         """The names of all columns."""
         return [n for n, _ in self.all]

@@ -176,7 +176,9 @@ class Tiers(Generic[B]):
 
     def _due(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The newest run of two or more batches to merge, or () if there is none."""
-        busy = [*self._set_aside, *self._put_off, *[b for run, _ in self._merges for b in run]]
+        busy = [*self._set_aside, *self._put_off]
+        for run, _ in self._merges:
+            busy += run
         sizes = [b.rows for b in batches]
         for newest in reversed(range(len(batches))):
             oldest, total = newest, 0
@@ -269,9 +271,8 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     def _batches_of(self, register: Register) -> tuple[B, ...]:
         return self._batches().get(register.name, ())
 
-    def _before_step(self) -> Mapping[str, tuple[B, ...]]:
-        """The batches of the registers that this step leaves, without its additions."""
-        batches = self._batches()
+    def _before_step(self, batches: Mapping[str, tuple[B, ...]]) -> Mapping[str, tuple[B, ...]]:
+        """Of all batches those of the registers that this step leaves, without its additions."""
         if self._next is None:
             return batches
         return {name: batches.get(kept, ()) for name, kept in self._stay.items()}

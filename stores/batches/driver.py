@@ -46,7 +46,7 @@ class DriverBatch:
     pieces: tuple[pa.RecordBatch, ...]
     places: Hashes
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """The number of rows."""
         return len(self.places)
@@ -54,10 +54,11 @@ class DriverBatch:
     @cached_property
     def nbytes(self) -> int:
         """The approximate memory. For few rows, most of it is overhead of objects."""
-        types = [t for p in self.pieces for t in p.schema.types]
-        arrays = sum([_arrays(t) if t.num_fields else 1 for t in types])
-        buffers = sum([p.get_total_buffer_size() for p in self.pieces]) + self.places.nbytes
-        return BATCH_BYTES + ARRAY_BYTES * arrays + buffers
+        found = BATCH_BYTES + self.places.nbytes
+        for p in self.pieces:
+            arrays = sum([_arrays(t) if t.num_fields else 1 for t in p.schema.types])
+            found += ARRAY_BYTES * arrays + p.get_total_buffer_size()
+        return found
 
     @cached_property
     def table(self) -> pa.Table:
@@ -73,7 +74,7 @@ class DriverBatch:
         rows = len(self.places)
         if not len(keys) or not rows:
             return None
-        ends = ends_of(keys)
+        ends = keys | _REST
         if len(keys) == 1 and keys[0] <= self.places[0] and self.places[-1] <= ends[0]:
             return self.table
         if len(keys) > rows:
@@ -198,7 +199,7 @@ class Building:
 
     def __init__(self, change: DriverRelation, register: Register, limits: Limits) -> None:
         build = partial(built, change, register, limits)
-        many = change.rows > limits.sorted_rows
+        many = change.table.num_rows > limits.sorted_rows
         self._made: DriverBatch | Future[DriverBatch] = sorted_later(build) if many else build()
 
     @property

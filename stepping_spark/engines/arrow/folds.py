@@ -66,14 +66,13 @@ def most_given(limits: Limits, rows: int, *tables: pa.Table) -> int:
     Those of a join are rows of both tables. It gives no more than `rows`. Where these have room in
     any case, the sizes of columns, which take long to find, do not matter.
     """
-    most = bytes_given(limits)
-    some = [t for t in tables if t.num_rows]
-    # Columns may share a buffer.
-    widest = sum([t.num_columns * t.get_total_buffer_size() // t.num_rows + 1 for t in some])
-    if rows * widest > most:
-        width = sum([t.nbytes // t.num_rows for t in some])
-        return min(limits.given_rows, most // max(width, 1))
-    return limits.given_rows
+    most, widest = bytes_given(limits), 0
+    for t in tables:  # columns may share a buffer
+        widest += t.num_columns * t.get_total_buffer_size() // max(t.num_rows, 1) + 1
+    if rows * widest <= most:
+        return limits.given_rows
+    width = sum(t.nbytes // t.num_rows for t in tables if t.num_rows)
+    return min(limits.given_rows, most // max(width, 1))
 
 
 def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
@@ -81,7 +80,8 @@ def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
 
     `FanOut` where they are more than `most`.
     """
-    if len(left[0]) + len(right[0]) <= FEW and not any(pa.types.is_nested(k.type) for k in left):
+    few = len(left[0]) + len(right[0]) <= FEW
+    if few and not any(map(pa.types.is_nested, [k.type for k in left])):
         return _few_indices(left, right, most)
     names = [f"k{i}" for i in range(len(left))]
     keys = [_comparable(a, b) for a, b in zip(left, right, strict=True)]
@@ -243,7 +243,7 @@ def rank_kernel(n: Rank) -> FoldKernel:
     def rank(run: Context, parts: Signed) -> pa.Table:
         rows, ids, counts, signs = ordered(run, parts)
         if n.ties:
-            kept = first_with_ties(ids, counts, order(rows, run.ask), n.n)
+            kept: Any = first_with_ties(ids, counts, order(rows, run.ask), n.n)
         else:
             counts = first(ids, counts, n.n)
             kept = counts > 0

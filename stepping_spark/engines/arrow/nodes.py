@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -86,9 +87,7 @@ def _project(n: Project, rows: Kernel) -> Kernel:
         columns: Arrays = []
         for (t, is_spread), found in zip(split, values(table, run.ask), strict=True):
             columns += spread(found, t) if is_spread else [found]
-        for d in diffs:
-            columns.append(one_array(table.column(d)))
-        return relation(columns)
+        return relation([*columns, *[table.column(d) for d in diffs]])
 
     return project
 
@@ -201,7 +200,7 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
             matched = sides[side].take(at)
             for i, values in zip(of_side[side], cells[side](matched, run.ask), strict=True):
                 columns[i] = values
-            counts.append(one_array(matched.column(COUNT)))
+            counts.append(matched.column(COUNT))
         return relation([*columns, _product(*counts)])
 
     return equi_join
@@ -365,7 +364,7 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
     `eagerly`: many rows of a side of a join are added up before they are joined.
     """
     if not isinstance(t, Apply):
-        return lambda run: run.table(t)
+        return methodcaller("table", t)
     early = eager(t) if eagerly else None
     if early is not None:
         return _eagerly(t, early, compute(t))

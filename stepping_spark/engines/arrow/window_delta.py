@@ -113,7 +113,7 @@ def _nearest(values: ArraysOf, by: Sorting) -> Cut:
 
     def nearest(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
         both = zip(values(state, run.ask), values(change, run.ask), strict=True)
-        *columns, order, has = [pa.concat_arrays(pair) for pair in both]
+        *columns, order, values_there = [pa.concat_arrays(pair) for pair in both]
         ids, places = key_ids(columns), _places(order, by)
         # Places that are apart by key, with one before and one behind those of each key.
         known, places = np.unique(places, return_inverse=True)
@@ -121,8 +121,9 @@ def _nearest(values: ArraysOf, by: Sorting) -> Cut:
         edges = np.unique(ids[state.num_rows :]) * (len(known) + 2)
         old, changed = places[: state.num_rows], places[state.num_rows :]
         counts = one_array(state.column(COUNT)).to_numpy()
-        has, sure = np.asarray(has), _are_sure(old, counts)
-        ends = np.unique(np.concatenate([old[sure & has[: len(old)]], edges, edges + len(known) + 1]))
+        has, sure = np.asarray(values_there), _are_sure(old, counts)
+        ends = old[sure & has[: len(old)]]
+        ends = np.unique(np.concatenate([ends, edges, edges + len(known) + 1]))
         kept = _around(old, ends, changed, has[len(old) :]) | ~sure
         yield state.filter(pa.array(kept)), change, {}
 
@@ -255,8 +256,8 @@ class _Divider(Protocol):
     ) -> Any:
         """Whether each row is affected.
 
-        `read` has columns of the rows, and of the change. `last` is the place of the last row that was not read. If such rows are affected too, a
-        `NeedsPrefix` is raised.
+        `read` has columns of the rows, and of the change. `last` is the place of the last row that
+        was not read. If such rows are affected too, a `NeedsPrefix` is raised.
         """
 
 
@@ -361,7 +362,8 @@ class _OfRuns:
 class _OfNearest:
     """The rows around each change, up to the next row on each side that has the value.
 
-    Of a change that does not have it, only the place and the rows at these ends count. A row that may be gone is no such row, and stays with all that has its place.
+    Of a change that does not have it, only its place and the rows at these ends count. A row that
+    may be gone is no such row, and stays with all that has its place.
     """
 
     nearest: Nearest
