@@ -461,8 +461,22 @@ def _field(e: Field) -> Evaluator:
     if not e.path:
         t = unwrap(e.type)
         assert isinstance(t, Struct)
-        return _of_parts([_at(n) for n, _ in t.fields], struct_of(t))
+        return _row(t)
     return _at(*e.path)
+
+
+def _row(t: Struct) -> Evaluator:
+    """A function that makes one column of a table's columns."""
+    names, made = [n for n, _ in t.fields], struct_of(t)
+
+    def row(table: pa.Table, _: ZoneOf) -> Any:
+        columns = []
+        for name in names:
+            chunks: Any = table.column(name)
+            columns.append(chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks))
+        return made(columns)
+
+    return row
 
 
 def _at(name: str, *path: str) -> Evaluator:

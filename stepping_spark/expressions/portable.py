@@ -80,7 +80,7 @@ def spark_hashes(column: Any, t: RowType, seeds: Hashes) -> Hashes:
     elif isinstance(t, Atom) and t.name in _EIGHT_BYTES:
         found = _of_eight(_numbers(column, np.int64), seeds)
     elif isinstance(t, Atom) and t.name in _TEXT:
-        found = _of_texts(one_array(column.cast(pa.binary())), seeds)
+        found = _of_texts(one_array(column).view(pa.binary()), seeds)
     else:
         values = zip(column.to_pylist(), seeds.tolist(), strict=True)
         return np.array([spark_hash(v, t, s) for v, s in values], np.uint64)
@@ -96,7 +96,12 @@ def _numbers(column: Any, to: type[np.integer[Any]]) -> npt.NDArray[Any]:
         floats[np.isnan(floats)] = np.nan  # one NaN
         return np.asarray(floats.view(np.int64))
     width: Any = pa.int32() if to is np.int32 else pa.int64()
-    return np.asarray(column.cast(width).fill_null(0).to_numpy(zero_copy_only=False))
+    if column.type != width:
+        is_bits = pa.types.is_primitive(column.type) and column.type.bit_width == width.bit_width
+        column = one_array(column).view(width) if is_bits else column.cast(width)
+    if column.null_count:
+        column = column.fill_null(0)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _of_eight(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:

@@ -75,7 +75,8 @@ def hashed(array: Any) -> Hashes:
         for i, part in enumerate(array.flatten()):
             hashes = combined(hashes, hashed(part), i)
     elif pa.types.is_list(t):
-        hashes = _of_sequences(hashed(array.flatten()), lengths_of(array))
+        counts = lengths_of(array)
+        hashes = _of_sequences(hashed(array.flatten()), counts, _places(counts), counts)
     elif pa.types.is_string(t) or pa.types.is_binary(t):
         hashes = _of_bytes(array)
     elif pa.types.is_decimal(t):
@@ -98,10 +99,11 @@ def _of_bytes(array: Any) -> Hashes:
     if lengths.max(initial=0) <= _EIGHT:
         return _of_word(words_at[starts] & _MASKS[lengths], lengths)
     counts = (lengths + 7) // _EIGHT
-    done = _places(counts) * _EIGHT
-    left = np.minimum(np.repeat(lengths, counts) - done, _EIGHT)
-    words = words_at[np.repeat(starts, counts) + done] & _MASKS[left]
-    return _of_sequences(words, counts, lengths)
+    places = _places(counts)
+    done = places * _EIGHT
+    left = np.minimum(lengths.repeat(counts) - done, _EIGHT)
+    words = words_at[starts.repeat(counts) + done] & _MASKS[left]
+    return _of_sequences(words, counts, places, lengths)
 
 
 def words_of(array: Any) -> tuple[Hashes, Numbers, Numbers]:
@@ -122,16 +124,19 @@ def words_of(array: Any) -> tuple[Hashes, Numbers, Numbers]:
     # A word may begin at any byte.
     words_at: Hashes = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
     starts: Numbers = offsets[:-1] - begin
-    return words_at, starts, np.diff(offsets)
+    return words_at, starts, offsets[1:] - offsets[:-1]
 
 
-def _of_sequences(items: Hashes, counts: Numbers, lengths: Numbers | None = None) -> Hashes:
-    """The hash of each run of items: the sum of the items' hashes, each mixed with its place."""
-    mixed = _mixed(items + _salt(_places(counts)))
+def _of_sequences(items: Hashes, counts: Numbers, places: Numbers, lengths: Numbers) -> Hashes:
+    """The hash of each run of items: the sum of the items' hashes, each mixed with its place.
+
+    Equal items in different places have different hashes then.
+    """
+    mixed = _mixed(items + places.view(np.uint64) * _FIRST)
     sums = np.zeros(len(mixed) + 1, np.uint64)
-    np.cumsum(mixed, out=sums[1:])
-    ends = np.cumsum(counts)
-    return _ended(sums[ends] - sums[ends - counts], counts if lengths is None else lengths)
+    mixed.cumsum(out=sums[1:])
+    ends = counts.cumsum()
+    return _ended(sums[ends] - sums[ends - counts], lengths)
 
 
 def _of_word(words: Hashes, lengths: Numbers) -> Hashes:
@@ -148,16 +153,11 @@ def _ended(sums: Hashes, lengths: Numbers) -> Hashes:
     return _mixed(sums + lengths.view(np.uint64) * _SECOND)
 
 
-def _salt(places: Numbers) -> Hashes:
-    """A number for each place, so that equal items at different places have different hashes."""
-    return places.view(np.uint64) * _FIRST
-
-
 def _places(counts: Numbers) -> Numbers:
     """The places 0, 1, 2 … within each run."""
-    ends = np.cumsum(counts)
+    ends = counts.cumsum()
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
+    return np.arange(total, dtype=np.int64) - (ends - counts).repeat(counts)
 
 
 def _mixed(values: Hashes) -> Hashes:

@@ -85,9 +85,9 @@ class DriverBatch:
             keys, ends = keys[near], ends[near]
         begins = self.places.searchsorted(keys)
         counts = self.places.searchsorted(ends, side="right") - begins
-        total = int(counts.sum())
-        if not total:
+        if not np.count_nonzero(counts):
             return None
+        total = int(counts.sum())
         if total == rows:
             return self.table
         if total >= _MANY * len(keys):
@@ -112,6 +112,8 @@ class DriverBatch:
 
     def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
         """The rows at these positions, without a copy."""
+        if len(self.pieces) == 1:
+            return [self.pieces[0].slice(begin, end - begin)] if begin < end else []
         found = []
         for piece, start in zip(self.pieces, self._starts, strict=True):
             low, high = max(begin - int(start), 0), min(end - int(start), piece.num_rows)
@@ -142,7 +144,8 @@ class DriverBatch:
 def wanted_places(keys: pa.Table, register: Register) -> Hashes:
     """The least place of the rows of each key, sorted and distinct."""
     places = key_hashes(keys, register.key) & _KEY
-    return np.unique(places) if len(places) > 1 else places
+    places.sort()
+    return np.unique(places) if (places[1:] == places[:-1]).any() else places
 
 
 def wanted_since(

@@ -162,7 +162,7 @@ def _once(run: Context, table: pa.Table, schema: Schema) -> pa.Table:
 
 def _where(table: pa.Table, kept: Any) -> pa.Table:
     """The rows at which a mask of numpy is true."""
-    return table if kept.all() else table.filter(pa.array(kept))
+    return table if np.count_nonzero(kept) == len(kept) else table.filter(pa.array(kept))
 
 
 def _ones(rows: int) -> Any:
