@@ -484,7 +484,7 @@ def _at(name: str, *path: str) -> Evaluator:
 
     def read(table: pa.Table, _: ZoneOf) -> Any:
         chunks: Any = table.column(name)
-        found = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
+        found: Any = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
         for part in path:
             found = pc.struct_field(found, part) if found.null_count else found.field(part)
         return found

@@ -179,7 +179,7 @@ def products(values: Array, counts: Array, t: pa.DataType) -> Array:
     """Values times weights, exactly. NULL adds nothing."""
     if pa.types.is_int64(values.type):
         try:
-            known: Any = values.fill_null(0) if values.null_count else values
+            known: Array = values.fill_null(0) if values.null_count else values
             return pc.multiply_checked(known, counts).cast(t)
         except pa.ArrowInvalid:
             values = values.cast(_INT)  # beyond 64 bits
