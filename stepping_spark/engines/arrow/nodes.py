@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import methodcaller
 from typing import Any, TypeAlias
 
@@ -36,23 +37,20 @@ from stepping_spark.circuit.physical import (
     Due,
     EquiJoin,
     Fold,
-    Gather,
     Hole,
-    LargestByKey,
     Negate,
     NoRows,
     Physical,
     Positive,
     Project,
     Rank,
-    Totals,
     Union,
     Unnest,
     Where,
     Windowed,
 )
 from stepping_spark.engines.arrow.eager import Eager, eager, sums_at_once
-from stepping_spark.engines.arrow.folds import FOLDS, join_indices, most_given
+from stepping_spark.engines.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
 from stepping_spark.engines.arrow.kernels import Context, Kernel, NeedsPrefix
 from stepping_spark.engines.arrow.window_delta import cut_of
 from stepping_spark.expressions.arrow_kernels import Arrays, relation_of, spread, values_of
@@ -252,8 +250,8 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
     return contributed
 
 
-def _fold(n: Fold, rows: Kernel) -> Kernel:
-    fold = FOLDS[type(n)](n)
+def _fold(kernel: Callable[..., FoldKernel], n: Fold, rows: Kernel) -> Kernel:
+    fold = kernel(n)
     return lambda run: fold(run, ((1, rows(run)),))
 
 
@@ -294,13 +292,13 @@ def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
     def collated_change(run: Context) -> pa.Table:
         given = [rows(run) for rows in inputs]
         olds, news = [], []
-        for (fold, over), old, more in zip(parts, given[::2], given[1::2], strict=True):
-            olds.append(fold(run, ((1, old),)))
-            news.append(fold(run, ((1, concat([old, more], over)),)))
+        for (fold, over), state, more in zip(parts, given[::2], given[1::2], strict=True):
+            olds.append(fold(run, ((1, state),)))
+            news.append(fold(run, ((1, concat([state, more], over)),)))
         run.filled = olds
-        before = pieces(run)
+        old = pieces(run)
         run.filled = news
-        return concat([pieces(run), negate(before, schema)], schema)
+        return concat([pieces(run), negate(old, schema)], schema)
 
     return collated_change
 
@@ -314,19 +312,14 @@ NODES: dict[type[Physical], Callable[..., Kernel]] = {
     Contributions: _contributions,
     Due: _due,
     EquiJoin: _equi_join,
-    Gather: _fold,
     Hole: _hole,
     Negate: _negate,
     NoRows: _no_rows,
-    LargestByKey: _fold,
-    Positive: _fold,
     Project: _project,
-    Rank: _fold,
-    Totals: _fold,
     Union: _union,
     Unnest: _unnest,
     Where: _where,
-    Windowed: _fold,
+    **{node: partial(_fold, kernel) for node, kernel in FOLDS.items()},
 }
 
 
