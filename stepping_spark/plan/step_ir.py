@@ -218,6 +218,8 @@ class Materialized:
     @cached_property
     def may_make_null(self) -> bool:
         """Whether some function in it may give NULL where its type has none: fields are copied."""
+        if isinstance(self.vertex.operator, Fixpoint):
+            return True  # of a recursion, the streams of its body are looked at
         trees = (tree for n in nodes(self.term) for tree in n.trees)
         return not all(_is_copied(e) for n in walk(*trees) for e in n.exprs)
 
