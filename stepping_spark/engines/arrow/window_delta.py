@@ -8,6 +8,9 @@ the values of the order, which is far less than to sort the partition and to com
 What is known of the rows before some place (a `Prefix`) is found at each step, for the next one: it
 reads the partition from there on, and the rest only where a change matters to that.
 
+As-of joins look for the nearest row that has a value: the rows around a change are found for all
+keys at once.
+
 A row that one batch inserts, another may delete. If a row has a weight below 1, the rows with the
 same sort position are consolidated first. A row whose weight is still below 1 is kept as it is.
 """
