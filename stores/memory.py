@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -192,7 +192,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     @property
     def driver_bytes(self) -> int:
         """The memory that committed state takes on the driver."""
-        return sum(map(_driver_bytes, self._state.batches.values()))
+        return _driver_bytes(self._state.batches.values())
 
     # -- a step
 
@@ -201,7 +201,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         of = self._entry(register).register
         batches = self._known().batches.get(of.name, ())
         if keys is None:
-            return tuple(whole(b, of) for b in batches)
+            return tuple([whole(b, of) for b in batches])
         if not of.key:
             raise no_key(of)
         return _at_keys(of, batches, keys, self._limits) if batches else ()
@@ -223,7 +223,8 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         self._begin_step()
         if isinstance(change, SparkRelation):
             self._end_building()
-            self._take(of.name, self._placed(settle(change, of), of, self._left()))
+            placed = self._placed(settle(change, of), of, self._left())
+            self._added[of.name] = self._added.get(of.name, ()) + placed
         else:
             rows = change.fetched(self._limits)
             self._building.append((of.name, Building(rows, of, self._limits)))
@@ -236,7 +237,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         self._tend()
         self._spill()
         added, self._added = self._added, {}
-        before, old = self._state.batches, self._before_step()
+        before, old = self._state.batches, self._before_step(self._state.batches)
         new = {n: old.get(n, ()) + batches for n, batches in added.items()}
         self._state = MemoryState(
             last,
@@ -262,9 +263,6 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
 
     # -- one step at a time
 
-    def _take(self, name: str, batches: HeldBatches) -> None:
-        self._added[name] = self._added.get(name, ()) + batches
-
     def _end_building(self) -> None:
         """Wait for the batches that are being built. Raises the error of one that failed."""
         built = [(name, building.batch) for name, building in self._building]
@@ -272,7 +270,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         self._building = []
         for name, batch in built:
             if batch.rows:
-                self._take(name, (batch,))
+                self._added[name] = (*self._added.get(name, ()), batch)
 
     def _forget(self) -> None:
         for _, building in self._building:
@@ -296,9 +294,11 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
 
     def _tend(self) -> None:
         for name, tiers in self._registers.all.items():
-            rows = sum(b.rows for b in self._added.get(name, ()))
-            # Merges work faster than changes arrive, so that batches cannot pile up.
-            self._replace(tiers, tiers.tend(self._state.batches.get(name, ()), 4 * rows))
+            batches = self._state.batches.get(name, ())
+            if tiers.is_due(batches):
+                # Merges work faster than changes arrive, so that batches cannot pile up.
+                rows = sum([b.rows for b in self._added.get(name, ())])
+                self._replace(tiers, tiers.tend(batches, 4 * rows))
 
     def _replace(self, tiers: Tiers[HeldBatch], new: HeldBatches) -> None:
         """Replace the batches of a register by equivalent ones."""
@@ -310,7 +310,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
 
     def _left(self) -> int:
         """The bytes that the driver may still hold."""
-        return self._budget - self.driver_bytes - sum(map(_driver_bytes, self._added.values()))
+        return self._budget - self.driver_bytes - _driver_bytes(self._added.values())
 
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
@@ -367,7 +367,7 @@ def _at_keys(
     """The rows of batches that have one of the keys; if Spark has the keys, maybe other rows."""
     if keys.frame is not None:
         here = [b for b in batches if isinstance(b, DriverBatch)]
-        rows, nbytes = sum(b.rows for b in here), _driver_bytes(batches)
+        rows, nbytes = sum(b.rows for b in here), _driver_bytes([batches])
         most = max(limits.looked_up_keys, rows // ROWS_PER_KEY)
         sent = len(here) == len(batches) and is_sent_whole(rows, nbytes, limits)
         fetched = None if sent else keys.frame.limit(most + 1).toArrow()
@@ -378,19 +378,19 @@ def _at_keys(
             )
         keys = DriverRelation(fetched, of.keys)
     assert keys.table is not None
-    keys = DriverRelation(conform(keys.table, of.keys), of.keys)
-    if keys.is_empty:
+    table = conform(keys.table, of.keys)
+    if not table.num_rows:
         return ()
-    places = wanted_places(keys.table, of)
+    places = wanted_places(table, of)
     found: list[Relation] = []
     for b in batches:
         if isinstance(b, SparkBatch):
-            found.append(b.at(keys, limits))
+            found.append(b.at(DriverRelation(table, of.keys), limits))
         elif (there := b.at(places)) is not None:
             found.append(DriverRelation(there, of.schema, consolidated=True))
     return tuple(found)
 
 
-def _driver_bytes(batches: HeldBatches) -> int:
-    """The memory of the batches on the driver."""
-    return sum([b.nbytes for b in batches if isinstance(b, DriverBatch)])
+def _driver_bytes(registers: Iterable[HeldBatches]) -> int:
+    """The memory of the batches of registers on the driver."""
+    return sum([b.nbytes for batches in registers for b in batches if isinstance(b, DriverBatch)])

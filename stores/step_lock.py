@@ -81,18 +81,19 @@ class Turns:
         """
         me = threading.current_thread()
         self.check_open()  # before the lock: in a fork, it may never be released
+        if self._owner is me:
+            return
         with self._lock:
             self.check_open()
             owner = self._owner
-            if owner is not None and owner is not me and owner.is_alive():
+            if owner is not None and owner.is_alive():
                 raise StoreLocked(
                     f"thread {owner.name!r} has a step under way on this store, and thread "
                     f"{me.name!r} wants one; steps are taken one at a time: wait for the other, "
                     "or give each its own store"
                 )
             self._owner = me
-        if owner is not me:
-            self._forget()
+        self._forget()
 
     @property
     def at_home(self) -> bool:

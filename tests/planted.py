@@ -104,6 +104,12 @@ MISTAKES = (
         ("tests/circuits/test_first_n.py",),
     ),
     Mistake(
+        "a row that is matched does not see the one that it matches",
+        "np.concatenate([beside, changed[~has]])",
+        "changed[~has]",
+        ("tests/circuits/test_asof_join.py",),
+    ),
+    Mistake(
         "a frame ends a row early",
         "self.at + 1 + _within(frame.end, self.size)",
         "self.at + _within(frame.end, self.size)",

@@ -141,6 +141,7 @@ class Limits:
     cut_rows: int = _limit(1_000, "rows")
     """Rows of a state of a window, or of first rows, that are all computed with.
 
+    Not so those of an as-of join: however few there are, the rows around the change are enough.
     Beyond: for a window the driver computes the rows from the change on, and the rows before it
     that the functions need. Of first rows it keeps, for each key, as many as are asked for and one
     for each row that the change removes.
@@ -149,7 +150,7 @@ class Limits:
     cut_keys: int = _limit(8, "keys")
     """Keys of a change for which the driver searches for those rows, each in a pass over the state.
 
-    Beyond: it reads and computes all rows of the keys.
+    Beyond: it reads all rows of the keys, and computes them, except for as-of joins.
     """
 
     eager_rows: int = _limit(10_000, "rows", zero="adds up any number of rows first")

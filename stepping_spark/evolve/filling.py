@@ -131,7 +131,8 @@ class Filling:
         made: list[Relation] = []
         with scheduler.counting(metrics):
             if self.graph.outputs:
-                made = scheduler.run(metrics, values, now)
+                since, first = nothing.last_now(), not nothing.last_step()
+                made = scheduler.run(metrics, values, now, since=since, first=first)
                 paths = {str(plan.names[v][0]) for v in self.given}
                 metrics.inputs = {n: rows for n, rows in metrics.inputs.items() if n in paths}
                 filled, metrics.kept = metrics.kept, {}

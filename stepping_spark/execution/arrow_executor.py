@@ -26,7 +26,7 @@ from stepping_spark.engines.spark.nodes import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
-from stepping_spark.expressions.arrow_kernels import Ask, ZoneOf
+from stepping_spark.expressions.arrow_kernels import Ask
 from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
 from stepping_spark.plan.eager import columns_read
 from stepping_spark.plan.plan import Plan
@@ -63,12 +63,7 @@ class StageInputs:
         self._projection = projection
         self._wanted: dict[Materialized, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
         self._tables: dict[Leaf, pa.Table] = {}
-        self._once: list[tuple[pa.Table, Schema]] = []  # those of them that are consolidated
-
-    @property
-    def zone(self) -> ZoneOf:
-        """Tells the session's time zone."""
-        return self._projection.zone
+        self._once: dict[int, tuple[pa.Table, Schema]] = {}  # those that are consolidated, by id
 
     def begin(
         self, step: Step, members: Sequence[Materialized], is_ours: Callable[[Materialized], bool]
@@ -78,7 +73,7 @@ class StageInputs:
         self._once.clear()
         wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
         for m in members if self._wanted else ():
-            if m in self._wanted and is_ours(m) and not step.is_nothing(m):
+            if m in self._wanted and is_ours(m) and not step.size(m).nothing:
                 for leaf, questions in self._wanted[m].items():
                     wanted.setdefault(leaf, []).extend(questions)
         for leaf, asked in wanted.items():
@@ -104,17 +99,17 @@ class StageInputs:
         found = self._tables.get(leaf)
         if found is None:
             schema = schema_of(leaf)
-            there = []
+            there: list[Relation] = []
             for p in step.parts(leaf):
                 assert p.table is not None
-                if len(p.table):
-                    there.append(p.select(schema))
-            found = on_driver(there, schema)
+                if p.table.num_rows:
+                    there.append(p if p.schema is schema else p.select(schema))
+            found = on_driver(there, schema) if there else schema.empty
             if leaf in step.prefixes:
                 found = found.slice(0)  # `prefixes` knows the leaf by its table
             self._tables[leaf] = found
             if len(there) == 1 and there[0].consolidated:
-                self._once.append((found, schema))
+                self._once[id(found)] = (found, schema)
         return found
 
     def forget(self, leaves: Sequence[Leaf]) -> None:
@@ -129,7 +124,8 @@ class StageInputs:
 
     def is_once(self, table: pa.Table, schema: Schema) -> bool:
         """Whether a table is that of a leaf, and known to have each row of the schema once."""
-        return any(t is table and s == schema for t, s in self._once)
+        found = self._once.get(id(table))
+        return found is not None and found[1] == schema
 
     def values(
         self, m: Materialized, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
@@ -160,14 +156,18 @@ class Driver:
         self.limits = limits
         self._projection = projection
         self._questions = StageInputs(projection, limits)
-        self._prepared: dict[tuple[Materialized, bool], Compute] = {}
+        self._prepared: dict[tuple[Materialized, bool], tuple[Compute, Ask]] = {}
         self._read: dict[Materialized, Mapping[Leaf, frozenset[str]]] = {}
         self._asked: dict[str, None] = {}  # what the stream being computed asks Spark for
         self._resources: Resources | None = None  # of this step, once they are asked for
 
     def begin(self, step: Step, members: Sequence[Materialized]) -> None:
         """Get ready to compute streams that do not need each other."""
-        self._questions.begin(step, members, lambda m: self._is_ours(step, m).on_driver)
+
+        def is_ours(m: Materialized) -> bool:
+            return self._is_ours(step, m, step.size(m).rows).on_driver
+
+        self._questions.begin(step, members, is_ours)
 
     def end(self) -> None:
         """Forget what was read."""
@@ -185,11 +185,12 @@ class Driver:
         rows: RowCounts = {}
         notes: list[str] = []
         held: Relation
-        if step.is_nothing(m):
+        size = step.size(m)
+        if size.nothing:
             held, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
             why = "an input is empty"
         else:
-            placed = self._is_ours(step, m)
+            placed = self._is_ours(step, m, size.rows)
             why = placed.why
             if not placed.on_driver:
                 return Deferred(why)
@@ -210,17 +211,16 @@ class Driver:
             taken = 0
         return Computed(m, held, Cost(ms, taken, how, why), rows)
 
-    def _is_ours(self, step: Step, m: Materialized) -> Placed:
+    def _is_ours(self, step: Step, m: Materialized, rows: int | None) -> Placed:
         """Whether the driver computes a stream, and why.
 
         It has all rows that the stream reads, and is estimated to be faster than Spark.
         """
-        rows = step.rows_read(m)
         if rows is None:
             in_spark = (x for x in m.leaves if any(p.table is None for p in step.parts(x)))
             return Placed(False, self._in_spark(step, next(in_spark)))
         most, many = self.limits.local_rows, rows >= self.limits.eager_rows
-        if step.is_for_spark(m):
+        if step.in_spark and step.is_for_spark(m):
             return Placed(False, "its inputs and its readers are in Spark")
         if rows <= min(most, FEW_ROWS):
             return Placed(True, f"rows read: {rows:,}; a Spark query would take longer", many)
@@ -262,25 +262,26 @@ class Driver:
         self, step: Step, m: Materialized, rows: RowCounts, notes: list[str], *, many: bool
     ) -> DriverRelation:
         questions = self._questions
+        if (m, many) not in self._prepared:
+            ask = Ask(partial(self._ask, m), self._projection.zone)
+            self._prepared[m, many] = compute(m.term, eagerly=many), ask
+        computed, ask = self._prepared[m, many]
         context = Context(
-            ask=Ask(partial(self._ask, m), questions.zone),
+            ask=ask,
             now=step.now,
             is_once=questions.is_once,
             limits=self.limits,
-            prefixes=lambda table: questions.prefixes(step, table),
+            prefixes=partial(questions.prefixes, step),
         )
         evaluation = Evaluation(
-            table=lambda leaf: questions.table(step, leaf),
-            chain=lambda table, t, parts: self._chain(step, table, t, parts),
+            table=partial(questions.table, step),
+            chain=partial(self._chain, step),
             context=context,
             rows=rows,
             notes=notes,
         )
-        found = self._prepared.get((m, many))
-        if found is None:
-            found = self._prepared[m, many] = compute(m.term, eagerly=many)
         try:
-            made, schema = found(evaluation), m.vertex.type.schema
+            made, schema = computed(evaluation), m.vertex.type.schema
             once = made is context.made_once or questions.is_once(made, schema)
             return DriverRelation(made, schema, consolidated=once).added_up()
         except (FanOut, NeedsPrefix):

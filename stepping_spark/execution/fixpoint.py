@@ -161,7 +161,7 @@ class SortedRuns:
 
 def hashes_of(table: pa.Table, key: Sequence[str]) -> Hashes:
     """The hash of each row's key."""
-    return key_hashes(table, key)[0]
+    return key_hashes(table, key)
 
 
 def _sorted(hashes: Hashes, table: pa.Table) -> tuple[Hashes, pa.Table]:
@@ -326,7 +326,7 @@ class Run:
             if kept[0] is v:
                 rows = held
                 if state.stored and not held.is_empty:
-                    rows = self._projection.select(held, state.stored, beside=True)
+                    rows = self._projection.select(held, state.selection)
                 self._now_by_key[kept] = rows
                 with self._counted(rows):
                     self._changed[kept].add_at(rows, k)

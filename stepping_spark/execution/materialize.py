@@ -226,7 +226,7 @@ class Materializer:
         elif made.is_settled(state.register.schema, state.register.key):
             kept = made
         else:
-            rows = self._projection.select(made, state.stored, beside=True)
+            rows = self._projection.select(made, state.selection)
             assert isinstance(rows, SparkRelation)
             kept = settle(rows, state.register.key, where, tests=tests)
         if kept.nulls:

@@ -7,9 +7,9 @@ import importlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from textwrap import wrap
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rich.console import Console
 from rich.progress import (
@@ -32,8 +32,7 @@ the last of these in this order, with the reason of its first time."""
 WIDTH = 99  # of what is printed
 
 
-@dataclass(frozen=True, slots=True)
-class VertexMetrics:
+class VertexMetrics(NamedTuple):
     """One vertex in one step.
 
     `rows_in` and `rows_out` count the rows that it read (of changes, and of state) and gave; None
@@ -66,8 +65,7 @@ class VertexMetrics:
     def plus(self, other: VertexMetrics) -> VertexMetrics:
         """This and a further iteration."""
         told = max(self, other, key=lambda v: HOW.index(v.how))
-        return replace(
-            told,
+        return told._replace(
             within=told.within if self.within and other.within else None,
             rows_in=_sum(self.rows_in, other.rows_in),
             rows_out=_sum(self.rows_out, other.rows_out),
@@ -76,8 +74,7 @@ class VertexMetrics:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """What a computation took, where it ran and why; `within` the vertex that has the cost."""
 
     ms: float
@@ -185,7 +182,8 @@ class StepMetrics:
 
     def keep(self, register: str, rows: int | None) -> None:
         """Count rows that are added to a register."""
-        self.kept[register] = _sum(self.kept.get(register, 0), rows)
+        before = self.kept.get(register, 0)
+        self.kept[register] = None if before is None or rows is None else before + rows
 
     def read_whole(self, register: str, rows: Iterable[int | None]) -> None:
         """Count the rows of a register that is read whole, in parts."""
@@ -213,13 +211,11 @@ class StepMetrics:
         self.vertices[path] = own if before is None else before.plus(own)
         self._inner.discard(path)
         for name, (read, gave) in inner.items():
-            found = VertexMetrics(name, read, gave, 0.0, 0, cost.how, cost.why, path)
             before = self.vertices.get(name)
-            if before is None:
-                self.vertices[name] = found
+            if before is None or (name in self._inner and before.within == path):
+                found = VertexMetrics(name, read, gave, 0.0, 0, cost.how, cost.why, path)
+                self.vertices[name] = found if before is None else before.plus(found)
                 self._inner.add(name)
-            elif name in self._inner and before.within == path:
-                self.vertices[name] = before.plus(found)
 
 
 def _wrapped(said: str) -> list[str]:

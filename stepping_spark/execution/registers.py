@@ -26,6 +26,7 @@ from stepping_spark.plan.step_ir import (
     Materialized,
     Read,
     RegisterPlan,
+    Selection,
     is_of_fold,
     is_of_window,
     reads_of,
@@ -121,6 +122,13 @@ class KnownPrefixes:
         return [tuple(row.values()) for row in rows]
 
 
+def keys_of(read: Read, state: RegisterPlan) -> tuple[tuple[Vertex, Selection], ...]:
+    """The streams by whose keys a register is read, each with what makes the keys of its rows."""
+    names = state.register.key
+    found = ((k.of, Selection.of_key(k.of.type.schema, names, k.key)) for k in read.by)
+    return tuple(found)
+
+
 def _is_in_order(read: Read, state: RegisterPlan) -> bool:
     """Whether the register has the order that the window has."""
     return read.cut is not None and state.order == read.cut.sorting[0]
@@ -193,6 +201,7 @@ class Registers:
         self._serves = {r: plan.state_of(r) for stage in plan.stages for r in stage.reads}
         self._old_of = {r: replace(r, new=False) for r in self._serves if r.new}
         self._serves |= {old: self._serves[new] for new, old in self._old_of.items()}
+        self._keys_of = {r: keys_of(r, state) for r, state in self._serves.items()}
         self._read_by: dict[Vertex, list[Read]] = {}
         for read in self._serves:
             for keys in read.by:
@@ -228,10 +237,10 @@ class Registers:
             if times is None:
                 return ()
             keys = self._due(times, read.due, state)
-        elif any(k.of in step.passed for k in read.by):
+        elif step.passed and any(k.of in step.passed for k in read.by):
             return self._parts(read, self._store.read(state.register.name))
         elif read.by:
-            keys = self._keys(step, read, state)
+            keys = self._keys(step, read)
         if keys is not None and keys.is_empty:
             return ()
         if read.cut is not None and keys is not None:
@@ -255,7 +264,8 @@ class Registers:
     @staticmethod
     def _parts(read: Read, found: tuple[Relation, ...]) -> tuple[Relation, ...]:
         """What a store gives of a register, as rows of its stream."""
-        return tuple(p.select(read.change.type.schema, beside=True) for p in found)
+        schema = read.change.type.schema
+        return tuple([p.select(schema, beside=True) for p in found])
 
     def need_no_keys(self, v: Vertex) -> bool:
         """Whether a stream may be left to the query of the one that reads it, in Spark.
@@ -277,9 +287,11 @@ class Registers:
         goes is then not joined twice, to cancel out later.
         """
         old, change = self.old(step, self._old_of[read]), step.values[read.change]
-        parts = tuple(p for p in (*old, change) if not p.is_empty)
+        parts = tuple([p for p in (*old, change) if not p.is_empty])
+        if not (read.by and old):
+            return parts
         rows, more = rows_of(*old), rows_of(change)
-        if not read.by or not rows or more is None or more > _MANY * rows:
+        if not rows or more is None or more > _MANY * rows:
             return parts
         if rows > FEW_ROWS and self._joins_add_up(read, rows):
             return parts
@@ -310,7 +322,7 @@ class Registers:
         step.whole[read] = lambda: self._store.read(state.register.name, keys)
         parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.whole[read])
         schema = read.change.type.schema
-        return tuple(p.select(schema) for p in parts)
+        return tuple([p.select(schema) for p in parts])
 
     def read_whole(self, step: Step, m: Materialized) -> list[Leaf]:
         """Read the partitions of windows whole for a stream; those for which that was not done."""
@@ -319,27 +331,30 @@ class Registers:
             schema = read.change.type.schema
             step.reads[read] = tuple(p.select(schema) for p in step.whole[read]())
             step.prefixes[read] = self._prefixes.forget(read)
+            step.sizes.clear()
         return list(cut)
 
-    def _keys(self, step: Step, read: Read, state: RegisterPlan) -> Relation:
-        names = state.register.key
-        streams = [(step.values[keys.of], keys.key) for keys in read.by]
-        some = [(held, key) for held, key in streams if not held.is_empty]
-        if len(some) < 2:
-            ((held, key),) = some or streams[:1]
-            if held.is_empty:
-                return held
-            return self._projection.keys(held, names, key, nulls=read.nulls)
+    def _keys(self, step: Step, read: Read) -> Relation:
+        some = []
+        for v, key in self._keys_of[read]:
+            held = step.values[v]
+            if not held.is_empty:
+                some.append((held, key))
+        if not some:
+            return held
+        if len(some) == 1:
+            return self._projection.keys(*some[0], nulls=read.nulls)
         if read.by not in step.keys:
-            parts = [self._projection.keys(x, names, key, nulls=read.nulls) for x, key in some]
+            parts = [self._projection.keys(held, key, nulls=read.nulls) for held, key in some]
             step.keys[read.by] = plus(parts, parts[0].schema).distinct(nulls=read.nulls)
-        return step.keys[read.by].renamed(names)
+        return step.keys[read.by].renamed(self._serves[read].register.key)
 
     def old(self, step: Step, read: Read) -> tuple[Relation, ...]:
         """The old value of a register, whether the stage reads it or not."""
         if read not in step.reads:
             if read not in self._serves:
                 self._serves[read] = self._plan.state_of(read)
+                self._keys_of[read] = keys_of(read, self._serves[read])
             step.reads[read] = self.read(step, read)
         return step.reads[read]
 

@@ -161,9 +161,18 @@ class Scheduler:
         return self._once.key_kept_by(v)
 
     def run(
-        self, metrics: StepMetrics, inputs: Mapping[Vertex, Relation], now: Now
+        self,
+        metrics: StepMetrics,
+        inputs: Mapping[Vertex, Relation],
+        now: Now,
+        *,
+        since: Now,
+        first: bool,
     ) -> list[Relation]:
-        """Compute a step, and add its changes to the store; the caller commits."""
+        """Compute a step, and add its changes to the store; the caller commits.
+
+        `since` is the time of the last step; `first` says that there was none.
+        """
         asked = self._projection.queries
         self._projection.asked.clear()
         self._registers.begin()
@@ -174,7 +183,6 @@ class Scheduler:
                 if session is not None:
                     checked(session, settings)
             self._settings = settings
-        since, first = self.store.last_now(), not self.store.last_step()
         step = Step(
             dict(inputs),
             now,
@@ -198,13 +206,15 @@ class Scheduler:
             step.end()
         metrics.queries += self._projection.queries - asked
         metrics.asked = tuple(self._projection.asked)
-        given = [step.values[v] for v in self.plan.outputs]
-        metrics.outputs = dict(zip(self._outputs, [held.rows for held in given], strict=True))
+        given = []
+        for name, v in zip(self._outputs, self.plan.outputs, strict=True):
+            given.append(step.values[v])
+            metrics.outputs[name] = given[-1].rows
         return given
 
     def projected(self, held: Relation, state: RegisterPlan) -> Relation:
         """Rows of a stream, as its register has them: with the columns of the key."""
-        return self._projection.select(held, state.stored, beside=True)
+        return self._projection.select(held, state.selection)
 
     def committed(self) -> None:
         """What was run last is committed."""
@@ -219,13 +229,13 @@ class Scheduler:
         for read in stage.reads:
             if read not in step.reads:
                 step.reads[read] = self._registers.read(step, read)
-        looping = [m for m in stage.members if m.vertex in self.plan.loops]
-        rest = [m for m in stage.members if m.vertex not in self.plan.loops]
+        loops = self.plan.loops
+        rest = [m for m in stage.members if m.vertex not in loops] if loops else stage.members
         for made in self._computed(step, rest):
             self._done(step, made)
-        for loop in dict.fromkeys(self.plan.loops[m.vertex] for m in looping):
-            of_loop = [m for m in looping if self.plan.loops[m.vertex] is loop]
-            self._loop(step, loop, of_loop)
+        looping = [m for m in stage.members if m.vertex in loops] if loops else ()
+        for loop in dict.fromkeys(loops[m.vertex] for m in looping) if looping else ():
+            self._loop(step, loop, [m for m in looping if loops[m.vertex] is loop])
 
     def _computed(self, step: Step, members: Sequence[Materialized]) -> Iterator[Computed]:
         """The streams that need no other stream of this stage."""
@@ -235,7 +245,7 @@ class Scheduler:
         self._driver.begin(step, members)
         for_spark: dict[Materialized, Deferred] = {}
         for m in members:
-            is_python = m.python is not None and not step.is_nothing(m)
+            is_python = m.python is not None and not step.size(m).nothing
             made = self._python(step, m) if is_python else self._driver.computed(step, m)
             cut = self._registers.read_whole(step, m) if isinstance(made, Deferred) else ()
             if cut:
@@ -250,7 +260,7 @@ class Scheduler:
 
     def _is_left(self, step: Step, m: Materialized) -> bool:
         """Whether a join is left to its readers, each of which adds up many rows before it."""
-        if m.vertex not in self.plan.joined_by_readers or step.is_nothing(m):
+        if m.vertex not in self.plan.joined_by_readers or step.size(m).nothing:
             return False
         sides = [rows_of(*step.parts(leaf)) for leaf in m.leaves]
         known = [rows for rows in sides if rows is not None]
@@ -280,7 +290,8 @@ class Scheduler:
             made = {m.member: m for m in self._computed(inner, wanted)}
             within += (time.perf_counter() - started) * 1e3
             for m in made.values():
-                self._check_nulls(m)
+                if m.member.may_make_null:
+                    self._check_nulls(m)
                 self._note(inner, m, loop)
             return [made[m].held for m in wanted]
 
@@ -335,14 +346,15 @@ class Scheduler:
         for state in self._adders.get(v, ()):
             rows = step.kept.get(state.register.name, held)
             if state.stored and state.register.name not in step.kept:
-                rows = self._projection.select(held, state.stored, beside=True)
+                rows = self._projection.select(held, state.selection)
             if not rows.is_empty:
                 self.store.add(state.register.name, rows)
                 step.metrics.keep(state.register.name, rows.rows)
 
     def _done(self, step: Step, made: Computed) -> None:
         m, held = made.member, made.held
-        self._check_nulls(made)
+        if m.may_make_null:
+            self._check_nulls(made)
         if m.vertex in self._strict:
             assert isinstance(m.vertex.type, ZSetType)
             check_there(held, m.vertex.type, f"input {self._strict[m.vertex]!r}")
@@ -369,7 +381,7 @@ class Scheduler:
     def _note(self, step: Step, made: Computed, loop: LoopPlan | None = None) -> None:
         """Add a stream to the metrics; in a loop, under the name that the loop has for it."""
         m, names = made.member, loop.names if loop else self.plan.names
-        read = step.rows_read(m)
+        read = step.size(m).rows
         read = None if read is None else read + made.rows_in
         if m not in self._named:
             self._named[m] = (str(names[m.vertex][0]), self._within(m, loop))

@@ -17,10 +17,10 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import Column, DataFrame, SparkSession
 from stepping_spark.engines.spark.nodes import DerivedTable
 from stepping_spark.engines.spark.text import consolidated, names
-from stepping_spark.expressions.arrow_kernels import Evaluator, ZoneOf, evaluator, unknown_zone
-from stepping_spark.expressions.expr import Expr, Field, fields_of, for_spark
+from stepping_spark.expressions.arrow_kernels import ZoneOf, unknown_zone
+from stepping_spark.expressions.expr import Expr, fields_of, for_spark
 from stepping_spark.expressions.symbolic import to_column
-from stepping_spark.plan.step_ir import ALL
+from stepping_spark.plan.step_ir import Selection
 from stepping_spark.relations.arrow import Array, canonical, one_array
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, on_driver
@@ -136,9 +136,6 @@ def inline(table: pa.Table, schema: Schema) -> str:
     return f"SELECT {columns} FROM VALUES {rows} AS t({columns})"
 
 
-Named = Sequence[tuple[str, Expr]]
-
-
 class Projection:
     """Evaluates expressions; keeps the Columns that they are to Spark.
 
@@ -155,43 +152,43 @@ class Projection:
         self.zone: ZoneOf = unknown_zone
         self._spark = spark
         self._columns: dict[Expr, Column] = {}
-        self._evaluators: dict[Expr, Evaluator | None] = {}
         self._known: dict[int, tuple[pa.Table, dict[Expr, Array]]] = {}  # by the table's identity
 
-    def select(self, held: Relation, exprs: Named, *, beside: bool) -> Relation:
-        """A relation of the expressions, by their names; `beside` keeps its own columns too."""
-        if beside and not exprs:
+    def select(self, held: Relation, chosen: Selection) -> Relation:
+        """A relation of the expressions, by their names, beside its own columns or alone."""
+        if chosen.beside and not chosen.exprs:
             return held
-        schema = held.schema
-        own = (schema.columns, schema.diffs) if beside else ((), ())
-        made = Schema((*own[0], *((n, e.type) for n, e in exprs)), own[1])
+        once = chosen.beside and held.consolidated
         if held.table is not None:
-            columns = self._plain(held.table, schema, exprs)
-            table = _joined(held.table, schema, exprs, columns, beside)
-            return DriverRelation(table, made, beside and held.consolidated)
+            return DriverRelation(self._selected(held.table, chosen), chosen.schema, once)
         assert held.frame is not None
-        shown = [self._column(e).alias(n) for n, e in exprs]
-        if beside:
+        shown = [self._column(e).alias(n) for n, e in chosen.exprs]
+        if chosen.beside:
+            own = (held.schema.columns, held.schema.diffs)
             before, after = ([column(n) for n, _ in part] for part in own)
             shown = [*before, *shown, *after]
-        return SparkRelation(held.frame.select(*shown), made, beside and held.consolidated)
+        return SparkRelation(held.frame.select(*shown), chosen.schema, once)
 
-    def _plain(self, table: pa.Table, schema: Schema, exprs: Named) -> list[Any]:
-        """The canonical values of expressions; Spark is asked for what Arrow does not have."""
-        found: dict[Expr, Any] = {}
+    def _selected(self, table: pa.Table, chosen: Selection) -> pa.Table:
+        """The columns, canonical; Spark is asked for what Arrow does not have."""
+        made: list[Any] = []
         asked = []
-        for _, e in exprs:
-            if e not in self._evaluators:
-                self._evaluators[e] = evaluator(e)
-            compute = self._evaluators[e]
-            found[e] = None if compute is None else compute(table, self.zone)
-            if found[e] is None:
+        for (_, e), compute in zip(chosen.exprs, chosen.evaluators, strict=True):
+            made.append(None if compute is None else compute(table, self.zone))
+            if made[-1] is None:
                 asked.append(e)
         if asked:
             if table.num_rows:
                 self.asked.update(dict.fromkeys(for_spark(asked)))
-            found.update(zip(asked, self.values(table, schema, asked), strict=True))
-        return [canonical(found[e]) for _, e in exprs]
+            given = iter(self.values(table, chosen.of, asked))
+            made = [next(given) if c is None else c for c in made]
+        if chosen.schema.has_floats:
+            made = [canonical(c) for c in made]
+        if chosen.beside:
+            own = table.columns
+            diffs = len(own) - len(chosen.of.diffs)
+            made = [*own[:diffs], *made, *own[diffs:]]
+        return chosen.relation(made)
 
     def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         """The values of expressions over the rows of a relation on the driver, in their order."""
@@ -243,22 +240,9 @@ class Projection:
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
         return columns
 
-    def keys(
-        self,
-        held: Relation,
-        names: Sequence[str],
-        key: tuple[Expr, ...],
-        *,
-        nulls: bool,
-    ) -> Relation:
-        """The distinct keys of a relation's rows, under the names that a register has for them.
-
-        Without `nulls` a key that has a NULL is none.
-        """
-        if key == (ALL,):
-            key = tuple(Field(t, (n,)) for n, t in held.schema.columns)
-        exprs = tuple(zip(names, key, strict=True))
-        return self.select(held, exprs, beside=False).distinct(nulls=nulls)
+    def keys(self, held: Relation, key: Selection, *, nulls: bool) -> Relation:
+        """The distinct keys of a relation's rows. Without `nulls` a key that has a NULL is none."""
+        return self.select(held, key).distinct(nulls=nulls)
 
     def _column(self, e: Expr) -> Column:
         found = self._columns.get(e)
@@ -286,13 +270,3 @@ _SIMPLE = ("bool", "int", "float", "str", "bytes", "Decimal", "date")
 def _is_simple(t: RowType) -> bool:
     bare = t.inner if isinstance(t, Optional) else t
     return isinstance(bare, Atom) and bare.name in _SIMPLE
-
-
-def _joined(
-    table: pa.Table, schema: Schema, exprs: Named, columns: Sequence[Any], beside: bool
-) -> pa.Table:
-    made: dict[str, Any] = {n: c for (n, _), c in zip(exprs, columns, strict=True)}
-    if beside:
-        own, diffs = ({n: table.column(n) for n, _ in p} for p in (schema.columns, schema.diffs))
-        made = {**own, **made, **diffs}
-    return pa.table(made)

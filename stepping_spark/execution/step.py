@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import parts_of
 from stepping_spark.engines.arrow.kernels import Prefixes
-from stepping_spark.engines.arrow.nodes import RowCounts
 from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.plan import Plan
@@ -19,6 +19,16 @@ from stepping_spark.relations.relation import Relation, SparkRelation
 from stepping_spark.relations.store import Now
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
+
+
+class InputSize(NamedTuple):
+    """How much a stream reads: `rows`, None where the driver does not have all of them.
+
+    It is certainly empty, with `nothing`, as inputs have no rows.
+    """
+
+    rows: int | None
+    nothing: bool
 
 
 @dataclass
@@ -41,6 +51,7 @@ class Step:
     prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
     whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # of those
     in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # what the driver has, too
+    sizes: dict[Materialized, InputSize] = field(default_factory=dict)  # as they were found
 
     @cached_property
     def sources(self) -> SqlScope:
@@ -52,20 +63,32 @@ class Step:
         if "sources" in self.__dict__:
             self.sources.drop()
 
-    def rows_read(self, m: Materialized) -> int | None:
-        """How many rows a stream reads, if the driver has all of them.
+    def size(self, m: Materialized) -> InputSize:
+        """How much a stream reads, in a single look at its inputs.
 
         A change is counted once, also where the new value of a register is read beside it.
         """
-        return rows_of(*dict.fromkeys([p for leaf in m.leaves for p in self.parts(leaf)]))
-
-    def is_nothing(self, m: Materialized) -> bool:
-        """Whether a stream is certainly empty, because inputs are."""
-        empty = tuple(map(self.is_empty, m.leaves))
-        found = m.nothing.get(empty)
-        if found is None:
+        if m in self.sizes:
+            return self.sizes[m]
+        rows, in_spark, empty = 0, False, []
+        counted: set[Relation] = set()
+        for leaf in m.leaves:
+            none = True
+            parts = (self.values[leaf.vertex],) if isinstance(leaf, Ref) else self.reads[leaf]
+            for p in parts:
+                if p.table is None:
+                    in_spark, none = True, False
+                elif p.table.num_rows:
+                    none = False
+                    if p not in counted:
+                        counted.add(p)
+                        rows += p.table.num_rows
+            empty.append(none)
+        nothing = m.nothing.get(tuple(empty))
+        if nothing is None:
             of_leaf = dict(zip(m.leaves, empty, strict=True))
-            found = m.nothing[empty] = is_nothing(m.term, of_leaf.__getitem__)
+            nothing = m.nothing[tuple(empty)] = is_nothing(m.term, of_leaf.__getitem__)
+        found = self.sizes[m] = InputSize(None if in_spark else rows, nothing)
         return found
 
     def parts(self, leaf: Leaf) -> tuple[Relation, ...]:
@@ -89,27 +112,21 @@ class Step:
         """Whether to compute a small stream in Spark because its readers run there."""
         return m.vertex in self.inlined and any(v in self.in_spark for v in refs(m.term))
 
-    def is_empty(self, leaf: Leaf) -> bool:
-        """Whether a leaf is known to have no rows, without a job."""
-        return rows_of(*self.parts(leaf)) == 0
 
-
-@dataclass(frozen=True)
-class Deferred:
+class Deferred(NamedTuple):
     """Why a stream is one for Spark; `many`: it gives many rows, however few it reads."""
 
     why: str
     many: bool = False
 
 
-@dataclass(frozen=True)
-class Computed:
+class Computed(NamedTuple):
     """A stream as it was computed, and what that took."""
 
     member: Materialized
     held: Relation
     cost: Cost
-    rows: RowCounts = field(default_factory=dict)  # that the vertices within it read and gave
+    rows: Mapping[Vertex, tuple[int, int]] = {}  # that the vertices within it read and gave
     rows_in: int = 0  # beyond what its term reads
 
 
@@ -146,5 +163,5 @@ def rows_of(*parts: Relation) -> int | None:
     for p in parts:
         if p.table is None:
             return None
-        rows += len(p.table)
+        rows += p.table.num_rows
     return rows

@@ -433,8 +433,14 @@ def relation_of(schema: Schema) -> RelationOf:
     made = schema.arrow
     fields = list(made)
 
+    types = [f.type for f in fields]
+
     def relation(columns: Sequence[Any]) -> pa.Table:
-        return pa.Table.from_arrays(cast(columns, fields), schema=made)
+        for column, t in zip(columns, types, strict=True):
+            if column.type != t:
+                columns = cast(columns, fields)
+                break
+        return pa.Table.from_arrays(columns, schema=made)
 
     return relation
 
@@ -455,18 +461,32 @@ def _field(e: Field) -> Evaluator:
     if not e.path:
         t = unwrap(e.type)
         assert isinstance(t, Struct)
-        return _of_parts([_at(n) for n, _ in t.fields], struct_of(t))
+        return _row(t)
     return _at(*e.path)
+
+
+def _row(t: Struct) -> Evaluator:
+    """A function that makes one column of a table's columns."""
+    names, made = [n for n, _ in t.fields], struct_of(t)
+
+    def row(table: pa.Table, _: ZoneOf) -> Any:
+        columns = []
+        for name in names:
+            chunks: Any = table.column(name)
+            columns.append(chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks))
+        return made(columns)
+
+    return row
 
 
 def _at(name: str, *path: str) -> Evaluator:
     """A function that reads a column, or a field within it."""
 
-    def read(table: pa.Table, _: ZoneOf) -> Array:
+    def read(table: pa.Table, _: ZoneOf) -> Any:
         chunks: Any = table.column(name)
-        found: Array = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
+        found: Any = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
         for part in path:
-            found = _part(found, part)
+            found = pc.struct_field(found, part) if found.null_count else found.field(part)
         return found
 
     return read
@@ -482,8 +502,13 @@ def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Eval
     """A function that computes the columns of the parts, and makes one column of them."""
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
-        columns = _all_of(parts, table, zone)
-        return None if columns is None else made(columns)
+        columns = []
+        for part in parts:
+            column = part(table, zone)
+            if column is None:
+                return None
+            columns.append(column)
+        return made(columns)
 
     return compute
 
@@ -493,20 +518,11 @@ def _of_parts_in_zone(parts: Sequence[Evaluator], e: Derived) -> Evaluator:
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
         there = zone()
-        columns = None if there is None else _all_of(parts, table, zone)
-        return None if columns is None or there is None else e.arrow_in(columns, there)
+        if there is None:
+            return None
+        return _of_parts(parts, partial(e.arrow_in, zone=there))(table, zone)
 
     return compute
-
-
-def _all_of(parts: Sequence[Evaluator], table: pa.Table, zone: ZoneOf) -> Arrays | None:
-    columns = []
-    for part in parts:
-        found = part(table, zone)
-        if found is None:
-            return None
-        columns.append(found)
-    return columns
 
 
 def _column_of(variable: Variable) -> str:
@@ -568,8 +584,14 @@ def struct_of(t: Struct) -> Callable[[Arrays], Array]:
     """A function that makes one column of rows from the columns of their fields."""
     fields = [pa.field(n, ft.arrow) for n, ft in t.fields]
 
+    types = [f.type for f in fields]
+
     def made(columns: Arrays) -> Array:
-        return pa.StructArray.from_arrays(cast(columns, fields), fields=fields)
+        for column, t in zip(columns, types, strict=True):
+            if column.type != t:
+                columns = cast(columns, fields)
+                break
+        return pa.StructArray.from_arrays(columns, fields=fields)
 
     return made
 

@@ -86,7 +86,7 @@ class Chunks:
                 files.enter_context(pa.ipc.new_stream(file, self._schema)) for file in writers
             ]
             for table in tables:
-                hashes, _ = key_hashes(table, names)
+                hashes = key_hashes(table, names)
                 numbers = hashes % np.uint64(self.n)
                 for i in np.unique(numbers):
                     streams[int(i)].write_table(table.filter(pa.array(numbers == i)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, ClassVar, Self
 
 from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex
@@ -29,8 +32,14 @@ from stepping_spark.circuit.physical import (
     times_read,
     walk,
 )
-from stepping_spark.expressions.arrow_kernels import is_known
-from stepping_spark.expressions.expr import Expr, Field, PythonCall
+from stepping_spark.expressions.arrow_kernels import (
+    Evaluator,
+    RelationOf,
+    evaluator,
+    is_known,
+    relation_of,
+)
+from stepping_spark.expressions.expr import Build, Expr, Field, Literal, PythonCall
 from stepping_spark.relations.store import Ordering, Register
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema, StreamType
@@ -75,12 +84,16 @@ class Keys:
     key: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Read:
     """The value of a register: all of it, or the rows that have a key of some streams.
 
     It is the old value, or the `new` one, which has all rows of this step's change.
+
+    Interned, as each step looks up many: equal reads are one object.
     """
+
+    _all: ClassVar[weakref.WeakValueDictionary[Any, Read]] = weakref.WeakValueDictionary()
 
     change: Vertex
     key: tuple[Expr, ...] = ()
@@ -90,6 +103,12 @@ class Read:
     cut: Window | None = None  # which needs the last rows of a key only, where it knows the others
     new: bool = False
     first: Top | None = None  # which needs the first rows of a key only
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        made = object.__new__(cls)
+        made.__init__(*args, **named)  # type: ignore[misc]
+        of = tuple(getattr(made, f.name) for f in dataclasses.fields(cls))
+        return cls._all.setdefault(of, made)  # type: ignore[return-value]
 
 
 class Side(enum.Enum):
@@ -197,6 +216,14 @@ class Materialized:
         return python_of(self.vertex)
 
     @cached_property
+    def may_make_null(self) -> bool:
+        """Whether some function in it may give NULL where its type has none: fields are copied."""
+        if isinstance(self.vertex.operator, Fixpoint):
+            return True  # of a recursion, the streams of its body are looked at
+        trees = (tree for n in nodes(self.term) for tree in n.trees)
+        return not all(_is_copied(e) for n in walk(*trees) for e in n.exprs)
+
+    @cached_property
     def only_projects(self) -> bool:
         """Whether it only picks and renames fields of another stream."""
         t = self.term
@@ -227,6 +254,41 @@ class Stage:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Expressions over the rows of a relation, as columns, prepared for all steps.
+
+    They stand `beside` the relation's own columns and diffs, or alone.
+    """
+
+    of: Schema
+    exprs: tuple[tuple[str, Expr], ...]
+    beside: bool = True
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The columns that it gives."""
+        made = tuple((n, e.type) for n, e in self.exprs)
+        return Schema(self.of.columns + made, self.of.diffs) if self.beside else Schema(made, ())
+
+    @cached_property
+    def evaluators(self) -> tuple[Evaluator | None, ...]:
+        """What computes each expression in Arrow; None where only Spark can."""
+        return tuple(evaluator(e) for _, e in self.exprs)
+
+    @cached_property
+    def relation(self) -> RelationOf:
+        """What makes a table of its columns and diffs."""
+        return relation_of(self.schema)
+
+    @classmethod
+    def of_key(cls, of: Schema, names: Sequence[str], key: tuple[Expr, ...]) -> Selection:
+        """The columns of a key alone, under the names that a register has for them."""
+        if key == (ALL,):
+            key = tuple(Field(t, (n,)) for n, t in of.columns)
+        return cls(of, tuple(zip(names, key, strict=True)), beside=False)
+
+
 @dataclass(frozen=True)
 class RegisterPlan:
     """A register, and how rows of its stream become rows of the register."""
@@ -236,6 +298,11 @@ class RegisterPlan:
     key: tuple[Expr, ...]
     stored: tuple[tuple[str, Expr], ...]  # key columns that are not columns of the stream
     order: Sorting | None = None  # the order of the rows of a key
+
+    @cached_property
+    def selection(self) -> Selection:
+        """What adds the columns of the key to rows of the stream."""
+        return Selection(self.change.type.schema, self.stored)
 
 
 def keys_of_each(op: Operator, types: Sequence[StreamType]) -> tuple[tuple[Expr, ...], ...]:
@@ -281,6 +348,13 @@ def python_of(v: Vertex) -> PythonCall | None:
     """The Python function of a vertex, if it has one."""
     f = getattr(v.operator, "f", None)
     return f if isinstance(f, PythonCall) else None
+
+
+def _is_copied(e: Expr) -> bool:
+    """Whether a value is a constant, a field, or made of these."""
+    if isinstance(e, Build):
+        return all(map(_is_copied, e.fields))
+    return isinstance(e, Field | Literal)
 
 
 def _leaves(t: Term) -> Iterator[Leaf]:

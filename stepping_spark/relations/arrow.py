@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from stepping_spark.base.errors import StepError
 from stepping_spark.rows.atoms import INT_MIN, RowType
-from stepping_spark.rows.schema import Schema
+from stepping_spark.rows.schema import Schema, has_floats
 
 Ids = npt.NDArray[np.int64]
 
@@ -134,8 +134,7 @@ def concat(tables: Iterable[pa.Table], schema: Schema) -> pa.Table:
 
 def negate(table: pa.Table, schema: Schema) -> pa.Table:
     """The same rows with the opposite diffs."""
-    for name, t in schema.diffs:
-        i = table.schema.get_field_index(name)
+    for i, (name, t) in enumerate(schema.diffs, len(schema.columns)):
         try:
             negated = pc.negate_checked(table.column(i))
         except pa.ArrowInvalid:
@@ -153,42 +152,43 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
     if not table.num_rows:
         return empty(schema)
     if not table.schema.equals(schema.arrow):
-        table = table.select(schema.arrow.names)
-    found: list[ArrowColumn] = list(table.columns)
-    for i, column in enumerate(found):
-        if has_floats(column.type):
-            found[i] = canonical(column)
+        table = table.select(schema.names)
+    if schema.has_floats:
+        columns = [canonical(c) for c in table.columns]
+        table = pa.Table.from_arrays(columns, schema=schema.arrow)
     if table.num_rows > 1:
+        found: list[ArrowColumn] = [*table.columns]
         columns, diffs = found[: len(schema.columns)], found[len(schema.columns) :]
-        keys = [f for c in columns for f in flat(c)]
+        keys = columns if schema.is_flat else [f for c in columns for f in flat(c)]
         few = _few(keys)
         if few is None:
-            found = _added(keys, columns, diffs, schema)
+            table = _added(keys, columns, diffs, schema)
         elif len(few.first) < table.num_rows:
             try:
                 return pa.Table.from_arrays(few.added(columns, diffs), schema=schema.arrow)
             except (OverflowError, pa.ArrowInvalid):  # a sum may be beyond its type
-                found = _added(keys, columns, diffs, schema)
-    return without_zeros(pa.Table.from_arrays(found, schema=schema.arrow), schema)
+                table = _added(keys, columns, diffs, schema)
+    return without_zeros(table, schema)
 
 
 def without_zeros(table: pa.Table, schema: Schema) -> pa.Table:
     """The rows that have a diff other than zero."""
     kept = nonzero(table, schema)
-    return table if kept.all() else table.filter(pa.array(kept))
+    return table if kept is None else table.filter(pa.array(kept))
 
 
-def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_]:
-    """A mask of the rows that have a diff other than zero."""
-    there = np.zeros(table.num_rows, np.bool_)
-    for name, _ in schema.diffs:
-        diff: Any = table.column(name)
+def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_] | None:
+    """A mask of the rows that have a diff other than zero; None if all of them have."""
+    there = None
+    for i in range(len(schema.columns), len(schema.all)):
+        diff: Any = table.column(i)
         if pa.types.is_integer(diff.type):
-            there |= diff.to_numpy() != 0
+            found = diff.to_numpy() != 0
         else:
-            there |= pc.not_equal(diff, _zero(diff.type)).to_numpy()
-        if there.all():
-            break
+            found = pc.not_equal(diff, _zero(diff.type)).to_numpy()
+        there = found if there is None else there | found
+        if np.count_nonzero(there) == len(there):
+            return None
     return there
 
 
@@ -199,7 +199,12 @@ def _zero(t: pa.DataType) -> Any:
 
 def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
     """The distinct rows of a table; with `drop_nulls`, without those that contain a NULL."""
-    table = pa.Table.from_arrays([canonical(c) for c in table.columns], names=table.schema.names)
+    if table.num_columns == 1 and not pa.types.is_nested(table.schema.types[0]):
+        values: Any = one_array(canonical(table.column(0))).unique()
+        values = values.drop_null() if drop_nulls and values.null_count else values
+        return pa.Table.from_arrays([values], schema=table.schema)
+    columns = [canonical(c) for c in table.columns]
+    table = pa.Table.from_arrays(columns, schema=table.schema)
     if drop_nulls:
         known = [pc.is_valid(c) for c in table.columns if c.null_count]
         if known:
@@ -242,22 +247,23 @@ def flat(column: ArrowColumn) -> list[ArrowColumn]:
 
 def canonical(column: ArrowColumn) -> ArrowColumn:
     """The column with one zero and one NaN for floats, at any depth."""
-    if not has_floats(column.type):
+    t = column.type
+    if not (has_floats(t) if pa.types.is_nested(t) else pa.types.is_floating(t)):
         return column
-    if pa.types.is_floating(column.type):
+    if pa.types.is_floating(t):
         summed: Any = pc.add(column, pa.scalar(0.0))  # -0.0 + 0.0 is 0.0
         one_nan: ArrowColumn = pc.if_else(pc.is_nan(summed), pa.scalar(float("nan")), summed)
         return one_nan
     array: Any = one_array(column)
-    if pa.types.is_struct(column.type):
+    if pa.types.is_struct(t):
         parts = [one_array(canonical(p)) for p in array.flatten()]
         return pa.StructArray.from_arrays(
-            parts, fields=list(column.type), mask=array.is_null() if array.null_count else None
+            parts, fields=list(t), mask=array.is_null() if array.null_count else None
         )
     return pa.ListArray.from_arrays(
         pa.array(_offsets(lengths_of(array)), pa.int32()),
         one_array(canonical(array.flatten())),
-        type=column.type,
+        type=t,
         mask=array.is_null() if array.null_count else None,
     )
 
@@ -274,16 +280,6 @@ def one_array(column: ArrowColumn) -> Array:
 def may_have_null(table: pa.Table) -> bool:
     """Whether a table may contain a NULL. NULLs inside of values are not checked."""
     return any(c.null_count or pa.types.is_nested(c.type) for c in table.columns)
-
-
-@functools.cache
-def has_floats(t: pa.DataType) -> bool:
-    """Whether a type contains floats, at any depth."""
-    if pa.types.is_struct(t):
-        return any(has_floats(f.type) for f in t)
-    if pa.types.is_list(t):
-        return has_floats(t.value_type)
-    return pa.types.is_floating(t)
 
 
 def _list_bytes(array: Any) -> Array:
@@ -339,8 +335,8 @@ def _added(
     columns: list[ArrowColumn],
     diffs: Sequence[ArrowColumn],
     schema: Schema,
-) -> list[ArrowColumn]:
-    """The columns with equal rows merged and their diffs added; `keys` are the flat columns."""
+) -> pa.Table:
+    """The relation with equal rows merged and their diffs added; `keys` are the flat columns."""
     rows = len(diffs[0])
     wide = [_widened(d, rows) for d in diffs]
     nested = any(pa.types.is_nested(c.type) for c in columns)
@@ -357,7 +353,7 @@ def _added(
             sums.append(total.cast(t.arrow))
         except pa.ArrowInvalid:
             raise _beyond(columns, total, schema, name, t) from None
-    return [*columns, *sums]
+    return pa.Table.from_arrays([*columns, *sums], schema=schema.arrow)
 
 
 @dataclass(frozen=True)
@@ -397,13 +393,14 @@ class _Few:
 
 
 def _few(keys: Sequence[ArrowColumn]) -> _Few | None:
-    """The groups of rows; None if Arrow is faster, for many rows or for other types.
+    """The groups of rows; None if Arrow is faster, for many rows.
 
     For few rows, a Python dictionary takes a fraction of the time that Arrow needs to start.
     """
-    if not keys or len(keys[0]) > FEW or not all(is_simple(k.type) for k in keys):
+    if not keys or len(keys[0]) > FEW:
         return None
-    rows = list(zip(*map(comparable, keys), strict=True))
+    rows: list[Any] = [comparable(k) for k in keys]
+    rows = rows[0] if len(rows) == 1 else list(zip(*rows, strict=True))
     distinct = dict.fromkeys(rows)
     if len(distinct) == len(rows):
         return _Few(range(len(rows)), range(len(rows)))
@@ -414,10 +411,17 @@ def _few(keys: Sequence[ArrowColumn]) -> _Few | None:
 
 
 def comparable(column: ArrowColumn) -> Sequence[Any]:
-    """The values of a simple type, or numbers in their place, which are faster to have."""
-    if pa.types.is_date32(column.type):
-        column = one_array(column).view(pa.int32())
+    """The values of a canonical flat column, or numbers in their place, which are faster to have.
+
+    They are equal in Python where they are in Arrow.
+    """
+    t = column.type
+    if not pa.types.is_integer(t) and pa.types.is_primitive(t) and t.bit_width in _BITS:
+        column = one_array(column).view(_BITS[t.bit_width])
     return cast(Sequence[Any], column.to_pylist())
+
+
+_BITS = {32: pa.int32(), 64: pa.int64()}
 
 
 @functools.cache

@@ -42,7 +42,9 @@ def encode(pairs: Iterable[tuple[Any, int]], t: ZSetType, where: str) -> pa.Tabl
     found = list(pairs)
     rows = [row for row, _ in found]
     counts = [n for _, n in found]
-    if set(map(type, counts)) - {int} or not all(INT_MIN <= n <= INT_MAX for n in counts):
+    if set(map(type, counts)) - {int} or (
+        counts and not (min(counts) >= INT_MIN and max(counts) <= INT_MAX)
+    ):
         counts = [INT.encode(n, f"{where}, a count") for n in counts]
     schema = t.schema
     columns = _plain_columns(rows, t.row)
@@ -76,7 +78,7 @@ def _plain_columns(rows: list[Any], t: RowType) -> list[list[Any]] | None:
         found = set(map(type, values)) - ({type(None)} if inner is not field else set())
         if not isinstance(inner, Atom) or found - {inner.python}:
             return None
-        known = [v for v in values if v is not None]
+        known = values if inner is field else [v for v in values if v is not None]
         if inner.name == "int":
             if known and not (min(known) >= INT_MIN and max(known) <= INT_MAX):
                 return None

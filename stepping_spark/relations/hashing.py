@@ -15,9 +15,7 @@ from stepping_spark.relations.arrow import (
     canonical,
     concat,
     consolidate,
-    has_floats,
     lengths_of,
-    one_array,
     repeated,
     sample,
     without_zeros,
@@ -30,70 +28,69 @@ Numbers = npt.NDArray[np.int64]
 
 BLOCK = 1 << 16  # rows at a time, so that they fit a processor's cache
 
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
+# Arrays of no dimension: for few rows, NumPy computes with them in two thirds of the time.
+_ODD = np.array(0x9E3779B97F4A7C15, np.uint64)
+_FIRST = np.array(0xBF58476D1CE4E5B9, np.uint64)
+_SECOND = np.array(0x94D049BB133111EB, np.uint64)
+_27, _30, _31 = (np.array(n, np.uint64) for n in (27, 30, 31))
 _NULL = np.uint64(0x2545F4914F6CDD1D)
-_27, _30, _31 = np.uint64(27), np.uint64(30), np.uint64(31)
 _EIGHT = np.int64(8)
+_WIDTHS = {8 * n: np.dtype(f"<i{n}") for n in (1, 2, 4, 8)}
 # Masks that keep the first n bytes of a word.
 _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 
 
-def key_hashes(table: pa.Table, columns: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-    """A 64-bit hash of each row's key, and whether it is a key (has no NULL in any column).
+def key_hashes(table: pa.Table, columns: Sequence[str]) -> Hashes:
+    """A 64-bit hash of each row's key.
 
-    Keys that are equal in Spark have equal hashes: there is one NaN and one zero, and inside
-    structs and lists NULL equals NULL. A row that is not a key has a hash too, in which NULL equals
+    Keys that are equal in Spark have equal hashes: there is one NaN and one zero, and NULL equals
     NULL. Hashes of different types are not comparable. Stores write these hashes, so the function
     must never change.
     """
     hashes = np.zeros(table.num_rows, np.uint64)
-    valid = np.ones(table.num_rows, np.bool_)
     for i, name in enumerate(columns):
         start = 0
         for chunk in table.column(name).chunks:
             for at in range(0, len(chunk), BLOCK):
-                part = chunk.slice(at, BLOCK)
+                part = chunk if len(chunk) <= BLOCK else chunk.slice(at, BLOCK)
                 rows = slice(start, start + len(part))
-                hashes[rows] = combined(hashes[rows], hashed(one_array(canonical(part))), i)
-                if part.null_count:
-                    valid[rows] &= _valid(part)
+                hashes[rows] = combined(hashes[rows], hashed(part), i)
                 start += len(part)
-    return hashes, valid
-
-
-def combined(left: Hashes, right: Hashes, number: int) -> Hashes:
-    """The hashes of rows, combined with the hashes of one more column, which has this number."""
-    return _mixed(left * _FIRST + right + np.uint64(number))
-
-
-def hashed(array: Array) -> Hashes:
-    """The hash of each value of an array whose floats are canonical."""
-    hashes = _of_values(array)
-    if array.null_count:
-        hashes[~_valid(array)] = _NULL
     return hashes
 
 
-def _of_values(array: Any) -> Hashes:
+def combined(left: Hashes, right: Hashes, number: int) -> Hashes:
+    """The hashes of rows, combined with the hashes of one more column, which has this number.
+
+    Before the first column they are zeros.
+    """
+    return _mixed(left * _FIRST + right + np.uint64(number) if number else right)
+
+
+def hashed(array: Any) -> Hashes:
+    """The hash of each value of an array."""
     t = array.type
     if pa.types.is_struct(t):
         hashes = np.zeros(len(array), np.uint64)
         for i, part in enumerate(array.flatten()):
             hashes = combined(hashes, hashed(part), i)
-        return hashes
-    if pa.types.is_list(t):
-        return _of_sequences(hashed(array.flatten()), lengths_of(array))
-    if pa.types.is_string(t) or pa.types.is_binary(t):
-        return _of_bytes(array)
-    if pa.types.is_decimal(t):
+    elif pa.types.is_list(t):
+        counts = lengths_of(array)
+        hashes = _of_sequences(hashed(array.flatten()), counts, _places(counts), counts)
+    elif pa.types.is_string(t) or pa.types.is_binary(t):
+        hashes = _of_bytes(array)
+    elif pa.types.is_decimal(t):
         words = _buffer(array, np.dtype("<u8"), 2).reshape(-1, 2)
-        return _mixed(_mixed(words[:, 0].copy()) + words[:, 1])
-    if pa.types.is_boolean(t):
-        return _mixed(array.fill_null(False).cast(pa.uint8()).to_numpy().astype(np.uint64))
-    width = np.dtype(f"<i{t.bit_width // 8}")
-    return _mixed(_buffer(array, width, 1).astype(np.int64).view(np.uint64))
+        hashes = _mixed(_mixed(words[:, 0].copy()) + words[:, 1])
+    elif pa.types.is_boolean(t):
+        hashes = _mixed(array.fill_null(False).cast(pa.uint8()).to_numpy().astype(np.uint64))
+    else:
+        whole = canonical(array) if pa.types.is_floating(t) else array
+        numbers = _buffer(whole, _WIDTHS[t.bit_width], 1)
+        hashes = _mixed(numbers.astype(np.int64, copy=False).view(np.uint64))
+    if array.null_count:
+        hashes[~_valid(array)] = _NULL
+    return hashes
 
 
 def _of_bytes(array: Any) -> Hashes:
@@ -102,10 +99,11 @@ def _of_bytes(array: Any) -> Hashes:
     if lengths.max(initial=0) <= _EIGHT:
         return _of_word(words_at[starts] & _MASKS[lengths], lengths)
     counts = (lengths + 7) // _EIGHT
-    done = _places(counts) * _EIGHT
-    left = np.minimum(np.repeat(lengths, counts) - done, _EIGHT)
-    words = words_at[np.repeat(starts, counts) + done] & _MASKS[left]
-    return _of_sequences(words, counts, lengths)
+    places = _places(counts)
+    done = places * _EIGHT
+    left = np.minimum(lengths.repeat(counts) - done, _EIGHT)
+    words = words_at[starts.repeat(counts) + done] & _MASKS[left]
+    return _of_sequences(words, counts, places, lengths)
 
 
 def words_of(array: Any) -> tuple[Hashes, Numbers, Numbers]:
@@ -126,21 +124,27 @@ def words_of(array: Any) -> tuple[Hashes, Numbers, Numbers]:
     # A word may begin at any byte.
     words_at: Hashes = np.ndarray((len(padded) - 7,), "<u8", buffer=padded, strides=(1,))
     starts: Numbers = offsets[:-1] - begin
-    return words_at, starts, np.diff(offsets)
+    return words_at, starts, offsets[1:] - offsets[:-1]
 
 
-def _of_sequences(items: Hashes, counts: Numbers, lengths: Numbers | None = None) -> Hashes:
-    """The hash of each run of items: the sum of the items' hashes, each mixed with its place."""
-    mixed = _mixed(items + _salt(_places(counts)))
+def _of_sequences(items: Hashes, counts: Numbers, places: Numbers, lengths: Numbers) -> Hashes:
+    """The hash of each run of items: the sum of the items' hashes, each mixed with its place.
+
+    Equal items in different places have different hashes then.
+    """
+    mixed = _mixed(items + places.view(np.uint64) * _FIRST)
     sums = np.zeros(len(mixed) + 1, np.uint64)
-    np.cumsum(mixed, out=sums[1:])
-    ends = np.cumsum(counts)
-    return _ended(sums[ends] - sums[ends - counts], counts if lengths is None else lengths)
+    mixed.cumsum(out=sums[1:])
+    ends = counts.cumsum()
+    return _ended(sums[ends] - sums[ends - counts], lengths)
 
 
 def _of_word(words: Hashes, lengths: Numbers) -> Hashes:
-    """The same as `_of_sequences`, for runs of at most one word. An empty run has no word."""
-    mixed = _mixed(words + _salt(np.zeros(1, np.int64)))
+    """The same as `_of_sequences`, for runs of at most one word, in the first place.
+
+    An empty run has no word.
+    """
+    mixed = _mixed(words)
     mixed[lengths == 0] = 0
     return _ended(mixed, lengths)
 
@@ -149,16 +153,11 @@ def _ended(sums: Hashes, lengths: Numbers) -> Hashes:
     return _mixed(sums + lengths.view(np.uint64) * _SECOND)
 
 
-def _salt(places: Numbers) -> Hashes:
-    """A number for each place, so that equal items at different places have different hashes."""
-    return places.view(np.uint64) * _FIRST
-
-
 def _places(counts: Numbers) -> Numbers:
     """The places 0, 1, 2 … within each run."""
-    ends = np.cumsum(counts)
+    ends = counts.cumsum()
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
+    return np.arange(total, dtype=np.int64) - (ends - counts).repeat(counts)
 
 
 def _mixed(values: Hashes) -> Hashes:
@@ -195,17 +194,19 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
     picked = np.zeros(rows, np.bool_)
     picked[sample(rows)] = True
     # A filter copies these rows only; to take some, Arrow first copies all text of a column.
-    hashes, _ = key_hashes(table if picked.all() else table.filter(pa.array(picked)), names)
+    hashes = key_hashes(table if picked.all() else table.filter(pa.array(picked)), names)
     if not are_mostly_different(hashes, rows):
         return consolidate(table, schema)
     if len(hashes) < rows:
-        hashes, _ = key_hashes(table, names)
+        hashes = key_hashes(table, names)
     shared = repeated(hashes)
     equal = consolidate(table.filter(pa.array(shared)), schema)
     others = table.filter(pa.array(~shared)) if shared.any() else table
-    others = others.select(schema.arrow.names)
-    columns = [canonical(c) if has_floats(c.type) else c for c in others.columns]
-    others = without_zeros(pa.Table.from_arrays(columns, schema=schema.arrow), schema)
+    others = others.select(schema.names)
+    if schema.has_floats:
+        columns = [canonical(c) for c in others.columns]
+        others = pa.Table.from_arrays(columns, schema=schema.arrow)
+    others = without_zeros(others, schema)
     return concat([others, equal], schema)
 
 

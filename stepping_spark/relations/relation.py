@@ -124,12 +124,17 @@ class DriverRelation(Relation):
     @staticmethod
     def empty(schema: Schema) -> DriverRelation:
         """The relation without rows."""
-        return DriverRelation(arrow.empty(schema), schema, consolidated=True)
+        return DriverRelation(schema.empty, schema, consolidated=True)
 
     @property
     def rows(self) -> int:
         """The number of rows, counting equal ones separately."""
         return self.table.num_rows
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no rows."""
+        return not self.table.num_rows
 
     @property
     def nbytes(self) -> int:
@@ -147,7 +152,7 @@ class DriverRelation(Relation):
         if schema == self.schema:
             return self
         once = beside and self.consolidated
-        return DriverRelation(self.table.select(schema.arrow.names), schema, once)
+        return DriverRelation(self.table.select(schema.names), schema, once)
 
     def renamed(self, names: Sequence[str]) -> DriverRelation:
         """The same relation with other column names. It must have no diffs."""
@@ -272,7 +277,11 @@ class LazyScan(SparkRelation):
 
 def on_driver(parts: Sequence[Relation], schema: Schema) -> pa.Table:
     """The rows of those parts that the driver holds, in one table."""
-    return arrow.concat((p.table for p in parts if p.table is not None), schema)
+    if len(parts) == 1:
+        table = parts[0].table
+        if table is not None and table.schema.equals(schema.arrow):
+            return table
+    return arrow.concat([p.table for p in parts if p.table is not None], schema)
 
 
 def plus(parts: Sequence[Relation], schema: Schema) -> Relation:

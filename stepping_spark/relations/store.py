@@ -17,7 +17,11 @@ from stepping_spark.base.signature import Signature
 from stepping_spark.relations.arrow import one_array
 from stepping_spark.relations.hashing import Numbers, order_numbers
 from stepping_spark.relations.relation import Relation
+from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
+
+PLACE = "_place_"
+"""The column of the place that a store gives a row, while it adds up rows."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,16 @@ class Register:
         """The schema of the keys by which it is read."""
         types = dict(self.schema.columns)
         return Schema(tuple((k, types[k]) for k in self.key), ())
+
+    @cached_property
+    def rest(self) -> tuple[str, ...]:
+        """The names of the other columns; none if it has no key."""
+        return tuple(n for n, _ in self.schema.columns if n not in self.key) if self.key else ()
+
+    @cached_property
+    def placed(self) -> Schema:
+        """The schema of rows with the place that a store gives each of them."""
+        return Schema((*self.schema.columns, (PLACE, INT)), self.schema.diffs)
 
     def describe(self) -> dict[str, object]:
         """The description, as JSON. Old state can be used only if its description is equal."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import decimal
 import enum
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -113,6 +114,16 @@ LOW_DIGITS = 18  # of a Decimal of 38 digits that are in its low half: they fit 
 Columns = tuple[tuple[str, RowType], ...]
 
 
+@functools.cache
+def has_floats(t: pa.DataType) -> bool:
+    """Whether a type contains floats, at any depth."""
+    if pa.types.is_struct(t):
+        return any(has_floats(f.type) for f in t)
+    if pa.types.is_list(t):
+        return has_floats(t.value_type)
+    return pa.types.is_floating(t)
+
+
 @dataclass(frozen=True)
 class Schema:
     """The columns and the diffs of a relation."""
@@ -129,6 +140,21 @@ class Schema:
     def arrow(self) -> pa.Schema:
         """The schema of a table on the driver."""
         return pa.schema([pa.field(n, t.arrow) for n, t in self.all])
+
+    @cached_property
+    def has_floats(self) -> bool:
+        """Whether some column contains floats, at any depth."""
+        return any(map(has_floats, self.arrow.types))
+
+    @cached_property
+    def is_flat(self) -> bool:
+        """Whether no column has parts."""
+        return not any(map(pa.types.is_nested, self.arrow.types))
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all columns."""
+        return [n for n, _ in self.all]
 
     @cached_property
     def empty(self) -> pa.Table:

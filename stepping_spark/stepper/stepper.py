@@ -199,11 +199,13 @@ class Stepper(Evolving, Generic[In, Out]):
             if step <= last:
                 return self._answer_again(step, last)
         number = last + 1
-        now = self._check_now(number, now)
+        since = self.store.last_now()
+        now = self._check_now(number, now, since)
         metrics = StepMetrics(number)
         begun = time.perf_counter()
         with self._all_or_nothing(number, inputs), self._scheduler.counting(metrics):
-            outputs = self._scheduler.run(metrics, self._held(inputs, first=not last), now)
+            held = self._held(inputs, first=not last)
+            outputs = self._scheduler.run(metrics, held, now, since=since, first=not last)
             answers = self._answers(outputs)
             if before_commit is not None:
                 offsets = {**(offsets or {}), **before_commit(number, answers)}
@@ -269,7 +271,8 @@ class Stepper(Evolving, Generic[In, Out]):
             raise
 
     def _answers(self, outputs: Sequence[Relation]) -> tuple[Any, ...]:
-        return tuple(answer(h, v.type) for h, v in zip(outputs, self._plan.outputs, strict=True))
+        pairs = zip(outputs, self._plan.outputs, strict=True)
+        return tuple([answer(held, v.type) for held, v in pairs])
 
     @overload
     def run(
@@ -352,7 +355,7 @@ class Stepper(Evolving, Generic[In, Out]):
         """The types of the times that the query compares with those of steps."""
         return frozenset(self._plan.times)
 
-    def _check_now(self, number: int, now: Now) -> Now:
+    def _check_now(self, number: int, now: Now, before: Now) -> Now:
         if now is None:
             now = number
         else:
@@ -366,7 +369,6 @@ class Stepper(Evolving, Generic[In, Out]):
                     f"now={now!r}: {path} ({line}) compares it with times of type {t}; give "
                     f"now=…, {TIMES[t]}, at each step"
                 )
-        before = self.store.last_now()
         if before is None:
             return now
         try:

@@ -15,7 +15,6 @@ from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.index import key_of
-from stepping_spark.relations.arrow import has_floats
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.relations.relation import (
     DriverRelation,
@@ -198,7 +197,7 @@ class ZSetSpark(ZSet[T_co]):
         """
         frame = self._held.frame
         # Where an input is kept, floats are made canonical.
-        floats = any(has_floats(c) for c in self.type.schema.arrow.types)
+        floats = self.type.schema.has_floats
         known = self._checked is not None or not self._guarded
         if frame is None or known or floats or t.row != self.type.row:
             return self.checked(t, where, limits)
@@ -236,7 +235,7 @@ class ZSetSpark(ZSet[T_co]):
             few = fetch_if_few(kept, limits, most_rows=most, most_bytes=limits.broadcast_bytes)
             if few is not None:
                 return few
-            if key is None and any(has_floats(c) for c in schema.arrow.types):
+            if key is None and schema.has_floats:
                 # Grouping turns 0.0 and -0.0 into one zero, and all NaN into one.
                 once = summed(kept)
                 return replace(once, frame=once.frame.localCheckpoint())

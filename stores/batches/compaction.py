@@ -132,6 +132,11 @@ class Tiers(Generic[B]):
         self._merges: list[tuple[tuple[B, ...], Work[B]]] = []
         self._set_aside: list[B] = []  # batches that failed to merge
         self._put_off: list[B] = []  # batches to retry at the next step
+        self._tended: tuple[B, ...] = ()  # those that were left when it was tended
+
+    def is_due(self, batches: tuple[B, ...]) -> bool:
+        """Whether there is something to merge, or to look at: batches have come, or wait."""
+        return batches is not self._tended or bool(self._merges or self._put_off)
 
     def tend(self, batches: tuple[B, ...], rows: int) -> tuple[B, ...]:
         """Do a bounded amount of merging, and return the batches, possibly fewer.
@@ -143,19 +148,23 @@ class Tiers(Generic[B]):
         """
         rows = max(rows, self._rows)
         self._put_off = []
-        self._set_aside = [b for b in self._set_aside if b in batches]
-        self._merges = [m for m in self._merges if all(b in batches for b in m[0])]
-        for run, merge in list(self._merges):
-            batches = self._advanced(run, merge, batches, rows)
+        if self._set_aside:
+            self._set_aside = [b for b in self._set_aside if b in batches]
+        if self._merges:
+            self._merges = [m for m in self._merges if all(b in batches for b in m[0])]
+            for run, merge in list(self._merges):
+                batches = self._advanced(run, merge, batches, rows)
         while due := self._due(batches):
             merge = self._start(self.register, due)
             self._merges.append((due, merge))
             batches = self._advanced(due, merge, batches, rows)
+        self._tended = batches
         return batches
 
     def added(self, batches: Sequence[B]) -> None:
         """Count the batches of a change that was committed."""
-        self.rows_written += sum(b.rows for b in batches)
+        for b in batches:
+            self.rows_written += b.rows
 
     def compacted(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The same register in one batch."""
@@ -167,16 +176,18 @@ class Tiers(Generic[B]):
 
     def _due(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The newest run of two or more batches to merge, or () if there is none."""
-        merging = (b for run, _ in self._merges for b in run)
-        busy = [*self._set_aside, *self._put_off, *merging]
+        busy = [*self._set_aside, *self._put_off]
+        for run, _ in self._merges:
+            busy += run
+        sizes = [b.rows for b in batches]
         for newest in reversed(range(len(batches))):
             oldest, total = newest, 0
             while (
                 oldest >= 0
                 and batches[oldest] not in busy
-                and (oldest == newest or batches[oldest].rows < 2 * total)
+                and (oldest == newest or sizes[oldest] < 2 * total)
             ):
-                total += batches[oldest].rows
+                total += sizes[oldest]
                 oldest -= 1
             if newest - oldest > 1:
                 return batches[oldest + 1 : newest + 1]
@@ -260,9 +271,8 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     def _batches_of(self, register: Register) -> tuple[B, ...]:
         return self._batches().get(register.name, ())
 
-    def _before_step(self) -> Mapping[str, tuple[B, ...]]:
-        """The batches of the registers that this step leaves, without its additions."""
-        batches = self._batches()
+    def _before_step(self, batches: Mapping[str, tuple[B, ...]]) -> Mapping[str, tuple[B, ...]]:
+        """Of all batches those of the registers that this step leaves, without its additions."""
         if self._next is None:
             return batches
         return {name: batches.get(kept, ()) for name, kept in self._stay.items()}

@@ -22,7 +22,7 @@ from stepping_spark.relations.arrow import canonical, consolidate, nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes, key_hashes
 from stepping_spark.relations.relation import DriverRelation
-from stepping_spark.relations.store import Ordering, Register
+from stepping_spark.relations.store import PLACE, Ordering, Register
 from stores.threads import sorted_later
 
 Positions = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ ARRAY_BYTES = 800
 _MANY = 4_096
 """Rows of each key from which on they are taken as a range: each column gets a piece for each."""
 
-_REST_BITS = np.uint64(24)
+_OTHER_BITS = np.uint64(64 - 24)  # of the hash of the other columns, that are left out
 _REST = np.uint64((1 << 24) - 1)
 _KEY = ~_REST
 
@@ -46,7 +46,7 @@ class DriverBatch:
     pieces: tuple[pa.RecordBatch, ...]
     places: Hashes
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """The number of rows."""
         return len(self.places)
@@ -54,9 +54,11 @@ class DriverBatch:
     @cached_property
     def nbytes(self) -> int:
         """The approximate memory. For few rows, most of it is overhead of objects."""
-        arrays = sum([_arrays(t) for p in self.pieces for t in p.schema.types])
-        buffers = sum([p.get_total_buffer_size() for p in self.pieces]) + self.places.nbytes
-        return BATCH_BYTES + ARRAY_BYTES * arrays + buffers
+        found = BATCH_BYTES + self.places.nbytes
+        for p in self.pieces:
+            arrays = sum([_arrays(t) if t.num_fields else 1 for t in p.schema.types])
+            found += ARRAY_BYTES * arrays + p.get_total_buffer_size()
+        return found
 
     @cached_property
     def table(self) -> pa.Table:
@@ -72,7 +74,7 @@ class DriverBatch:
         rows = len(self.places)
         if not len(keys) or not rows:
             return None
-        ends = ends_of(keys)
+        ends = keys | _REST
         if len(keys) == 1 and keys[0] <= self.places[0] and self.places[-1] <= ends[0]:
             return self.table
         if len(keys) > rows:
@@ -83,9 +85,9 @@ class DriverBatch:
             keys, ends = keys[near], ends[near]
         begins = self.places.searchsorted(keys)
         counts = self.places.searchsorted(ends, side="right") - begins
-        total = int(counts.sum())
-        if not total:
+        if not np.count_nonzero(counts):
             return None
+        total = int(counts.sum())
         if total == rows:
             return self.table
         if total >= _MANY * len(keys):
@@ -110,6 +112,8 @@ class DriverBatch:
 
     def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
         """The rows at these positions, without a copy."""
+        if len(self.pieces) == 1:
+            return [self.pieces[0].slice(begin, end - begin)] if begin < end else []
         found = []
         for piece, start in zip(self.pieces, self._starts, strict=True):
             low, high = max(begin - int(start), 0), min(end - int(start), piece.num_rows)
@@ -139,15 +143,16 @@ class DriverBatch:
 
 def wanted_places(keys: pa.Table, register: Register) -> Hashes:
     """The least place of the rows of each key, sorted and distinct."""
-    hashes, _ = key_hashes(keys, register.key)
-    return np.unique(hashes & _KEY)
+    places = key_hashes(keys, register.key) & _KEY
+    places.sort()
+    return np.unique(places) if (places[1:] == places[:-1]).any() else places
 
 
 def wanted_since(
     keys: pa.Table, since: Sequence[int], register: Register
 ) -> tuple[Hashes, Sequence[int]]:
     """The same, and the first position for each; keys that share a hash get the least one."""
-    hashes, _ = key_hashes(keys, register.key)
+    hashes = key_hashes(keys, register.key)
     found: dict[int, int] = {}
     for place, number in zip((hashes & _KEY).tolist(), since, strict=True):
         found[place] = min(number, found.get(place, number))
@@ -162,14 +167,9 @@ def ends_of(keys: Hashes) -> Hashes:
 
 def places_of(table: pa.Table, register: Register) -> Hashes:
     """The place of each row."""
-    key = register.key or tuple(n for n, _ in register.schema.columns)
-    rest = [n for n, _ in register.schema.columns if n not in key]
-    places, _ = key_hashes(table, key)
-    if rest:
-        others, _ = key_hashes(table, rest)
-        places = (places & _KEY) | (others >> (np.uint64(64) - _REST_BITS))
-    else:
-        places &= _KEY
+    places = key_hashes(table, register.key or [n for n, _ in register.schema.columns]) & _KEY
+    if register.rest:
+        places |= key_hashes(table, register.rest) >> _OTHER_BITS
     return places
 
 
@@ -202,7 +202,7 @@ class Building:
 
     def __init__(self, change: DriverRelation, register: Register, limits: Limits) -> None:
         build = partial(built, change, register, limits)
-        many = change.rows > limits.sorted_rows
+        many = change.table.num_rows > limits.sorted_rows
         self._made: DriverBatch | Future[DriverBatch] = sorted_later(build) if many else build()
 
     @property
@@ -227,8 +227,10 @@ class Building:
 def ordered(table: pa.Table, register: Register) -> DriverBatch:
     """The batch of consolidated rows, which may be in any order."""
     places = places_of(table, register)
-    order = np.argsort(places)
-    return DriverBatch(tuple(_whole(table.take(order))), places[order])
+    if len(places) > 1:
+        order = places.argsort()
+        table, places = table.take(order), places[order]
+    return DriverBatch(tuple(_whole(table)), places)
 
 
 class Growing:
@@ -254,19 +256,25 @@ def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Tab
 
     Equal rows have the same place, so only rows that share their place are compared.
     """
-    if (places[1:] < places[:-1]).any():
-        order = np.argsort(places, kind="stable")  # linear for a few sorted runs
-        table, places = table.take(order), places[order]
-    same = places[1:] == places[:-1]
+    order = places.argsort(kind="stable")  # linear for a few sorted runs
+    by = places[order]
+    same = by[1:] == by[:-1]
     if same.any():
         shared = np.append(same, False) | np.append(False, same)
-        added = consolidate(table.filter(pa.array(shared)), register.schema)
-        table = pa.concat_tables([table.filter(pa.array(~shared)), added])
-        places = np.concatenate([places[~shared], places_of(added, register)])
-        order = np.argsort(places, kind="stable")
-        table, places = table.take(order), places[order]
+        again = table.take(order[shared])
+        numbers = pa.array(by[shared].view(np.int64))
+        again = consolidate(again.append_column(PLACE, numbers), register.placed)
+        own = again.column(PLACE).to_numpy().view(np.uint64)
+        at = np.append(order[~shared], np.arange(len(own)) + len(places))
+        table = pa.concat_tables([table, again.select(register.schema.names)])
+        places = np.append(by[~shared], own)
+        order = places.argsort(kind="stable")
+        order, by = at[order], places[order]
+        table, places = table.take(order), by
+    elif (order[1:] < order[:-1]).any():
+        table, places = table.take(order), by
     kept = nonzero(table, register.schema)
-    return (table, places) if kept.all() else (table.filter(pa.array(kept)), places[kept])
+    return (table, places) if kept is None else (table.filter(pa.array(kept)), places[kept])
 
 
 def _arrays(t: pa.DataType) -> int:

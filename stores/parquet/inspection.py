@@ -350,7 +350,8 @@ class FileCheck:
         """The number of wrong rows of a row group, by problem."""
         if self.register is None or places is None:
             return
-        zeros = int((~nonzero(rows, self.content.schema)).sum())
+        there = nonzero(rows, self.content.schema)
+        zeros = 0 if there is None else int((~there).sum())
         yield "with a weight of zero", zeros
         astray = int((places_of(rows, self.register) != places).sum())
         yield "that stand where their key is not looked for", astray

@@ -477,7 +477,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             written, given = self._files.step(
                 self._added, outputs, self._outputs, manifest.next_files
             )
-            before = self._before_step()
+            before = self._before_step(self._batches())
             kept = self._committed.told(circuit, self._next_kept)
             self._write(
                 replace(

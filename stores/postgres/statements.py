@@ -156,7 +156,7 @@ class Layout:
         names = [n for n, _ in self.schema.columns]
         key = self.key or tuple(names)
         rest = [n for n in names if n not in key]
-        numbers = [key_hashes(table, key)[0], key_hashes(table, rest)[0]]
+        numbers = [key_hashes(table, key), key_hashes(table, rest)]
         if self.order is not None:
             numbers.insert(1, self.order.numbers(table).view(np.uint64))
         return [h.view(np.int64) for h in numbers]
@@ -243,7 +243,7 @@ class Layout:
 
     def of_keys(self, table: pa.Table) -> sql.Composed:
         """The condition that a row's key has the hash of one of these keys."""
-        hashes, _ = key_hashes(table, self.key)
+        hashes = key_hashes(table, self.key)
         listed = ",".join(map(str, np.unique(hashes.view(np.int64)).tolist()))
         return sql.SQL(" WHERE {} = ANY({}::bigint[])").format(
             sql.Identifier(KEY_HASH), sql.Literal(f"{{{listed}}}")
@@ -251,7 +251,7 @@ class Layout:
 
     def since(self, table: pa.Table, since: Sequence[int]) -> sql.Composed:
         """The condition that a row's key has the hash of one of these, from its position on."""
-        hashes, _ = key_hashes(table, self.key)
+        hashes = key_hashes(table, self.key)
         each = sql.SQL("({} = {} AND {} >= {})")
         key, place = sql.Identifier(KEY_HASH), sql.Identifier(PLACE)
         conditions = [

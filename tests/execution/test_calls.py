@@ -9,7 +9,7 @@ from types import FrameType
 import stepping_spark as st
 from tests.cases import ROOT
 
-MOST_CALLS = 800
+MOST_CALLS = 500
 
 
 class Sale(st.Data):
@@ -62,4 +62,4 @@ def test_a_step_of_one_row_calls_few_functions() -> None:
         stepper.step((change, None))
     finally:
         sys.setprofile(None)
-    assert 100 < modules.total() < MOST_CALLS, modules
+    assert 100 < modules.total() <= MOST_CALLS, modules

@@ -273,9 +273,7 @@ def test_nul_and_the_mark_that_stands_for_it_come_back(
 def test_rows_of_equal_hashes_are_not_merged(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        statements, "key_hashes", lambda t, _: (np.zeros(t.num_rows, np.uint64), None)
-    )
+    monkeypatch.setattr(statements, "key_hashes", lambda t, _: np.zeros(t.num_rows, np.uint64))
     store = stores.create([BY_WORD])
     values: list[tuple[Any, ...]] = [(None, 1), ("", 1), ("a", 1), ("a", 2)]
     for step in (1, 2):

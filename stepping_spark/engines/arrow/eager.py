@@ -140,7 +140,8 @@ def _kernel(branch: Branch, side: int | None) -> JoinKernel:
             if not added[i].num_rows:
                 return empty(e.schema), 0
         keys = [[one_array(t.column(i)) for i in range(n_keys)] for t in added]
-        found = join_indices(keys[0], keys[1], most_given(limits, *added))
+        pairs_at_most = added[0].num_rows * added[1].num_rows
+        found = join_indices(keys[0], keys[1], most_given(limits, pairs_at_most, *added))
         columns: dict[str, Any] = {}
         for table, at in zip(added, found, strict=True):
             columns |= {n: table.column(n).take(at) for n in table.schema.names[n_keys:]}
@@ -234,7 +235,7 @@ def _are_mostly_different(columns: Arrays, rows: int) -> bool:
         return False
     taken = positions(at)
     some = pa.table({str(i): c.take(taken) for i, c in enumerate(columns)})
-    hashes, _ = key_hashes(some, some.schema.names)
+    hashes = key_hashes(some, some.schema.names)
     equal = len(at) - len(np.unique(hashes))
     # Of s rows with N values about s²/2N are equal to others.
     return bool(_LEAST * len(at) ** 2 > 2 * equal * rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from stepping_spark.engines.arrow.groups import (
     lists,
     positions,
 )
-from stepping_spark.engines.arrow.kernels import Context, Kernel
+from stepping_spark.engines.arrow.kernels import Context
 from stepping_spark.engines.arrow.windows import Partitions, column_of
 from stepping_spark.expressions.arrow_kernels import (
     Arrays,
@@ -46,26 +46,33 @@ from stepping_spark.relations.arrow import (
     Ids,
     canonical,
     comparable,
+    concat,
     empty,
     flat,
-    is_simple,
+    negate,
     one_array,
     row_ids,
 )
 from stepping_spark.relations.placement import bytes_given
 from stepping_spark.relations.relation import FanOut, each_once
 from stepping_spark.relations.sums.arrow import totals
-from stepping_spark.rows.schema import COUNT, GroupedType
+from stepping_spark.rows.schema import COUNT, GroupedType, Schema
 from stepping_spark.rows.types import Struct
 
 
-def most_given(limits: Limits, *tables: pa.Table) -> int:
+def most_given(limits: Limits, rows: int, *tables: pa.Table) -> int:
     """The rows that a computation may give, if each is as wide as the average rows of its tables.
 
-    Those of a join are rows of both tables.
+    Those of a join are rows of both tables. It gives no more than `rows`. Where these have room in
+    any case, the sizes of columns, which take long to find, do not matter.
     """
+    most, widest = bytes_given(limits), 0
+    for t in tables:  # columns may share a buffer
+        widest += t.num_columns * t.get_total_buffer_size() // max(t.num_rows, 1) + 1
+    if rows * widest <= most:
+        return limits.given_rows
     width = sum(t.nbytes // t.num_rows for t in tables if t.num_rows)
-    return min(limits.given_rows, bytes_given(limits) // max(width, 1))
+    return min(limits.given_rows, most // max(width, 1))
 
 
 def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
@@ -73,7 +80,8 @@ def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
 
     `FanOut` where they are more than `most`.
     """
-    if len(left[0]) + len(right[0]) <= FEW and all(is_simple(k.type) for k in (*left, *right)):
+    few = len(left[0]) + len(right[0]) <= FEW
+    if few and not any(map(pa.types.is_nested, [k.type for k in left])):
         return _few_indices(left, right, most)
     names = [f"k{i}" for i in range(len(left))]
     keys = [_comparable(a, b) for a, b in zip(left, right, strict=True)]
@@ -91,11 +99,11 @@ def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
 def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
     """The same for few rows: a dictionary is made before Arrow has begun."""
     places: dict[tuple[Any, ...], list[int]] = {}
-    for j, key in enumerate(zip(*map(comparable, right), strict=True)):
+    for j, key in enumerate(zip(*[comparable(canonical(k)) for k in right], strict=True)):
         if None not in key:
             places.setdefault(key, []).append(j)
     found: tuple[list[int], list[int]] = ([], [])
-    for i, key in enumerate(zip(*map(comparable, left), strict=True)):
+    for i, key in enumerate(zip(*[comparable(canonical(k)) for k in left], strict=True)):
         at = places.get(key, ())
         found[0].extend([i] * len(at))
         found[1].extend(at)
@@ -128,156 +136,192 @@ def _comparable(a: Array, b: Array) -> tuple[Array, Array]:
     return ids[: len(a)], ids[len(a) :]
 
 
-def added_up(of: Physical, rows: Kernel) -> Kernel:
-    """The rows of a node, each once; unchanged if they are known to be."""
-    schema = of.schema
+Signed: TypeAlias = Sequence[tuple[int, pa.Table]]
+"""Relations, each with the sign of its fold in a sum."""
 
-    def added_up(run: Context) -> pa.Table:
-        table = rows(run)
-        return table if run.is_once(table, schema) else each_once(table, schema)
+FoldKernel: TypeAlias = Callable[[Context, Signed], pa.Table]
+"""Folds relations, and adds up the results with their signs.
 
-    return added_up
+The change of a fold is its result for the new state, less that for the old one. Where rows are put
+in order, those of both are at once.
+"""
+
+
+def _one_by_one(schema: Schema, fold: Callable[[Context, pa.Table], pa.Table]) -> FoldKernel:
+    def each(run: Context, parts: Signed) -> pa.Table:
+        made = [(sign, fold(run, table)) for sign, table in parts]
+        return concat([t if sign > 0 else negate(t, schema) for sign, t in made], schema)
+
+    return each
+
+
+def _once(run: Context, table: pa.Table, schema: Schema) -> pa.Table:
+    """The rows of a table, each once; the table itself if it is known to be so."""
+    return table if run.is_once(table, schema) else each_once(table, schema)
 
 
 def _where(table: pa.Table, kept: Any) -> pa.Table:
     """The rows at which a mask of numpy is true."""
-    return table if kept.all() else table.filter(pa.array(kept))
+    return table if np.count_nonzero(kept) == len(kept) else table.filter(pa.array(kept))
 
 
 def _ones(rows: int) -> Any:
     return pa.array(np.ones(rows, np.int64))
 
 
-def _there(of: Physical, rows: Kernel) -> Kernel:
+def _there(run: Context, table: pa.Table, schema: Schema) -> pa.Table:
     """The rows whose weights add up to more than zero, each once."""
-    once = added_up(of, rows)
-
-    def there(run: Context) -> pa.Table:
-        table = once(run)
-        return _where(table, table.column(COUNT).to_numpy() > 0)
-
-    return there
+    once = _once(run, table, schema)
+    return _where(once, one_array(once.column(COUNT)).to_numpy() > 0)
 
 
-def positive_kernel(n: Positive, rows: Kernel) -> Kernel:
-    there, relation = _there(n.of, rows), relation_of(n.schema)
+def positive_kernel(n: Positive) -> FoldKernel:
+    relation, of = relation_of(n.schema), n.of.schema
     names = [c for c, _ in n.schema.columns]
 
-    def positive(run: Context) -> pa.Table:
-        kept = there(run)
+    def positive(run: Context, table: pa.Table) -> pa.Table:
+        kept = _there(run, table, of)
         counts = one_array(kept.column(COUNT)) if n.counted else _ones(kept.num_rows)
         return relation([*(one_array(kept.column(c)) for c in names), counts])
 
-    return positive
+    return _one_by_one(n.schema, positive)
+
+
+class _Ordered(NamedTuple):
+    """The rows that are there, by key and in order, of several relations.
+
+    `ids` are the numbers of their keys, which differ between the relations.
+    """
+
+    rows: pa.Table
+    ids: Ids
+    counts: Ids
+    signs: Ids
 
 
 def _in_order(
-    of: Physical, rows: Kernel, keys: Sequence[Expr], order: Order, *, first: bool = False
-) -> Callable[[Context], tuple[pa.Table, Ids, Ids]]:
-    """The rows that are there, by key and in order; the numbers of their keys; their weights.
+    of: Physical, keys: Sequence[Expr], order: Order, *, first: bool = False
+) -> Callable[[Context, Signed], _Ordered]:
+    """A function that orders the rows of relations.
 
     If only the `first` one of each key matters, few others are there: no order takes them all.
     """
-    there = _there(of, rows)
-    values = values_of(of.schema, (*keys, *(e for e, _ in order)))
+    schema, values = of.schema, values_of(of.schema, (*keys, *(e for e, _ in order)))
+    directions = [up for _, up in order]
 
-    def ordered(run: Context) -> tuple[pa.Table, Ids, Ids]:
-        found = there(run)
+    def ordered(run: Context, parts: Signed) -> _Ordered:
+        there = [_there(run, table, schema) for _, table in parts]
+        found = concat(there, schema).combine_chunks()
         if not found.num_rows:
-            return found, np.zeros(0, np.int64), np.zeros(0, np.int64)
+            return _Ordered(found, *[np.zeros(0, np.int64)] * 3)
+        sides = np.arange(len(parts)).repeat([t.num_rows for t in there])
         known = values(found, run.ask)
-        by, columns = known[: len(keys)], known[len(keys) :]
-        directed = [(c, up) for c, (_, up) in zip(columns, order, strict=True)]
+        by = known[: len(keys)]
+        directed = list(zip(known[len(keys) :], directions, strict=True))
         if first:
-            kept, ids = foremost_of(by, directed)
+            kept, ids = foremost_of([*by, pa.array(sides)], directed)
             taken = positions(kept)
-            found = found.take(taken)
+            found, sides = found.take(taken), sides[kept]
             directed = [(c.take(taken), up) for c, up in directed]
         else:
-            ids = key_ids(by)
-        at = in_order(ids, directed, [found.column(c) for c, _ in of.schema.columns])
+            ids = key_ids(by) + sides * found.num_rows
+        at = in_order(ids, directed, found.columns[: len(schema.columns)])
         if (at[1:] < at[:-1]).any():
-            found, ids = found.take(positions(at)), ids[at]
-        return found, ids, np.asarray(found.column(COUNT).to_numpy(), np.int64)
+            found, ids, sides = found.take(positions(at)), ids[at], sides[at]
+        signs = np.array([sign for sign, _ in parts])[sides]
+        counts = np.asarray(one_array(found.column(COUNT)).to_numpy(), np.int64)
+        return _Ordered(found, ids, counts, signs)
 
     return ordered
 
 
-def rank_kernel(n: Rank, of: Kernel) -> Kernel:
-    ordered = _in_order(n.of, of, n.keys, n.order, first=n.n == 1)
-    relation = relation_of(n.schema)
+def rank_kernel(n: Rank) -> FoldKernel:
+    ordered = _in_order(n.of, n.keys, n.order, first=n.n == 1)
+    relation, columns = relation_of(n.schema), len(n.schema.columns)
     order = values_of(n.of.schema, [e for e, _ in n.order])
 
-    def rank(run: Context) -> pa.Table:
-        rows, ids, counts = ordered(run)
+    def rank(run: Context, parts: Signed) -> pa.Table:
+        rows, ids, counts, signs = ordered(run, parts)
         if n.ties:
-            return _where(rows, first_with_ties(ids, counts, order(rows, run.ask), n.n))
-        numbers = first(ids, counts, n.n)
-        columns = [one_array(rows.column(c)) for c, _ in n.schema.columns]
-        return _where(relation([*columns, pa.array(numbers)]), numbers > 0)
+            kept: Any = first_with_ties(ids, counts, order(rows, run.ask), n.n)
+        else:
+            counts = first(ids, counts, n.n)
+            kept = counts > 0
+        own = [one_array(c) for c in rows.columns[:columns]]
+        return _where(relation([*own, pa.array(counts * signs)]), kept)
 
     return rank
 
 
-def gather_kernel(n: Gather, of: Kernel) -> Kernel:
-    ordered, relation = _in_order(n.of, of, (n.key,), n.order), relation_of(n.schema)
+def gather_kernel(n: Gather) -> FoldKernel:
+    ordered, relation = _in_order(n.of, (n.key,), n.order), relation_of(n.schema)
     values = values_of(n.of.schema, (n.key, n.item))
 
-    def gather(run: Context) -> pa.Table:
-        rows, ids, counts = ordered(run)
+    def gather(run: Context, parts: Signed) -> pa.Table:
+        rows, ids, counts, signs = ordered(run, parts)
         keys, items = values(rows, run.ask)
         firsts, found = lists(ids, items, counts)
-        return relation([found, keys.take(positions(firsts)), _ones(len(firsts))])
+        return relation([found, keys.take(positions(firsts)), pa.array(signs[firsts])])
 
     return gather
 
 
-def pieces_kernel(n: LargestByKey, of: Kernel) -> Kernel:
-    there = of if n.once else _there(n.of, of)
-    relation, names = relation_of(n.schema), [c for c, _ in n.of.schema.columns]
+def pieces_kernel(n: LargestByKey) -> FoldKernel:
+    relation, of, names = relation_of(n.schema), n.of.schema, [c for c, _ in n.of.schema.columns]
 
-    def pieces(run: Context) -> pa.Table:
-        rows = there(run)
+    def pieces(run: Context, table: pa.Table) -> pa.Table:
+        rows = table if n.once else _there(run, table, of)
         if not rows.num_rows:
             return empty(n.schema)
         found = collated(rows.select(names), n.required)
         return relation([*(one_array(c) for c in found.columns), _ones(found.num_rows)])
 
-    return pieces
+    return _one_by_one(n.schema, pieces)
 
 
-def totals_kernel(n: Totals, of: Kernel) -> Kernel:
-    rows, relation, sums = added_up(n.of, of), relation_of(n.schema), totals(n.type)
+def totals_kernel(n: Totals) -> FoldKernel:
+    relation, of, sums = relation_of(n.schema), n.of.schema, totals(n.type)
 
-    def total(run: Context) -> pa.Table:
-        keys, values = sums(rows(run))
+    def total(run: Context, table: pa.Table) -> pa.Table:
+        keys, values = sums(_once(run, table, of))
         if isinstance(n.type, GroupedType):
             return relation([values, keys, _ones(len(values))])
         return relation([*spread(values, n.type.sum.value), _ones(len(values))])
 
-    return total
+    return _one_by_one(n.schema, total)
 
 
-def window_kernel(n: Windowed, of: Kernel) -> Kernel:
-    ordered, relation = _in_order(n.of, of, n.keys, n.order), relation_of(n.schema)
+def window_kernel(n: Windowed) -> FoldKernel:
+    ordered, relation = _in_order(n.of, n.keys, n.order), relation_of(n.schema)
     schema, sorting = n.of.schema, values_of(n.of.schema, [s.expr for s in n.sorting])
     args = values_of(schema, [a for c in n.calls for a in c.args])
     (_, row), (_, results) = n.schema.columns
     assert isinstance(results, Struct)
     made_row, made_results = struct_of(row) if isinstance(row, Struct) else None, struct_of(results)
 
-    def window(run: Context) -> pa.Table:
-        rows, ids, counts = ordered(run)
-        if (total := int(counts.sum())) > (most := most_given(run.limits, rows)):
+    def window(run: Context, parts: Signed) -> pa.Table:
+        rows, ids, counts, signs = ordered(run, parts)
+        total = max(int(counts[signs == sign].sum()) for sign, _ in parts)
+        if total > (most := most_given(run.limits, total, rows)):
             raise FanOut.of(total, "window", most)
         if (counts > 1).any():
-            ids = np.repeat(ids, counts)
+            ids, signs = np.repeat(ids, counts), np.repeat(signs, counts)
             rows = rows.take(positions(np.repeat(np.arange(len(counts)), counts)))
         at = Partitions(ids, n.sorting, sorting(rows, run.ask), run.carried)
         given = iter(args(rows, run.ask))
         found = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
-        own = [one_array(rows.column(c)) for c, _ in schema.columns]
+        own = [one_array(c) for c in rows.columns[: len(schema.columns)]]
         left = own[0] if made_row is None else made_row(own)
-        return relation([left, made_results(found), _ones(rows.num_rows)])
+        return relation([left, made_results(found), pa.array(signs)])
 
     return window
+
+
+FOLDS: dict[type[Physical], Callable[..., FoldKernel]] = {
+    Gather: gather_kernel,
+    LargestByKey: pieces_kernel,
+    Positive: positive_kernel,
+    Rank: rank_kernel,
+    Totals: totals_kernel,
+    Windowed: window_kernel,
+}

@@ -63,7 +63,7 @@ def ranks(column: ArrowColumn) -> list[Numbers]:
     number = _NUMBERS.get(t.id)
     if number is None:
         return [*there, _dense(array)]
-    numbers = array.cast(number).cast(pa.int64())
+    numbers = array.cast(number) if t == pa.bool_() else array.view(number)
     if array.null_count:
         numbers = numbers.fill_null(0)
     return [*there, np.asarray(numbers.to_numpy(), np.int64)]
@@ -128,7 +128,7 @@ def in_order(
     are equal stand in any order.
     """
     shared = np.bincount(ids)[ids] > 1
-    among, alone = np.flatnonzero(shared), np.flatnonzero(~shared)
+    among, alone = shared.nonzero()[0], (~shared).nonzero()[0]
     if not len(among):
         return alone
     taken = positions(among)
@@ -158,8 +158,14 @@ def by_numbers(by: Sequence[Numbers]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
 
 def beginnings(by: Iterable[Numbers]) -> npt.NDArray[np.bool_]:
     """Which rows differ from the one before in some of their numbers; the first row does."""
-    differ = (np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)] for numbers in by)
-    return np.asarray(functools.reduce(np.logical_or, differ), np.bool_)
+    found: npt.NDArray[np.bool_] | None = None
+    for numbers in by:
+        if found is None:
+            found = np.zeros(len(numbers), np.bool_)
+            found[:1] = True
+        found[1:] |= numbers[1:] != numbers[:-1]
+    assert found is not None
+    return found
 
 
 def _packed(by: Sequence[Numbers]) -> list[Numbers]:
@@ -221,9 +227,9 @@ def first_with_ties(ids: Numbers, counts: Numbers, order: Sequence[ArrowColumn],
     begins = beginnings([ids])
     differs = beginnings([ids, *(r for column in order for r in ranks(column))])
     capped = np.minimum(counts, n)
-    before = np.cumsum(capped) - capped
-    key, peer = np.flatnonzero(begins), np.flatnonzero(differs)
-    of_key, of_peer = np.cumsum(begins) - 1, np.cumsum(differs) - 1
+    before = capped.cumsum() - capped
+    key, peer = begins.nonzero()[0], differs.nonzero()[0]
+    of_key, of_peer = begins.cumsum() - 1, differs.cumsum() - 1
     return np.asarray(before[peer][of_peer] - before[key][of_key] < n)
 
 

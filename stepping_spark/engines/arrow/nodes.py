@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import methodcaller
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,32 +36,21 @@ from stepping_spark.circuit.physical import (
     Contributions,
     Due,
     EquiJoin,
-    Gather,
+    Fold,
     Hole,
-    LargestByKey,
     Negate,
     NoRows,
     Physical,
     Positive,
     Project,
     Rank,
-    Totals,
     Union,
     Unnest,
     Where,
     Windowed,
 )
 from stepping_spark.engines.arrow.eager import Eager, eager, sums_at_once
-from stepping_spark.engines.arrow.folds import (
-    gather_kernel,
-    join_indices,
-    most_given,
-    pieces_kernel,
-    positive_kernel,
-    rank_kernel,
-    totals_kernel,
-    window_kernel,
-)
+from stepping_spark.engines.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
 from stepping_spark.engines.arrow.kernels import Context, Kernel, NeedsPrefix
 from stepping_spark.engines.arrow.window_delta import cut_of
 from stepping_spark.expressions.arrow_kernels import Arrays, relation_of, spread, values_of
@@ -94,9 +85,7 @@ def _project(n: Project, rows: Kernel) -> Kernel:
         columns: Arrays = []
         for (t, is_spread), found in zip(split, values(table, run.ask), strict=True):
             columns += spread(found, t) if is_spread else [found]
-        for d in diffs:
-            columns.append(one_array(table.column(d)))
-        return relation(columns)
+        return relation([*columns, *[table.column(d) for d in diffs]])
 
     return project
 
@@ -146,20 +135,21 @@ def _numbers(times: Any) -> Any:
 
 def _unnest(n: Unnest, rows: Kernel) -> Kernel:
     values, relation = values_of(n.of.schema, (n.lists,)), relation_of(n.schema)
+    carried = [c for c, _ in n.carried]
 
     def unnest(run: Context) -> pa.Table:
         table = rows(run)
         (found,) = values(table, run.ask)
         items: Any = pc.list_flatten(found)
-        if len(items) > (most := most_given(run.limits, table.select([c for c, _ in n.carried]))):
+        if len(items) > (most := most_given(run.limits, len(items), table.select(carried))):
             raise FanOut.of(len(items), n.name, most)
         parents = pc.list_parent_indices(found)
         # The other columns, the lists among them, are not repeated for each item.
-        carried = [one_array(table.column(c)).take(parents) for c, _ in n.carried]
+        beside = [one_array(table.column(c)).take(parents) for c in carried]
         counts: Any = one_array(table.column(COUNT)).take(parents)
         if n.weight is not None:
             counts = _product(counts, _at(items, n.weight))
-        return relation([*(_at(items, p) for p in n.paths), *carried, counts])
+        return relation([*(_at(items, p) for p in n.paths), *beside, counts])
 
     return unnest
 
@@ -200,14 +190,15 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
         if not (sides[0].num_rows and sides[1].num_rows):
             return empty(schema)
         keys = left_key(sides[0], run.ask), right_key(sides[1], run.ask)
-        found = join_indices(*keys, most_given(run.limits, *sides))
+        pairs = sides[0].num_rows * sides[1].num_rows
+        found = join_indices(*keys, most_given(run.limits, pairs, *sides))
         columns: list[Any] = [None] * len(n.cells)
         counts = []
         for side, at in enumerate(found):
             matched = sides[side].take(at)
             for i, values in zip(of_side[side], cells[side](matched, run.ask), strict=True):
                 columns[i] = values
-            counts.append(one_array(matched.column(COUNT)))
+            counts.append(matched.column(COUNT))
         return relation([*columns, _product(*counts)])
 
     return equi_join
@@ -259,66 +250,54 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
     return contributed
 
 
-def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
-    sides, over, schema = _sides(n), n.state.schema, n.schema
+def _fold(kernel: Callable[..., FoldKernel], n: Fold, rows: Kernel) -> Kernel:
+    fold = kernel(n)
+    return lambda run: fold(run, ((1, rows(run)),))
 
-    def difference(run: Context, before: pa.Table, more: pa.Table) -> list[pa.Table]:
-        old, new = sides(run, before, more)
-        return [new, negate(old, schema)]
+
+def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
+    fold, over = FOLDS[type(n.fold)](n.fold), n.state.schema
+
+    def difference(run: Context, old: pa.Table, more: pa.Table) -> pa.Table:
+        return fold(run, ((1, concat([old, more], over)), (-1, old)))
 
     selects = isinstance(n.fold, Rank | Positive)
 
     def change_of_fold(run: Context) -> pa.Table:
-        new, old = difference(run, state(run), change(run))
-        made = concat([new, old], schema)
+        old = state(run)
+        made = difference(run, old, change(run))
         if selects and not old.num_rows:
             run.made_once = made
         return made
 
     if not isinstance(n.fold, Windowed):
         return change_of_fold
-    cut = cut_of(n.fold, over)
+    cut, schema = cut_of(n.fold, over), n.schema
 
     def change_of_windows(run: Context) -> pa.Table:
         found = []
-        for before, more, carried in cut(state(run), change(run), run):
+        for old, more, carried in cut(state(run), change(run), run):
             run.carried = carried
-            found += difference(run, before, more)
+            found.append(difference(run, old, more))
         run.carried = {}
         return concat(found, schema)
 
     return change_of_windows
 
 
-SideKernel: TypeAlias = Callable[[Context, pa.Table, pa.Table], tuple[pa.Table, pa.Table]]
-
-
-def _sides(n: ChangeOf) -> SideKernel:
-    """What gives the result of a fold for a state, and for the state with a change of it."""
-    fold, over = prepared(n.fold), n.state.schema
-
-    def sides(run: Context, state: pa.Table, change: pa.Table) -> tuple[pa.Table, pa.Table]:
-        run.filled = (state,)
-        before = fold(run)
-        run.filled = (concat([state, change], over),)
-        return before, fold(run)
-
-    return sides
-
-
 def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
     schema, pieces = n.schema, prepared(n.pieces)
-    parts = [_sides(part) for part in n.parts]
+    parts = [(FOLDS[type(part.fold)](part.fold), part.state.schema) for part in n.parts]
 
     def collated_change(run: Context) -> pa.Table:
         given = [rows(run) for rows in inputs]
-        sides = [
-            part(run, state, change)
-            for part, state, change in zip(parts, given[::2], given[1::2], strict=True)
-        ]
-        run.filled = [before for before, _ in sides]
+        olds, news = [], []
+        for (fold, over), state, more in zip(parts, given[::2], given[1::2], strict=True):
+            olds.append(fold(run, ((1, state),)))
+            news.append(fold(run, ((1, concat([state, more], over)),)))
+        run.filled = olds
         old = pieces(run)
-        run.filled = [after for _, after in sides]
+        run.filled = news
         return concat([pieces(run), negate(old, schema)], schema)
 
     return collated_change
@@ -333,19 +312,14 @@ NODES: dict[type[Physical], Callable[..., Kernel]] = {
     Contributions: _contributions,
     Due: _due,
     EquiJoin: _equi_join,
-    Gather: gather_kernel,
     Hole: _hole,
     Negate: _negate,
     NoRows: _no_rows,
-    LargestByKey: pieces_kernel,
-    Positive: positive_kernel,
     Project: _project,
-    Rank: rank_kernel,
-    Totals: totals_kernel,
     Union: _union,
     Unnest: _unnest,
     Where: _where,
-    Windowed: window_kernel,
+    **{node: partial(_fold, kernel) for node, kernel in FOLDS.items()},
 }
 
 
@@ -383,7 +357,7 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
     `eagerly`: many rows of a side of a join are added up before they are joined.
     """
     if not isinstance(t, Apply):
-        return lambda run: run.table(t)
+        return methodcaller("table", t)
     early = eager(t) if eagerly else None
     if early is not None:
         return _eagerly(t, early, compute(t))

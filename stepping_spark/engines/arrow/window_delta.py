@@ -8,6 +8,9 @@ the values of the order, which is far less than to sort the partition and to com
 What is known of the rows before some place (a `Prefix`) is found at each step, for the next one: it
 reads the partition from there on, and the rest only where a change matters to that.
 
+As-of joins look for the nearest row that has a value: the rows around a change are found for all
+keys at once.
+
 A row that one batch inserts, another may delete. If a row has a weight below 1, the rows with the
 same sort position are consolidated first. A row whose weight is still below 1 is kept as it is.
 """
@@ -35,7 +38,7 @@ from stepping_spark.circuit.physical import (
     reach_of,
     unit_of,
 )
-from stepping_spark.engines.arrow.groups import positions
+from stepping_spark.engines.arrow.groups import key_ids, positions
 from stepping_spark.engines.arrow.kernels import (
     Carried,
     Context,
@@ -44,7 +47,7 @@ from stepping_spark.engines.arrow.kernels import (
     Prefix,
     Prefixes,
 )
-from stepping_spark.expressions.arrow_kernels import evaluator, values_of
+from stepping_spark.expressions.arrow_kernels import ArraysOf, evaluator, values_of
 from stepping_spark.expressions.expr import Call, Expr
 from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, one_array
 from stepping_spark.relations.hashing import Numbers, order_numbers
@@ -77,30 +80,77 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
         return whole
     values, keys = values_of(over, exprs), len(n.keys)
     added_up = _added_up(over, n.sorting[0])
+    at_once = _nearest(values, n.sorting[0]) if isinstance(divider, _OfNearest) else whole
 
     def cut(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
         prefixes = run.prefixes(state) or Prefixes()
         if not prefixes.known and state.num_rows < run.limits.cut_rows:
-            yield from whole(state, change, run)
+            yield from at_once(state, change, run)
             return
         of_change = values(change, run.ask)[:keys]
         touched = distinct_rows(
             pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
         )
         if not prefixes.known and touched.num_rows > run.limits.cut_keys:
-            yield from whole(state, change, run)
+            yield from at_once(state, change, run)
             return
         rows = added_up(state, run)
         columns = values(rows, run.ask)
         for key in (tuple(row.values()) for row in touched.to_pylist()):
             more = change.filter(pa.array(_have(of_change, key)))
-            changed = _places(values(more, run.ask)[keys], n.sorting[0])
+            order, *read = values(more, run.ask)[keys:]
+            changed = _places(order, n.sorting[0])
             mine = np.flatnonzero(_have(columns[:keys], key))
             part = _Partition.of(rows, columns[keys:], n.sorting[0], mine, prefixes.known.get(key))
-            kept, carried = part.divided(divider, changed, prefixes, key)
+            kept, carried = part.divided(divider, changed, read, prefixes, key)
             yield kept, more, carried
 
     return cut
+
+
+def _nearest(values: ArraysOf, by: Sorting) -> Cut:
+    """A function that gives the rows around the changes of all keys at once.
+
+    `values` are those of the key, of the order, and whether a row has the value.
+    """
+
+    def nearest(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
+        both = zip(values(state, run.ask), values(change, run.ask), strict=True)
+        *columns, order, values_there = [pa.concat_arrays(pair) for pair in both]
+        ids, places = key_ids(columns), _places(order, by)
+        # Places that are apart by key, with one before and one behind those of each key.
+        known, places = np.unique(places, return_inverse=True)
+        places = ids * (len(known) + 2) + places + 1
+        edges = np.unique(ids[state.num_rows :]) * (len(known) + 2)
+        old, changed = places[: state.num_rows], places[state.num_rows :]
+        counts = one_array(state.column(COUNT)).to_numpy()
+        has, sure = np.asarray(values_there), _are_sure(old, counts)
+        ends = old[sure & has[: len(old)]]
+        ends = np.unique(np.concatenate([ends, edges, edges + len(known) + 1]))
+        kept = _around(old, ends, changed, has[len(old) :]) | ~sure
+        yield state.filter(pa.array(kept)), change, {}
+
+    return nearest
+
+
+def _around(places: Numbers, ends: Numbers, changed: Numbers, has: Any) -> Any:
+    """Which rows are around changes, up to the next end on each side.
+
+    `ends` are places of rows that have a value, in order. A change that has none matters to no
+    other row: then only the rows at its place and at the ends count.
+    """
+    # The numbers of the ends around each change, and so the stretches between ends that count.
+    lower = np.searchsorted(ends, changed, "left") - 1
+    upper = np.searchsorted(ends, changed, "right")
+    opened = np.bincount(lower[has] + 1, minlength=len(ends) + 2)
+    closed = np.bincount(upper[has] + 1, minlength=len(ends) + 2)
+    within = np.cumsum(opened - closed) > 0  # from each end to the next, first from before all
+    beside = np.concatenate([lower[~has], upper[~has]])
+    beside = ends[beside[(beside >= 0) & (beside < len(ends))]]
+    starts = np.searchsorted(ends, places, "right")
+    is_end = np.isin(places, ends)
+    near = np.isin(places, np.concatenate([beside, changed[~has]]))
+    return within[starts] | (is_end & within[starts - 1]) | near
 
 
 def _added_up(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Table]:
@@ -143,11 +193,20 @@ class _Partition:
         return cls(rows, places, counts, [c.take(positions(mine)) for c in columns[1:]], prefix)
 
     def divided(
-        self, divider: _Divider, changed: Numbers, prefixes: Prefixes, key: PartitionKey
+        self,
+        divider: _Divider,
+        changed: Numbers,
+        of_change: list[Any],
+        prefixes: Prefixes,
+        key: PartitionKey,
     ) -> tuple[pa.Table, Carried]:
-        """The rows that matter to a change, and what is carried of those before them."""
+        """The rows that matter to a change, and what is carried of those before them.
+
+        `of_change` is what the divider reads of the change.
+        """
         last = None if self.prefix is None else self.prefix.last
-        kept = divider.divide(self.places, self.counts, changed, self.read, last)
+        read = list(zip(self.read, of_change, strict=True))
+        kept = divider.divide(self.places, self.counts, changed, read, last)
         begin = int(min(self.places[kept].min(initial=changed.min()), changed.min()))
         prefixes.found[key] = self._prefix(divider, begin)
         carried = self._carried(divider, np.flatnonzero(~kept))
@@ -195,13 +254,13 @@ class _Divider(Protocol):
         places: Numbers,
         counts: Numbers,
         changed: Numbers,
-        read: Sequence[Any],
+        read: Sequence[tuple[Any, Any]],
         last: int | None,
     ) -> Any:
         """Whether each row is affected.
 
-        `last` is the place of the last row that was not read. If such rows are affected too, a
-        `NeedsPrefix` is raised.
+        `read` has columns of the rows, and of the change. `last` is the place of the last row that
+        was not read. If such rows are affected too, a `NeedsPrefix` is raised.
         """
 
 
@@ -257,7 +316,7 @@ class _OfReach:
         places: Numbers,
         counts: Numbers,
         changed: Numbers,
-        read: Sequence[Any],
+        read: Sequence[tuple[Any, Any]],
         last: int | None,
     ) -> Any:
         reach, begin = self.reach, int(changed.min())
@@ -288,7 +347,7 @@ class _OfRuns:
         places: Numbers,
         counts: Numbers,
         changed: Numbers,
-        read: Sequence[Any],
+        read: Sequence[tuple[Any, Any]],
         last: int | None,
     ) -> Any:
         further = [] if last is None else [last]
@@ -306,7 +365,8 @@ class _OfRuns:
 class _OfNearest:
     """The rows around each change, up to the next row on each side that has the value.
 
-    A row that may be gone is no such row, and stays with all that has its place.
+    Of a change that does not have it, only its place and the rows at these ends count. A row that
+    may be gone is no such row, and stays with all that has its place.
     """
 
     nearest: Nearest
@@ -321,23 +381,15 @@ class _OfNearest:
         places: Numbers,
         counts: Numbers,
         changed: Numbers,
-        read: Sequence[Any],
+        read: Sequence[tuple[Any, Any]],
         last: int | None,
     ) -> Any:
-        (has,) = read
+        ((has, of_change),) = read
         sure = _are_sure(places, counts)
         ends = np.unique(places[sure & np.asarray(has)])
-        # The numbers of the ends around each change, and so the stretches between ends that count.
-        lower = np.searchsorted(ends, changed, "left") - 1
-        upper = np.searchsorted(ends, changed, "right")
-        if last is not None and (lower < 0).any():
+        if last is not None and (not len(ends) or changed.min() <= ends[0]):
             raise NeedsPrefix
-        opened = np.bincount(lower + 1, minlength=len(ends) + 2)
-        closed = np.bincount(upper + 1, minlength=len(ends) + 2)
-        within = np.cumsum(opened - closed) > 0  # from each end to the next, first from before all
-        starts = np.searchsorted(ends, places, "right")
-        is_end = np.isin(places, ends)
-        return within[starts] | (is_end & within[starts - 1]) | ~sure
+        return _around(places, ends, changed, np.asarray(of_change)) | ~sure
 
 
 def _plus(a: Carried, b: Carried) -> Carried:

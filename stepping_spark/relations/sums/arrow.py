@@ -6,6 +6,7 @@ import decimal
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -178,7 +179,7 @@ def products(values: Array, counts: Array, t: pa.DataType) -> Array:
     """Values times weights, exactly. NULL adds nothing."""
     if pa.types.is_int64(values.type):
         try:
-            known: Array = values.fill_null(0)
+            known: Array = values.fill_null(0) if values.null_count else values
             return pc.multiply_checked(known, counts).cast(t)
         except pa.ArrowInvalid:
             values = values.cast(_INT)  # beyond 64 bits
@@ -233,10 +234,11 @@ def totals(t: GroupedType | ScalarType) -> TotalOf:
     shown = _shown(t.sum)
     if not isinstance(t, GroupedType) or t.sum.item is not None:
         return lambda table: _of_items(table, t)
-    zero = pa.scalar(0)
 
     def total(table: pa.Table) -> tuple[Array, Array]:
-        table = table.filter(pc.not_equal(table.column("_rows_"), zero))
+        there = one_array(table.column("_rows_")).to_numpy() != 0
+        if np.count_nonzero(there) < len(there):
+            table = table.filter(pa.array(there))
         return one_array(table.column("_key_")), shown(table)  # a group is one row
 
     return total
