@@ -90,7 +90,7 @@ def _take(
     }
 
     def prepare(step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
-        told = _offsets(store, rounds.feeds, state)
+        told = _offsets(rounds.feeds, state)
         for outlet in into:
             told.update(outlet.kept)
             told.update(outlet.prepare(step, outputs[outlet.number]))
@@ -150,13 +150,12 @@ def counted(
     return replace(evolution, rows_again=rows, counts=counts)
 
 
-def _offsets(store: Store, feeds: Sequence[Feed], state: int) -> dict[str, int]:
-    """The positions of sources, as they were committed, without those of inputs that are gone."""
+def _offsets(feeds: Sequence[Feed], state: int) -> dict[str, int]:
+    """The positions of sources, without those of inputs that are gone."""
     offsets = {STATE: state}
     for feed in feeds:
-        position = feed.position_in(store.last_offsets())
-        if position is not None:
-            offsets.update(offsets_of(feed.name, position))
+        if feed.position is not None:
+            offsets.update(offsets_of(feed.name, feed.position))
     return offsets
 
 
@@ -257,17 +256,30 @@ def content(
     """All rows of a source as of the position that is committed, read in pieces as in a first load.
 
     A source gives all there is by now, and what came after a position. So the rows are what it
-    gives from its beginning on, less what came after the position.
+    gives from its beginning on, less what came after the position. Of a table that is new to the
+    pipeline they are all there is by now, and the feed goes on from there: what is made of them is
+    committed with that position.
     """
-    return feed.gathered(_pieces(feed, store, portion, note))
+    upto = feed.position_in(store.last_offsets())
+    if upto is None:
+        return feed.gathered(_all_there_is(feed, portion, note))
+    return feed.gathered(_pieces(feed, upto, portion, note))
+
+
+def _all_there_is(
+    feed: Feed, portion: Portion, note: Callable[[str], None]
+) -> Iterator[ZSetSpark[Any]]:
+    while feed.begins_whole and (taken := feed.take(portion)).batch is not None:
+        feed.position = taken.batch.position
+        if taken.change is not None:
+            far = f"up to {shown(feed.position)}"
+            note(f"input {feed.name!r} is read: {far}, {rows_told(taken.change)}")
+            yield taken.change
 
 
 def _pieces(
-    feed: Feed, store: Store, portion: Portion, note: Callable[[str], None]
+    feed: Feed, upto: Position, portion: Portion, note: Callable[[str], None]
 ) -> Iterator[ZSetSpark[Any]]:
-    upto = feed.position_in(store.last_offsets())
-    if upto is None:
-        return
     from_start, after = _Cursor(feed, None, portion), _Cursor(feed, upto, portion)
     while from_start.position != after.position:
         order = [from_start, after] if from_start < after else [after, from_start]

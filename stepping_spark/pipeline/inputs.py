@@ -119,6 +119,11 @@ class Feed:
         unit = getattr(self._source, "unit", "change")
         return str(getattr(self._source, "counts", unit))
 
+    @property
+    def begins_whole(self) -> bool:
+        """Whether it is a table, of which no row goes elsewhere: it has an end, and may be read."""
+        return not isinstance(self._source, ItemSource) and self.on_invalid in (FAIL, DROP)
+
     def take_after(self, position: Position | None, portion: Portion) -> Taken:
         """What comes after any position; rows that do not fit are left out, as they were before."""
         own, self.position = self.position, position

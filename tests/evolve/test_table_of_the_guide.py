@@ -342,19 +342,31 @@ def _(shop: Shop) -> None:
     assert shop.rows("met") == [("de", 3), ("fr", 3)]
 
 
+BOTH = f"{SUMS.replace('FROM', 'FROM customers JOIN')} USING (country)".replace(
+    "GROUP BY country USING (country)", "USING (country) GROUP BY country"
+)
+WITH_CUSTOMERS: dict[str, Any] = {
+    "types": {"orders": Order, "customers": Customer},
+    "sources": {"orders": "orders", "customers": "customers"},
+}
+
+
 @row("an input more")
 def _(shop: Shop) -> None:
     shop.run({"sums": SUMS})
-    both = f"{SUMS.replace('FROM', 'FROM customers JOIN')} USING (country)".replace(
-        "GROUP BY country USING (country)", "USING (country) GROUP BY country"
-    )
-    more: dict[str, Any] = {
-        "types": {"orders": Order, "customers": Customer},
-        "sources": {"orders": "orders", "customers": "customers"},
-    }
-    found = shop.run({"sums": both}, **more)
-    assert found.waiting["customers"] == 1
+    path = str(shop.place / "sums")
+    before = deltalake.DeltaTable(path).version()
+    assert "customers" in shop.plan({"sums": BOTH}, **WITH_CUSTOMERS).read_again
     assert shop.rows("sums") == OLD
+    assert deltalake.DeltaTable(path).version() == before, "no reader saw fewer rows"
+    shop.make("customers", country=["fr"], name=["eve"])
+    shop.run({"sums": BOTH}, evolve=False, **WITH_CUSTOMERS)
+    assert shop.rows("sums") == [("de", 15), ("fr", 14)]
+
+
+@row("an input less")
+def _(shop: Shop) -> None:
+    shop.run({"sums": BOTH}, **WITH_CUSTOMERS)
     plan = shop.plan({"sums": SUMS})
     assert (bool(plan.dropped), shop.rows("sums")) == (True, OLD)
 
