@@ -15,12 +15,13 @@ from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.placement import ROWS_PER_KEY, is_sent_whole
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, plus
-from stepping_spark.relations.store import Register
+from stepping_spark.relations.store import AddedRows, Register
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stores.base import LastStep
 from stores.batches.compaction import AtOnce, BatchStore, Merge, Tiers, Work
 from stores.batches.driver import Building, DriverBatch, ordered, wanted_places, wanted_since
+from stores.batches.mapped import MappedBatch, MappedFiles, MappedState
 from stores.batches.spark import SparkBatch, cached, settle
 from stores.registers import Served, check_are_registers, checked_since, no_key
 from stores.step_lock import Pins, Turns
@@ -82,7 +83,8 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     machine's memory. A lookup of a few keys in millions of rows takes well under a millisecond. The
     rest, and changes that arrive as large DataFrames, are cached in Spark, partitioned by key.
     `spark` is the session for that: by default the active one, or a local one that is started when
-    needed. `limits` bounds the reads and merges: see `st.Limits`.
+    needed. If its tasks take a step, and run on this machine, the state is in files of a temporary
+    directory, which are mapped into memory. `limits` bounds the reads and merges: see `st.Limits`.
 
     State is stored in batches that merge by size (`stores.batches.compaction`). While large batches
     merge, the result takes additional memory. `rows_written` counts the cost of merges.
@@ -117,6 +119,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         self._added: dict[str, HeldBatches] = {}
         self._building: list[tuple[str, Building]] = []
         self._pins: Pins[MemoryState] = Pins()
+        self._files = MappedFiles()
         if registers is not None:
             self.open(registers)
 
@@ -149,6 +152,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         self._turns.close()
         if not self._turns.at_home:
             return  # a fork: Spark's cache belongs to the parent
+        self._files.close()
         dropped, self._state = self._state, MemoryState()
         self._registers.close()
         for batches in dropped.batches.values():
@@ -212,6 +216,43 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
         of = self._entry(register).register
         return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
+
+    def for_tasks(self, *, here: bool) -> MappedState | None:
+        """The state for tasks on this machine; what is not in files goes there first.
+
+        None if tasks run elsewhere, or Spark's cache has batches that the driver does not fetch.
+        """
+        if not here:
+            return None
+        self._begin_step()
+        folder, files = self._files.folder, dict[str, list[str]]()
+        for name, tiers in self._registers.all.items():
+            old = self._state.batches.get(name, ())
+            if any(isinstance(b, SparkBatch) and b.nbytes > self._limits.kept_bytes for b in old):
+                return None
+            new = tuple(self._in_file(b, tiers.register) for b in old)
+            self._replace(tiers, old if old == new else new)
+            files[name] = [p for b in new for p in b.paths]
+        served = {n: tiers.register for n, tiers in self._registers.by_name.items()}
+        last, limits = self._last(), self._limits
+        of_served = {n: files[of.name] for n, of in served.items()}
+        return MappedState(
+            served, of_served, last.step, last.now, last.settings, limits, folder=folder
+        )
+
+    def _in_file(self, batch: HeldBatch, register: Register) -> MappedBatch:
+        if isinstance(batch, MappedBatch):
+            return batch
+        if isinstance(batch, SparkBatch):
+            batch = ordered(batch.relation.fetched(self._limits).table, register)
+        return self._files.moved(batch)
+
+    def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
+        """Add the rows of files that tasks have written, in the current step."""
+        of = self._entry(register).register
+        self._begin_step()
+        placed = self._files.batches([str(x.files) for x in added])
+        self._added[of.name] = self._added.get(of.name, ()) + placed
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once.
@@ -319,15 +360,18 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
                 (batch.nbytes, name, batch)
                 for name, batches in self._state.batches.items()
                 for batch in batches
-                if isinstance(batch, DriverBatch)
+                if type(batch) is DriverBatch  # and not mapped
             ]
             if not there:
                 return
             _, name, largest = max(there, key=lambda found: found[0])
             tiers = self._registers.all[name]
-            moved = cached(
-                settle(self._in_spark(largest, tiers.register), tiers.register), tiers.register
-            )
+            moved: HeldBatch
+            if self._files.are_there:  # tasks read them
+                moved = self._files.moved(largest)
+            else:
+                settled = settle(self._in_spark(largest, tiers.register), tiers.register)
+                moved = cached(settled, tiers.register)
             batches = self._state.batches[name]
             self._replace(tiers, tuple(moved if b is largest else b for b in batches))
 
@@ -392,5 +436,5 @@ def _at_keys(
 
 
 def _driver_bytes(registers: Iterable[HeldBatches]) -> int:
-    """The memory of the batches of registers on the driver."""
-    return sum([b.nbytes for batches in registers for b in batches if isinstance(b, DriverBatch)])
+    """The memory of the batches of registers on the driver; others are mapped files, or Spark's."""
+    return sum([b.nbytes for batches in registers for b in batches if type(b) is DriverBatch])

@@ -36,6 +36,13 @@ class Limits:
     memory for it.
     """
 
+    task_rows: int = _limit(10_000, "rows", zero="allows it for any number of rows")
+    """Rows of an input's change for which streams are computed one by one. Beyond: Spark's tasks.
+
+    Then tasks take the whole step as one job and compute with Arrow, if they know all of its
+    functions, can read the state, and are estimated to take less time than the driver.
+    """
+
     parallelism: int = _limit(0, "tasks", zero="asks the session")
     """Tasks that Spark runs at the same time, for these estimates. Beyond: further tasks wait.
 

@@ -68,6 +68,9 @@ class Vertex:
             cls._all[key] = found
         return found
 
+    def __reduce__(self) -> tuple[Callable[..., Vertex], tuple[object, ...]]:
+        return Vertex, (self.operator, *self.inputs)
+
     @property
     def signature(self) -> Signature:
         """The operator with its arguments, and the digest: the same in every process."""

@@ -3,7 +3,8 @@
 `scheduler` takes a step from inputs to commit. `step` holds the values of a step under way.
 `arrow_executor` runs small stages on the driver, with functions that Spark or Python evaluates;
 `spark_executor` runs large ones in Spark, and `sql_scope` has the relations and expressions that
-its queries name. `materialize` computes once what several terms read. `registers` reads the state
+its queries name. `task_executor` has Spark's tasks take a whole step, and `tasks` is what a task
+computes of it. `materialize` computes once what several terms read. `registers` reads the state
 that a step needs. `fixpoint` runs the iterations of a recursion. `io` checks inputs and makes
 outputs, also for a step that is repeated. `metrics` counts, and shows progress.
 

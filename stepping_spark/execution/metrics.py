@@ -25,7 +25,7 @@ from rich.progress import (
 from stepping_spark.relations.store import Size
 from stepping_spark.rows.boxes import html_table
 
-HOW = ("nothing to do", "driver", "python", "spark", "loop")
+HOW = ("nothing to do", "driver", "tasks", "python", "spark", "loop")
 """Where a vertex runs. If it ran in several places, over the iterations of a loop, the metrics have
 the last of these in this order, with the reason of its first time."""
 
@@ -37,14 +37,15 @@ class VertexMetrics(NamedTuple):
 
     `rows_in` and `rows_out` count the rows that it read (of changes, and of state) and gave; None
     where that is not known: for rows that are in Spark, and for vertices that run inside a query.
-    `how` is "driver", "spark", "python", "loop" (of a recursion), or "nothing to do", and `why`
-    says what decided that: how many rows it reads and how many the driver takes, what of it is in
-    Spark, that a join of it gives too many rows. Where vertices share one computation, the first of
-    them has its milliseconds and jobs, and the others say `within` which vertex that is. Large ones
-    are computed side by side, so that their milliseconds may add up to more than the step's.
-    Vertices that a recursion iterates have the sums over its iterations; the recursion itself has
-    what is left, looking up and keeping its state. Inputs, integrals and delays have no metrics of
-    their own: the vertices that use them read their rows.
+    `how` is "driver", "tasks" (tasks of Spark, with Arrow), "spark", "python", "loop" (of a
+    recursion), or "nothing to do", and `why` says what decided that: how many rows it reads and how
+    many the driver takes, what of it is in Spark, that a join of it gives too many rows. Where
+    vertices share one computation, the first of them has its milliseconds and jobs, and the others
+    say `within` which vertex that is. Large ones are computed side by side, so that their
+    milliseconds may add up to more than the step's. Vertices that a recursion iterates have the
+    sums over its iterations; the recursion itself has what is left, looking up and keeping its
+    state. Inputs, integrals and delays have no metrics of their own: the vertices that use them
+    read their rows.
     """
 
     path: str
@@ -96,8 +97,9 @@ class StepMetrics:
     keeps. `read` counts the rows of kept registers that an evolution read whole, by their names in
     the state before; its `inputs` are those that were read again. Where a vertex on the driver asks
     Spark, its `why` names the function and your line; `asked` names the functions of keys that do.
-    `sizes` says how large each register was after the step, if the stepper was made with
-    `profile=True`. Printed, it is a page of text.
+    `not_in_tasks` is why Spark's tasks could not take a large step as one job. `sizes` says how
+    large each register was after the step, if the stepper was made with `profile=True`. Printed, it
+    is a page of text.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
@@ -120,6 +122,7 @@ class StepMetrics:
     kept: dict[str, int | None] = field(default_factory=dict)
     read: dict[str, int | None] = field(default_factory=dict)
     sizes: dict[str, Size] = field(default_factory=dict)
+    not_in_tasks: str = ""
     asked: tuple[str, ...] = ()  # functions of keys that Spark was asked for
     _inner: set[str] = field(default_factory=set, repr=False)  # noted within others only
 
@@ -128,6 +131,8 @@ class StepMetrics:
         lines = [
             f"step {self.step}: {self.ms:.1f} ms; Spark: jobs {jobs}, queries {self.queries:,}"
         ]
+        if self.not_in_tasks:
+            lines += _wrapped(f"not in Spark's tasks: {self.not_in_tasks}")
         lines += [f"  {path}: {_plural(n, 'iteration')}" for path, n in self.iterations.items()]
         for register, rows in self.read.items():
             lines.append(

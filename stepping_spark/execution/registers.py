@@ -76,6 +76,10 @@ class KnownPrefixes:
             self._known.clear()
             self._step = last_step
 
+    def skip(self) -> None:
+        """Forget all: tasks take the step."""
+        self._step = None
+
     def committed(self) -> None:
         """Take over what the step has found: it was committed."""
         if self._step is None:
@@ -218,6 +222,10 @@ class Registers:
         """Get ready for a step."""
         if self._has_cuts:
             self._prefixes.begin(self._store.last_step())
+
+    def skip(self) -> None:
+        """Leave the step to tasks."""
+        self._prefixes.skip()
 
     def committed(self) -> None:
         """What was read last is committed."""

@@ -22,10 +22,12 @@ from stepping_spark.execution.registers import Registers, check_in_time
 from stepping_spark.execution.spark_executor import SparkExecutor
 from stepping_spark.execution.sql_scope import Projection, SqlScope
 from stepping_spark.execution.step import Computed, Deferred, Step, null_error, rows_of
+from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.zones import known_zone
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.segments import NotInTasks
 from stepping_spark.plan.step_ir import Leaf, Materialized, Read, RegisterPlan, Stage, refs
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.relations.relation import FanOut, Relation, SparkRelation
@@ -97,6 +99,9 @@ class Scheduler:
         self._projection = Projection(lambda: self.spark, limits)
         self._projection.zone = self._zone
         self._jobs: JobCounter | None = None
+        self._tasks = TaskExecutor(plan, store, lambda: self.spark, self._zone, limits)
+        if not keeps:
+            self._tasks.why_not = "no state is kept"
         self._stepping = False
         self._registers = Registers(plan, store, self._projection, limits)
         self._driver = Driver(plan, self._projection, limits)
@@ -173,6 +178,13 @@ class Scheduler:
 
         `since` is the time of the last step; `first` says that there was none.
         """
+        few = True  # found here, so that a small step calls no function for it
+        for held in inputs.values():
+            few = few and held.table is not None and len(held.table) <= self.limits.task_rows
+        if not few and self._tasks.are_many(inputs):
+            outputs = self._in_tasks(metrics, inputs, now)
+            if outputs is not None:
+                return outputs
         asked = self._projection.queries
         self._projection.asked.clear()
         self._registers.begin()
@@ -211,6 +223,30 @@ class Scheduler:
             given.append(step.values[v])
             metrics.outputs[name] = given[-1].rows
         return given
+
+    def _in_tasks(
+        self, metrics: StepMetrics, inputs: Mapping[Vertex, Relation], now: Now
+    ) -> list[Relation] | None:
+        """The outputs of a step that Spark's tasks take; None if they cannot."""
+        try:
+            taken = self._tasks.run(inputs, now)
+        except NotInTasks as e:
+            metrics.not_in_tasks = str(e)
+            return None
+        self._registers.skip()
+        metrics.queries += 1
+        for v, held in inputs.items():
+            metrics.inputs[self._inputs[v]] = held.rows
+        jobs, why = 1, f"the change has more than task_rows={self.limits.task_rows:,} rows"
+        for m, done in taken.done.items():
+            cost = Cost(done.ms, jobs, "tasks", why)
+            path, within = str(self.plan.names[m.vertex][0]), self._within(m, None)
+            metrics.note(path, cost, done.read, done.given, {p: _UNKNOWN for p, _ in within})
+            jobs = 0
+        for register, rows in taken.added.items():
+            metrics.keep(register, rows)
+        metrics.outputs = dict(zip(self._outputs, [x.rows for x in taken.outputs], strict=True))
+        return taken.outputs
 
     def projected(self, held: Relation, state: RegisterPlan) -> Relation:
         """Rows of a stream, as its register has them: with the columns of the key."""

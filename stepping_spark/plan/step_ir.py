@@ -107,8 +107,14 @@ class Read:
     def __new__(cls, *args: Any, **named: Any) -> Self:
         made = object.__new__(cls)
         made.__init__(*args, **named)  # type: ignore[misc]
-        of = tuple(getattr(made, f.name) for f in dataclasses.fields(cls))
-        return cls._all.setdefault(of, made)  # type: ignore[return-value]
+        return cls._all.setdefault(made._parts, made)  # type: ignore[return-value]
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
+
+    def __reduce__(self) -> tuple[type[Read], tuple[Any, ...]]:
+        return Read, self._parts
 
 
 class Side(enum.Enum):
@@ -280,6 +286,9 @@ class Selection:
     def relation(self) -> RelationOf:
         """What makes a table of its columns and diffs."""
         return relation_of(self.schema)
+
+    def __reduce__(self) -> tuple[type[Selection], tuple[Any, ...]]:
+        return Selection, (self.of, self.exprs, self.beside)  # what is prepared stays here
 
     @classmethod
     def of_key(cls, of: Schema, names: Sequence[str], key: tuple[Expr, ...]) -> Selection:

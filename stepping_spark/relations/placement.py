@@ -38,6 +38,15 @@ SPARK_QUERY = 300.0
 SPARK_ROW = 2.5e-3
 """Milliseconds of one core of Spark to compute with a row. Measured: 2.3 to 2.6 us."""
 
+TASKS = 350.0
+"""Milliseconds of a step in tasks that compute with Arrow, without rows. Measured: 300 to 400."""
+
+TASK_ROW = 5e-3
+"""Milliseconds of a task for a row of a change. Measured: 4 to 6 us."""
+
+CHANGED_ROW = 2.7e-3
+"""The same on the driver, with all that a step does with the row. Measured: 2.5 to 2.9 us."""
+
 SPARK_BYTE = 20e-6
 """Milliseconds of one core of Spark to shuffle a byte twice, as for a join and an aggregate.
 
@@ -148,6 +157,11 @@ class Resources:
         here = rows * SEARCHED_ROW
         there = self.starting + SPARK_QUERY + rows * SCANNED_ROW / self.tasks
         return Placement(here <= there, self._compared(here, there))
+
+    def shared(self, rows: int, nbytes: int) -> bool:
+        """Whether tasks take less time than the driver for a step with changes of this size."""
+        there = self.starting + TASKS + rows * TASK_ROW / self.tasks
+        return COPIES * nbytes > self.memory or there < rows * CHANGED_ROW
 
     def _compared(self, here: float, there: float) -> str:
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks:,} tasks"

@@ -288,6 +288,40 @@ class OrderedStore(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class AddedRows:
+    """Rows that a task adds to a register: how many, and the files that have them."""
+
+    register: str
+    rows: int
+    files: object  # as the store knows them
+
+
+class TaskState(StepStore, Protocol):
+    """The state before a step, as Spark's tasks read it; what they add goes to files."""
+
+    @property
+    def added(self) -> Sequence[AddedRows]:
+        """What an attempt of a task has added."""
+
+    def begun(self) -> TaskState:
+        """The same state for an attempt of a task, which has added nothing yet."""
+
+
+@runtime_checkable
+class TaskStore(StepStore, Protocol):
+    """A store whose state tasks read and write, each for a part of the keys."""
+
+    def for_tasks(self, *, here: bool) -> TaskState | None:
+        """The state before the step, which can be pickled; None if tasks cannot read it.
+
+        `here` says that all tasks run on this machine.
+        """
+
+    def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
+        """Add what tasks have written in the current step; what nobody adds of it goes away."""
+
+
 @runtime_checkable
 class EvolvingStore(Protocol):
     """A store whose state can become that of another circuit: see `stepping_spark.evolve`.

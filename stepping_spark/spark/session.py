@@ -190,6 +190,13 @@ def get_session() -> SparkSession:
         return running_session() or _start()
 
 
+def runs_here(session: SparkSession) -> bool:
+    """Whether the session's workers are on this machine."""
+    if not isinstance(session, SparkSession):
+        return False  # Spark Connect
+    return str(session.sparkContext.master).partition("[")[0] == "local"
+
+
 def is_stopped(session: SparkSession) -> bool:
     """Whether a session was stopped; False for Spark Connect, which does not tell."""
     if not isinstance(session, SparkSession):

@@ -9,6 +9,7 @@ files. Nothing in a manifest depends on the number of steps before it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,6 +73,14 @@ class FileBatch:
     def names(self) -> list[str]:
         """The names of its files."""
         return [f.name for f in self.files]
+
+
+def batches_of(parts: Sequence[tuple[File, ...]]) -> list[FileBatch]:
+    """The batches of files: one, if each part has the rows of a range of places."""
+    ordered = sorted(parts, key=lambda files: files[0].first)
+    if all(a[-1].last < b[0].first for a, b in itertools.pairwise(ordered)):
+        return [FileBatch(tuple(f for files in ordered for f in files))]
+    return [FileBatch(files) for files in ordered]
 
 
 Output: TypeAlias = tuple[object, FileBatch]

@@ -1,13 +1,21 @@
 """Batches that are too large for the driver: written, merged and read by Spark.
 
 Tasks write and merge with pyarrow, so that files are the same whoever has written them; the
-packages of this project must be installed where tasks run. Reading is Spark's own.
+packages of this project must be installed where tasks run. Reading is Spark's own, but for tasks
+that take a whole step, which look up keys.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +30,8 @@ from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
-from stores.batches.driver import places_of
+from stores.batches.driver import DriverBatch, ends_of, places_of
+from stores.batches.mapped import TaskReads, joined, load, save
 from stores.parquet.directories import Directory
 from stores.parquet.file_validation import Content, place_column
 from stores.parquet.files import (
@@ -238,3 +247,79 @@ def _listed(writer: FileWriter, directory: Directory) -> pa.RecordBatch:
     directory.sync(batch.names)
     rows = [{**asdict(f), "first": str(f.first), "last": str(f.last)} for f in batch.files]
     return pa.RecordBatch.from_pylist(rows, _LISTED)
+
+
+_LATER = 60.0
+"""Seconds for which a copy stays that the state does not have: a task may just have made it."""
+
+
+@dataclass
+class TaskFiles(TaskReads):
+    """The state in Parquet files.
+
+    To decode a row group takes as long as to look up thousands of keys. So the first task on a
+    machine that reads a file writes its rows as Arrow has them in memory, in the directory that
+    Spark gives to workers, and removes when they end.
+    """
+
+    directory: Directory | None = None
+    stems: Mapping[str, str] = field(default_factory=dict)
+
+    def begun(self) -> Self:
+        """The same state for an attempt of a task; copies of files that it has not are removed."""
+        wanted = {self.path_of(f) for files in self.files.values() for f in files}
+        before = time.time() - _LATER
+        for entry in os.scandir(self._folder):
+            with suppress(OSError):
+                if entry.path not in wanted and entry.stat().st_mtime < before:
+                    os.unlink(entry.path)
+        return super().begun()
+
+    @property
+    def _folder(self) -> str:
+        assert self.directory is not None
+        name = hashlib.sha256(str(self.directory.identity).encode()).hexdigest()[:16]
+        above = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).partition(",")[0]
+        folder = os.path.join(above, f"stepping-spark-{name}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        return folder
+
+    def may_have(self, file: File, places: Hashes) -> bool:
+        """Whether some of the places are within the range of the file's."""
+        at = int(np.searchsorted(ends_of(places), np.uint64(file.first)))
+        return at < len(places) and int(places[at]) <= file.last
+
+    def path_of(self, file: File) -> str:
+        """The path of the copy of a file."""
+        return os.path.join(self._folder, f"{os.path.basename(file.name)}.arrow")
+
+    def opened(self, path: str, file: File, register: Register) -> DriverBatch:
+        """The batch in a file, which is copied if no task has done that."""
+        if not os.path.exists(path):
+            assert self.directory is not None
+            reader = FileReader(self.directory, 0, self.limits)
+            groups = reader.all_groups(FileBatch((file,)))
+            self._copy(path, joined(reader.groups(groups, register, keep=False)))
+        return load(path)
+
+    def written(self, batch: DriverBatch, register: Register) -> tuple[File, ...]:
+        """The files, with a copy if it is one."""
+        assert self.directory is not None
+        rows = rows_of_file(batch.rows, self.limits)
+        stem = self.stems[register.name]
+        writer = FileWriter(self.directory, stem, content_of(register), rows)
+        try:
+            writer.append(batch.table, batch.places)
+            files = writer.batch().files
+        except BaseException:
+            writer.abandon()
+            raise
+        self.directory.sync([f.name for f in files])
+        if len(files) == 1:
+            self._copy(self.path_of(files[0]), batch)
+        return files
+
+    def _copy(self, path: str, batch: DriverBatch) -> None:
+        made = f"{path}.{os.getpid()}"
+        save(batch, made)
+        os.replace(made, path)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 import pyarrow.fs as pafs
 
@@ -25,7 +25,7 @@ from stepping_spark.relations.placement import (
     resources,
 )
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
-from stepping_spark.relations.store import Register, fingerprint_of, now_to_text
+from stepping_spark.relations.store import AddedRows, Register, fingerprint_of, now_to_text
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session, quarter_of_memory
 from stores.base import LastStep
@@ -36,7 +36,7 @@ from stores.parquet.description import StateDescription
 from stores.parquet.directories import directory_of, reaching
 from stores.parquet.file_validation import GROUP_ROWS, Content, Damaged
 from stores.parquet.files import FileReader, Group, Pick, content_of, output_content
-from stores.parquet.manifest import File, FileBatch, Manifest, next_revision
+from stores.parquet.manifest import File, FileBatch, Manifest, batches_of, next_revision
 from stores.parquet.transaction import Committed
 from stores.parquet.writer import Added, BatchFiles, drop, ended
 from stores.registers import Served, check_are_registers, checked_since, no_key
@@ -452,6 +452,34 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         """The rows of keys from a place in the order on: fewer rows, of the same row groups."""
         of = self._entry(register).register
         return self._reading.since(of, keys, since)
+
+    def for_tasks(self, *, here: bool) -> spark_files.TaskFiles:
+        """The state before the step, as tasks read it."""
+        _, live = self._reading.current()
+        served = {n: tiers.register for n, tiers in self._registers.by_name.items()}
+        files = {
+            n: [f for batch in live.get(of.name, ()) for f in batch.files]
+            for n, of in served.items()
+        }
+        last, stems = self._last(), {of.name: self._stem(of) for of in served.values()}
+        return spark_files.TaskFiles(
+            served,
+            files,
+            last.step,
+            last.now,
+            last.settings,
+            self._limits,
+            directory=self._directory,
+            stems=stems,
+        )
+
+    def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
+        """Add the rows of files that tasks have written, in the current step."""
+        of = self._entry(register).register
+        self._begin_step()
+        for batch in batches_of([cast(tuple[File, ...], x.files) for x in added]):
+            made = self._files.taken(batch, of, self._stem(of))
+            self._added.setdefault(of.name, []).append(made)
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once.

@@ -99,6 +99,10 @@ class BatchFiles:
         made = spark_files.write(settled.frame, rows, register, directory, stem, self._limits)
         return Added(register, stem, files=self._noted(made))
 
+    def taken(self, batch: FileBatch, register: Register, stem: str) -> Added:
+        """The rows of a change that others have written to files."""
+        return Added(register, stem, files=self._noted(batch))
+
     def _building(self, change: Relation, register: Register) -> Building:
         return Building(change.fetched(self._limits), register, self._limits)
 

@@ -270,7 +270,7 @@ def test_of_rows_in_spark_the_report_says_that_they_are_not_counted(spark: Spark
         return st.distinct(ids)
 
     graph = st.compile(query)
-    limits = st.Limits(local_rows=4, fetched_rows=1_000, sampled_rows=1_000)
+    limits = st.Limits(local_rows=4, fetched_rows=1_000, sampled_rows=1_000, task_rows=1_000_000)
     store = st.StoreMemory.from_graph(graph)
     stepper = st.Stepper(graph, store, limits=limits, profile=True)
     frame = spark.range(150_000).selectExpr("id", "id AS user", "1L AS amount")

@@ -390,7 +390,7 @@ function vertex(path, also) {
   line(panel, "Milliseconds over the steps", host ? null : data.lines.ms[path]);
   line(panel, "Rows read over the steps", data.lines.rows[path]);
 }
-const WHERE = { driver: "On the driver", spark: "In Spark", python: "A Python function", loop: "A recursion", "nothing to do": "Nothing to do" };
+const WHERE = { driver: "On the driver", tasks: "In tasks, with Arrow", spark: "In Spark", python: "A Python function", loop: "A recursion", "nothing to do": "Nothing to do" };
 function statistics(path, m) {
   const columns = [["A step", m.after, run.steps("after")]];
   if (m.first) columns.push(["First load", m.first, 1]);

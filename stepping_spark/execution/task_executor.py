@@ -1,0 +1,205 @@
+"""Takes whole steps in Spark's tasks: one job, in which tasks compute with Arrow."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import pyarrow as pa
+
+from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import DataFrame, SparkSession, raised
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.execution import tasks
+from stepping_spark.execution.step import rows_of
+from stepping_spark.execution.tasks import NOTES, OUTPUTS, Done, Job, Notes, Segmented
+from stepping_spark.expressions.arrow_kernels import ZoneOf
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.segments import NotInTasks, Segments, TooMany, segments_of
+from stepping_spark.plan.step_ir import Materialized
+from stepping_spark.relations.placement import bytes_given, resources
+from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
+from stepping_spark.relations.transfer import LOCAL
+from stepping_spark.spark.session import first_line, runs_here, with_settings
+
+_NUMBERS = itertools.count(1)
+_PART_BYTES = 64 << 20
+"""The bytes of a change for each part of the keys, about."""
+
+
+@dataclass(frozen=True)
+class StepInTasks:
+    """A step that tasks have taken: outputs, what each stream took, and rows by register."""
+
+    outputs: list[Relation]
+    done: Mapping[Materialized, Done]
+    added: Mapping[str, int]
+
+
+class TaskExecutor:
+    """Takes steps of one plan in tasks, with a store that they can read and write."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: StepStore,
+        spark: Callable[[], SparkSession],
+        zone: ZoneOf,
+        limits: Limits,
+    ) -> None:
+        self._plan = plan
+        self._zone = zone
+        self._store = store
+        self._spark = spark
+        self._limits = limits
+        self._name = f"{os.getpid()} {next(_NUMBERS)}"
+        self.why_not = "" if isinstance(store, TaskStore) else "the store's state is not for tasks"
+        """Why tasks cannot take any step; empty if they can."""
+
+    @cached_property
+    def _segments(self) -> Segments:
+        return segments_of(self._plan)
+
+    @cached_property
+    def _pickled(self) -> bytes:
+        try:
+            return tasks.pickled(self._plan, self._segments)
+        except (AttributeError, TypeError, pickle.PicklingError) as e:
+            raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
+
+    @cached_property
+    def _here(self) -> Segmented:
+        return Segmented(self._plan, self._segments, self._limits, self._zone)
+
+    def are_many(self, inputs: Mapping[Vertex, Relation]) -> bool:
+        """Whether tasks are estimated to take a step in less time than the driver."""
+        rows, limits = rows_of(*inputs.values()), self._limits
+        if rows is None:
+            counts = [held.rows for held in inputs.values()]
+            known = [n for n in counts if n is not None]
+            # Of files that one query reads, Spark reads the columns that it needs.
+            return len(known) == len(counts) and sum(known) > limits.task_rows
+        if rows > limits.local_rows:
+            return True
+        nbytes = sum(held.nbytes or 0 for held in inputs.values())
+        # The driver takes less time for a row where there is no state to read and merge.
+        rows = rows if self._store.last_step() else 0
+        return resources(limits).shared(rows, nbytes)
+
+    def run(self, inputs: Mapping[Vertex, Relation], now: Now) -> StepInTasks:
+        """Take a step, and add its changes to the store; the caller commits.
+
+        Raises `NotInTasks` if tasks cannot take it. Then nothing was added; and they try no other
+        step, unless this one has too many rows.
+        """
+        try:
+            if self.why_not:
+                raise NotInTasks(self.why_not)
+            return self._run(inputs, now)
+        except TooMany:
+            raise
+        except NotInTasks as e:
+            self.why_not = str(e)
+            raise
+
+    def _run(self, inputs: Mapping[Vertex, Relation], now: Now) -> StepInTasks:
+        store, segments = self._store, self._segments
+        spark = self._spark()
+        assert isinstance(store, TaskStore)
+        state = store.for_tasks(here=runs_here(spark))
+        if state is None:
+            raise NotInTasks("they cannot read the state where it is")
+        at_once = resources(self._limits).tasks
+        nbytes = sum(held.nbytes or 0 for held in inputs.values())
+        parts = max(at_once, nbytes // _PART_BYTES)
+        limits = replace(self._limits, given_bytes=bytes_given(self._limits) // at_once)
+        job = Job(
+            self._name,
+            self._pickled,
+            tasks.versions(),
+            parts,
+            all(held.frame is None for held in inputs.values()),
+            state,
+            now,
+            store.last_now(),
+            self._zone(),
+            limits,
+        )
+        frame = self._changes(spark, job, inputs)
+        for number in range(1, len(segments.segments)):
+            work = partial(tasks.run_segment, job, number)
+            frame = _in_parts(frame, parts).mapInArrow(work, _DDL)
+        return self._taken(_fetched(frame), store)
+
+    def _changes(
+        self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation]
+    ) -> DataFrame:
+        """What the first segment sends: of rows on the driver, it is computed here."""
+        here = {v: held for v, held in inputs.items() if isinstance(held, DriverRelation)}
+        blobs = [*self._here.source(here, job)]
+        blobs += [(part, NOTES, pickle.dumps(Notes())) for part in range(job.parts)]
+        rows = pa.Table.from_batches([tasks.blob_row(*b) for b in blobs])
+        with with_settings(spark, {LOCAL: "0"}):
+            frame = spark.createDataFrame(rows, _DDL)
+        for number, held in enumerate(map(inputs.__getitem__, self._plan.graph.inputs)):
+            if held.frame is not None:
+                work = partial(tasks.run_source, job, number)
+                # mapInArrow takes a dot in a name for a field's.
+                rows_there = held.frame.toDF(*[f"c{i}" for i in range(len(held.schema.all))])
+                frame = frame.unionAll(rows_there.mapInArrow(work, _DDL))
+        return frame
+
+    def _taken(self, table: pa.Table, store: TaskStore) -> StepInTasks:
+        given: dict[int, list[Any]] = {}
+        notes = []
+        for _, tag, held in tasks.blobs_of(table):
+            if tag == NOTES:
+                notes.append(pickle.loads(held))
+            else:
+                given.setdefault(tag - OUTPUTS, []).append(held)
+        for error in (n.error for n in notes if n.error is not None):
+            raise error
+        added: dict[str, list[AddedRows]] = {}
+        done: dict[Materialized, Done] = {}
+        members = [m for stage in self._plan.stages for m in stage.streams]
+        for note in notes:
+            for rows in note.added:
+                added.setdefault(rows.register, []).append(rows)
+            for i, x in note.done.items():
+                whole = done.setdefault(members[i], Done())
+                whole.read, whole.given = whole.read + x.read, whole.given + x.given
+                whole.ms = max(whole.ms, x.ms)
+        for name, some in added.items():
+            store.add_files(name, some)
+        outputs = [self._output(i, given.get(i)) for i in range(len(self._plan.outputs))]
+        counts = {name: sum(x.rows for x in some) for name, some in added.items()}
+        return StepInTasks(outputs, done, counts)
+
+    def _output(self, number: int, blobs: list[Any] | None) -> Relation:
+        schema = self._plan.outputs[number].type.schema
+        if blobs is None:
+            return DriverRelation.empty(schema)
+        return DriverRelation(tasks.unpacked(blobs), schema).added_up()
+
+
+_DDL = "part INT NOT NULL, tag INT NOT NULL, bytes BINARY NOT NULL"
+
+
+def _in_parts(frame: DataFrame, parts: int) -> DataFrame:
+    """The blobs of a part of the keys in one task."""
+    if hasattr(frame, "repartitionById"):  # since Spark 4.1
+        return frame.repartitionById(parts, "part")
+    return frame.repartition(parts, "part")
+
+
+def _fetched(frame: DataFrame) -> pa.Table:
+    try:
+        return frame.toArrow()
+    except raised.PySparkException as e:
+        raise NotInTasks(f"Spark's Python workers failed: {first_line(e)}") from e

@@ -1,0 +1,410 @@
+"""What a task of Spark computes of a step with Arrow: segments of a plan, for parts of the keys.
+
+Tasks send blobs to each other: the number of a part of the keys, a tag, and bytes. If the tag is
+the number of a route, the bytes are rows of its stream, as Arrow writes them.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import io
+import pickle
+import sys
+import time
+import types
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from stepping_spark.base.limits import Limits
+from stepping_spark.circuit.graph import Vertex
+from stepping_spark.execution.arrow_executor import Driver, Placed
+from stepping_spark.execution.materialize import null_field
+from stepping_spark.execution.metrics import StepMetrics
+from stepping_spark.execution.registers import Registers
+from stepping_spark.execution.sql_scope import Projection
+from stepping_spark.execution.step import Deferred, Step, null_error
+from stepping_spark.expressions.arrow_kernels import ZoneOf
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Piece, Route, Segments, TooMany
+from stepping_spark.plan.step_ir import Materialized, Read, Selection
+from stepping_spark.relations.arrow import may_have_null
+from stepping_spark.relations.codec import conform
+from stepping_spark.relations.hashing import key_hashes
+from stepping_spark.relations.relation import DriverRelation
+from stepping_spark.relations.store import AddedRows, Now, TaskState
+from stepping_spark.spark.session import first_line
+
+_TYPES = {"part": pa.int32(), "tag": pa.int32(), "bytes": pa.binary()}
+BLOBS = pa.schema([pa.field(name, t, nullable=False) for name, t in _TYPES.items()])
+NOTES, OUTPUTS = -1, 1 << 20
+"""The tag of notes, and of the first output."""
+
+BLOB_ROWS = 1 << 17
+
+Blob: TypeAlias = tuple[int, int, Any]
+RouteRows: TypeAlias = Mapping[Route, DriverRelation]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of a step know."""
+
+    plan_name: str  # under which a worker keeps the plan
+    plan: bytes
+    versions: str
+    parts: int
+    once: bool  # whether the first segment sends each row once: it is computed as a whole
+    state: TaskState
+    now: Now
+    since: Now
+    zone: Any
+    limits: Limits
+
+
+@dataclass
+class Done:
+    """What a stream took in a task."""
+
+    read: int = 0
+    given: int = 0
+    ms: float = 0.0
+
+
+@dataclass
+class Notes:
+    """What a task tells the driver: what it added, what streams took, or why it gave up."""
+
+    added: list[AddedRows] = field(default_factory=list)
+    done: dict[int, Done] = field(default_factory=dict)
+    error: NotInTasks | None = None
+
+
+def versions() -> str:
+    """The versions that have to be the same in a worker."""
+    return f"Python {sys.version_info[:2]}, Arrow {pa.__version__}"
+
+
+class _ArrowOnly(Driver):
+    """Computes whatever it is given."""
+
+    def _is_ours(self, step: Step, m: Materialized, rows: int | None) -> Placed:
+        return Placed(True, "", (rows or 0) >= self.limits.eager_rows)
+
+
+def _no_spark() -> NoReturn:
+    raise NotInTasks("only Spark knows a function for some of the values")
+
+
+class Segmented:
+    """Computes the segments of one plan for parts of the keys."""
+
+    def __init__(self, plan: Plan, segments: Segments, limits: Limits, zone: ZoneOf) -> None:
+        self.plan = plan
+        self.segments = segments
+        members = (m for stage in plan.stages for m in stage.streams)
+        self.number_of = {m.vertex: i for i, m in enumerate(members)}
+        self._routes = tuple(segments.sent)
+        self._keys_of: dict[Route, Selection] = {}
+        self.limits = limits
+        self.projection = Projection(_no_spark, limits)
+        self.projection.zone = zone
+        self.driver = _ArrowOnly(plan, self.projection, limits)
+
+    def part(
+        self, number: int, part: int, blobs: Mapping[int, Sequence[Any]], job: Job
+    ) -> Iterator[Blob]:
+        """Compute a segment for a part of the keys: what tasks after it and the driver get."""
+        given = {}
+        for tag, rows in blobs.items():
+            if not 0 <= tag < OUTPUTS:
+                yield from ((part, tag, b) for b in rows)
+                continue
+            route = self._routes[tag]
+            if route in self.segments.segments[number].reads:
+                once = job.once and self.segments.sent[route][0] == 0
+                held = DriverRelation(unpacked(rows), route.vertex.type.schema, once)
+                given[route] = held.added_up()
+            if self.segments.sent[route][1] > number:
+                yield from ((part, tag, b) for b in rows)
+        yield from self._given(number, part, given, job)
+
+    def source(self, changes: Mapping[Vertex, DriverRelation], job: Job) -> Iterator[Blob]:
+        """Compute the first segment, for rows of some of the inputs."""
+        given = {Route(v, None): held.added_up() for v, held in changes.items() if held.rows}
+        yield from self._given(0, 0, given, job)
+
+    def _given(self, number: int, part: int, given: RouteRows, job: Job) -> Iterator[Blob]:
+        """What a segment gives: rows for those after it, outputs, and notes."""
+        notes, state = Notes(), job.state.begun()
+        try:
+            values = _Attempt(self, number, part, given, job, state, notes).computed()
+            notes.added += state.added
+            yield from self.sent(number, part, values, job.parts)
+            for i, v in enumerate(self.plan.outputs):
+                if v in values:
+                    yield from ((part, OUTPUTS + i, b) for b in self._output(values[v], job))
+        except NotInTasks as e:
+            notes.error = e
+        except Exception as e:  # the driver has it computed elsewhere, where an error says more
+            notes.error = NotInTasks(f"a task failed: {first_line(e)}")
+        yield part, NOTES, pickle.dumps(notes)
+
+    def _output(self, held: DriverRelation, job: Job) -> Iterator[Any]:
+        if held.nbytes > self.limits.kept_bytes // job.parts:
+            raise TooMany("an output is more than the driver fetches (kept_bytes)")
+        return packed(held.table)
+
+    def sent(
+        self, number: int, here: int, values: Mapping[Vertex, DriverRelation], parts: int
+    ) -> Iterator[Blob]:
+        """What a segment sends to those after it."""
+        for tag, route in enumerate(self._routes):
+            first, last = self.segments.sent[route]
+            held = values.get(route.vertex)
+            if held is not None and held.rows and first == number < last:
+                for part, rows in self._cut(held, route, parts, here):
+                    yield from ((part, tag, b) for b in packed(rows))
+
+    def _cut(
+        self, held: DriverRelation, route: Route, parts: int, here: int
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """The rows of each part of the keys."""
+        if not route.key or parts == 1:
+            yield here if route.key is None else 0, held.table
+            return
+        keys, names = held.table, [n for n, _ in held.schema.columns]
+        if route.key != ANYWHERE:
+            if route not in self._keys_of:
+                named = tuple((f"key_{i}", e) for i, e in enumerate(route.key))
+                self._keys_of[route] = Selection(held.schema, named, beside=False)
+            chosen = self._keys_of[route]
+            selected = self.projection.select(held, chosen)
+            assert selected.table is not None
+            keys, names = selected.table, [n for n, _ in chosen.exprs]
+        hashes = key_hashes(keys, names)
+        numbers = ((hashes >> _HALF) * np.uint64(parts) >> _HALF).astype(np.uint16)
+        rows = held.table.take(np.argsort(numbers, kind="stable"))
+        at = 0
+        for part, count in enumerate(np.bincount(numbers, minlength=parts).tolist()):
+            if count:
+                yield part, rows.slice(at, count)
+            at += count
+
+
+class _Attempt:
+    """Computes a segment once, for one part of the keys."""
+
+    def __init__(
+        self,
+        segmented: Segmented,
+        number: int,
+        part: int,
+        given: RouteRows,
+        job: Job,
+        state: TaskState,
+        notes: Notes,
+    ) -> None:
+        self._of = segmented
+        self._segment = segmented.segments.segments[number]
+        self._part = part
+        self._given = given
+        self._job = job
+        self._state = state
+        self._notes = notes
+        # Changes are streams of the first segment.
+        self._values = {route.vertex: rows for route, rows in given.items() if number == 0}
+        self._registers = Registers(segmented.plan, state, segmented.projection, segmented.limits)
+        self._routes: dict[Vertex, Route] = {}  # of the streams that the step has
+        self._step = self._new_step()
+
+    def computed(self) -> Mapping[Vertex, DriverRelation]:
+        """The streams; registers get what is added to them."""
+        self._registers.begin()
+        try:
+            for piece in self._segment.pieces:
+                if self._part == 0 or not piece.whole:
+                    self._compute(piece)
+        finally:
+            self._of.driver.end()
+        for of, route in self._segment.adds:
+            held = self._rows(route)
+            if held.rows:
+                rows = self._of.projection.select(held, of.selection)
+                self._state.add(of.register.name, rows)
+        return self._values
+
+    def _compute(self, piece: Piece) -> None:
+        v = piece.member.vertex
+        if any(self._routes.get(x, r) != r for x, r in piece.routes.items()):
+            self._of.driver.end()
+            self._routes, self._step = {}, self._new_step()
+        self._routes.update(piece.routes)
+        self._step.values.update({x: self._rows(r) for x, r in piece.routes.items()})
+        made = self._computed(piece.member)
+        if v in self._values:  # another summand
+            both = pa.concat_tables([self._values[v].table, made.table])
+            made = DriverRelation(both, made.schema).added_up()
+        self._values[v] = made
+
+    def _computed(self, m: Materialized) -> DriverRelation:
+        begun, step = time.perf_counter(), self._step
+        for leaf in m.leaves:
+            if isinstance(leaf, Read) and leaf not in step.reads:
+                step.reads[leaf] = self._registers.read(step, leaf)
+        made = self._of.driver.computed(step, m)
+        if isinstance(made, Deferred):
+            raise (TooMany if made.many else NotInTasks)(made.why)
+        held = made.held
+        assert isinstance(held, DriverRelation)
+        if may_have_null(held.table):
+            null = null_field(held.table, held.schema)
+            if null is not None:
+                path, line = self._of.plan.names[m.vertex]
+                raise null_error(null, f"{path} ({line})")
+        done = self._notes.done.setdefault(self._of.number_of[m.vertex], Done())
+        done.read += step.size(m).rows or 0
+        done.given += held.rows
+        done.ms += (time.perf_counter() - begun) * 1e3
+        return held
+
+    def _rows(self, route: Route) -> DriverRelation:
+        """The rows of a route in this part of the keys."""
+        held = self._values.get(route.vertex) if route.key is None else None
+        held = held or self._given.get(route)
+        return DriverRelation.empty(route.vertex.type.schema) if held is None else held
+
+    def _new_step(self) -> Step:
+        job, first = self._job, not self._state.last_step()
+        return Step({}, job.now, job.since, _no_spark, StepMetrics(0), first=first)
+
+
+_HALF = np.uint64(32)
+
+
+def packed(table: pa.Table) -> Iterator[Any]:
+    """Rows as the bytes of blobs."""
+    for at in range(0, table.num_rows, BLOB_ROWS):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.slice(at, BLOB_ROWS))
+        yield sink.getvalue()
+
+
+def unpacked(blobs: Iterable[Any]) -> pa.Table:
+    """The rows of blobs."""
+    return pa.concat_tables([pa.ipc.open_stream(b).read_all() for b in blobs])
+
+
+def blob_row(part: int, tag: int, held: Any) -> pa.RecordBatch:
+    """A blob as a row, without a copy of its bytes."""
+    held = pa.py_buffer(held)
+    ends = pa.array([0, held.size], pa.int32()).buffers()[1]
+    rows = pa.Array.from_buffers(pa.binary(), 1, [None, ends, held])
+    numbers = [pa.array([n], pa.int32()) for n in (part, tag)]
+    return pa.RecordBatch.from_arrays([*numbers, rows], schema=BLOBS)
+
+
+def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
+    """The blobs in rows, without a copy."""
+    for part, tag, held in zip(*(rows.column(n) for n in BLOBS.names), strict=True):
+        yield part.as_py(), tag.as_py(), held.as_buffer()
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves out a user's classes and functions: workers do not need them, and may lack them."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, type | types.FunctionType):
+            return NotImplemented
+        home = obj.__module__.partition(".")[0]
+        if home == "stepping_spark" or (home in sys.stdlib_module_names and home != "__main__"):
+            return NotImplemented
+        return _absent, (f"{obj.__module__}.{obj.__qualname__}",)
+
+
+@functools.cache
+def _absent(name: str) -> type:
+    """What is in the place of a user's class or function: a row with the same fields."""
+    return type(name, (types.SimpleNamespace,), {"__hash__": lambda row: hash(repr(row))})
+
+
+def pickled(plan: Plan, segments: Segments) -> bytes:
+    """A plan for workers."""
+    sink = io.BytesIO()
+    _Pickler(sink).dump((plan, segments))
+    return sink.getvalue()
+
+
+_KEPT: dict[str, Segmented] = {}
+"""What a worker computed last."""
+
+
+def _segmented(job: Job) -> Segmented:
+    found = _KEPT.get(job.plan_name)
+    if found is None:
+        _KEPT.clear()
+        plan, segments = pickle.loads(job.plan)
+        zone = job.zone
+        found = _KEPT[job.plan_name] = Segmented(plan, segments, job.limits, lambda: zone)
+        gc.freeze()
+    return found
+
+
+def run_segment(
+    job: Job, number: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A segment for the parts of the keys that a task has."""
+    parts: dict[int, dict[int, list[Any]]] = {}
+    nbytes: Counter[int] = Counter()
+    for batch in batches:
+        for part, tag, held in blobs_of(batch):
+            nbytes[part] += held.size
+            tagged = parts.setdefault(part, {})
+            if nbytes[part] <= job.limits.given_bytes:
+                tagged.setdefault(tag, []).append(held)
+            else:  # many rows of one key
+                tagged.clear()
+    for part, blobs in parts.items():
+        why: NotInTasks | None = None
+        if versions() != job.versions:
+            why = NotInTasks(f"workers have {versions()}, and the driver {job.versions}")
+        elif nbytes[part] > job.limits.given_bytes:
+            why = TooMany("a part of the keys has more rows than a task has memory for")
+        if why is not None:
+            yield blob_row(part, NOTES, pickle.dumps(Notes(error=why)))
+            continue
+        for blob in _segmented(job).part(number, part, blobs, job):
+            yield blob_row(*blob)
+
+
+def run_source(
+    job: Job, number: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The first segment, for rows of an input in a DataFrame."""
+    segmented = _segmented(job)
+    v = segmented.plan.graph.inputs[number]
+    rows: list[pa.RecordBatch] = []
+    for last, batch in _with_last(batches):
+        rows.append(batch)
+        if last or sum(b.num_rows for b in rows) >= BLOB_ROWS:
+            named = pa.Table.from_batches(rows).rename_columns(v.type.schema.arrow.names)
+            table = conform(named, v.type.schema)
+            held = DriverRelation(table, v.type.schema)
+            yield from (blob_row(*b) for b in segmented.source({v: held}, job))
+            rows = []
+
+
+def _with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordBatch]]:
+    before: pa.RecordBatch | None = None
+    for batch in batches:
+        if before is not None:
+            yield False, before
+        before = batch
+    if before is not None:
+        yield True, before

@@ -1,0 +1,237 @@
+"""Batches in files that are mapped into memory, so that any process of a machine reads them.
+
+A file has the rows of a batch and their places, as Arrow has them in memory: reading a few keys
+touches the pages that have them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+import uuid
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from stepping_spark.base.limits import Limits
+from stepping_spark.relations.codec import conform
+from stepping_spark.relations.hashing import Hashes
+from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.store import AddedRows, Now, Register
+from stores.batches.driver import DriverBatch, built, wanted_places
+
+
+@dataclass(frozen=True, eq=False)
+class MappedBatch(DriverBatch):
+    """A batch whose rows are in files."""
+
+    paths: tuple[str, ...] = ()
+
+
+class MappedFiles:
+    """The files of a store, in a folder that goes with the store.
+
+    A file goes when no batch has it any more. Tasks that fail leave files behind: they go when the
+    next step looks for files.
+    """
+
+    def __init__(self) -> None:
+        self._folder = ""
+        self._remove: Callable[[], object] = lambda: None
+        self._batches: weakref.WeakSet[MappedBatch] = weakref.WeakSet()
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there was a step in tasks."""
+        return bool(self._folder)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self._remove()
+
+    @property
+    def folder(self) -> str:
+        """The folder, with no other files than those of batches."""
+        if not self._folder:
+            self._folder = tempfile.mkdtemp(prefix="stepping-spark-")
+            self._remove = weakref.finalize(self, _remove_folder, self._folder, os.getpid())
+        known = {os.path.basename(p) for b in self._batches for p in b.paths}
+        _remove([entry.path for entry in os.scandir(self._folder) if entry.name not in known])
+        return self._folder
+
+    def moved(self, batch: DriverBatch) -> MappedBatch:
+        """A batch in memory, in a file."""
+        path = new_path(self._folder)
+        save(batch, path)
+        (made,) = self.batches([path])
+        return made
+
+    def batches(self, paths: Sequence[str]) -> tuple[MappedBatch, ...]:
+        """The batches in files: one, if each file has the rows of a range of places."""
+        parts = sorted(((load(p), p) for p in paths), key=lambda found: found[0].places[0])
+        pairs = itertools.pairwise(b for b, _ in parts)
+        made: tuple[MappedBatch, ...]
+        if all(a.places[-1] < b.places[0] for a, b in pairs):
+            whole = joined([b for b, _ in parts])
+            made = (MappedBatch(whole.pieces, whole.places, tuple(p for _, p in parts)),)
+        else:
+            made = tuple(MappedBatch(b.pieces, b.places, (p,)) for b, p in parts)
+        self._batches.update(made)
+        return made
+
+
+def joined(parts: Sequence[DriverBatch]) -> DriverBatch:
+    """The batch of several, which have the rows of ranges of places, in order."""
+    if len(parts) == 1:
+        return parts[0]
+    pieces = tuple(piece for b in parts for piece in b.pieces)
+    return DriverBatch(pieces, np.concatenate([b.places for b in parts]))
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def _remove_folder(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # not a fork
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_path(folder: str) -> str:
+    """The path of a file that nobody else writes."""
+    return os.path.join(folder, f"{uuid.uuid4().hex}.arrow")
+
+
+def save(batch: DriverBatch, path: str) -> None:
+    """Write the rows of a batch, in one piece if possible."""
+    place = pa.field("_place_", pa.uint64(), nullable=False)
+    table = batch.table.append_column(place, pa.array(batch.places)).combine_chunks()
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def load(path: str) -> DriverBatch:
+    """The batch in a file."""
+    reader: Any = pa.ipc.open_file(pa.memory_map(path))
+    pieces = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    last = len(reader.schema) - 1
+    places = [p.column(last).to_numpy() for p in pieces]
+    whole = places[0] if len(places) == 1 else np.concatenate(places)
+    return DriverBatch(tuple(p.select(range(last)) for p in pieces), whole)
+
+
+_OPEN: dict[str, DriverBatch] = {}
+"""The files that this process has mapped, in a task."""
+
+
+@dataclass
+class TaskReads(ABC):
+    """The state before a step as tasks read it, with what an attempt of a task has added.
+
+    `files` has the files of each register, by its name in the circuit.
+    """
+
+    registers: Mapping[str, Register]
+    files: Mapping[str, Sequence[Any]]
+    step: int
+    now: Now
+    settings: Mapping[str, str]
+    limits: Limits
+    added: list[AddedRows] = field(default_factory=list)
+
+    def begun(self) -> Self:
+        """The same state for an attempt of a task."""
+        wanted = {self.path_of(f) for files in self.files.values() for f in files}
+        for path in _OPEN.keys() - wanted:
+            del _OPEN[path]
+        return replace(self, added=[])
+
+    def last_step(self) -> int:
+        """The number of the last committed step."""
+        return self.step
+
+    def last_now(self) -> Now:
+        """The `now` of the last committed step."""
+        return self.now
+
+    def last_settings(self) -> Mapping[str, str]:
+        """The session settings that the state depends on."""
+        return self.settings
+
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
+        """The committed value, as parts that add up to it; with `keys`, only the rows of those."""
+        of = self.registers[register]
+        places: Hashes | None = None
+        if keys is not None:
+            assert keys.table is not None
+            places = wanted_places(conform(keys.table, of.keys), of)
+        found = []
+        for file in self.files.get(register, ()):
+            if places is not None and not self.may_have(file, places):
+                continue
+            batch = self._opened(file, of)
+            rows = batch.table if places is None else batch.at(places)
+            if rows is not None:
+                found.append(DriverRelation(rows, of.schema, consolidated=True))
+        return tuple(found)
+
+    def add(self, register: str, change: Relation) -> None:
+        """Write the rows of a change to files."""
+        assert isinstance(change, DriverRelation)
+        of = self.registers[register]
+        batch = built(change, of, self.limits)
+        if batch.rows:
+            self.added.append(AddedRows(register, batch.rows, self.written(batch, of)))
+
+    def _opened(self, file: Any, register: Register) -> DriverBatch:
+        path = self.path_of(file)
+        if path not in _OPEN:
+            _OPEN[path] = self.opened(path, file, register)
+        return _OPEN[path]
+
+    def may_have(self, file: Any, places: Hashes) -> bool:
+        """Whether a file may have rows at some of these places."""
+        return True
+
+    @abstractmethod
+    def path_of(self, file: Any) -> str:
+        """The path of a file that can be mapped, with the rows of a file of the state."""
+
+    @abstractmethod
+    def opened(self, path: str, file: Any, register: Register) -> DriverBatch:
+        """The batch in that file."""
+
+    @abstractmethod
+    def written(self, batch: DriverBatch, register: Register) -> object:
+        """Write a batch; the files as the store knows them."""
+
+
+@dataclass
+class MappedState(TaskReads):
+    """The state of a store that has it in files which can be mapped, in a folder."""
+
+    folder: str = ""
+
+    def path_of(self, file: Any) -> str:
+        """The path itself."""
+        return str(file)
+
+    def opened(self, path: str, file: Any, register: Register) -> DriverBatch:
+        """The batch in a file."""
+        return load(path)
+
+    def written(self, batch: DriverBatch, register: Register) -> str:
+        """The path of the file."""
+        path = new_path(self.folder)
+        save(batch, path)
+        return path

@@ -1,0 +1,234 @@
+"""Large steps in Spark's tasks, which compute with Arrow, against plain Python."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as hs
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.execution.tasks import pickled
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.segments import NotInTasks, segments_of
+from stepping_spark.rows.schema import ZSetType
+from tests.every_store import InFiles
+from tests.oracle.test_oracle import EVERY, REGISTERS, expected, shown
+from tests.queries import Circuit
+from tests.strategies import Step, streams_of
+
+PYTHON_ROWS = "fields of every type"
+"""Its groups are Z-sets of Python, of rows with an Enum, and tasks lack the classes of users."""
+
+
+def in_tasks(query: Circuit, *, optimize: bool) -> bool:
+    """Whether tasks compute a query."""
+    try:
+        segments_of(plan_of(st.compile(query.in_spark, optimize=optimize)))
+    except NotInTasks:
+        return False
+    return True
+
+
+COVERED = [
+    pytest.param(q, rule, id=f"{q}, {'optimized' if rule else 'as written'}")
+    for q in EVERY
+    for rule in (True, False)
+    if in_tasks(q, optimize=rule)
+]
+
+
+@pytest.mark.parametrize(("query", "optimize"), COVERED)
+@pytest.mark.turn(6)
+@settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(data=hs.data())
+def test_tasks_give_what_plain_python_gives(
+    spark: SparkSession, query: Circuit, optimize: bool, data: hs.DataObject
+) -> None:
+    steps = data.draw(streams_of(*query.rows, max_steps=3))
+    stepper = stepper_of(query.in_spark, optimize=optimize)
+    assert [shown(stepper.step(s)) for s in steps] == expected(query.changes, steps)
+    if query.name != PYTHON_ROWS:
+        assert {m.not_in_tasks for m in stepper.metrics} == {""}
+
+
+@pytest.mark.parametrize(
+    ("query", "optimize"), [x for x in COVERED if str(x.id).rsplit(", ", 1)[0] in REGISTERS]
+)
+@pytest.mark.turn(3)
+def test_a_parquet_store_opened_anew_between_steps_gives_that_too(
+    spark: SparkSession, tmp_path: Path, query: Circuit, optimize: bool
+) -> None:
+    graph = st.compile(query.in_spark, optimize=optimize)
+    stores = InFiles(tmp_path)
+
+    @settings(
+        max_examples=1,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(steps=streams_of(*query.rows))
+    def holds(steps: list[Step]) -> None:
+        assume(len(steps) > 2)
+        store = stores(graph)
+        found = []
+        for step in steps:
+            store = stores.reopen(store, graph)
+            stepper = st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=0))
+            found.append(shown(stepper.step(step)))
+            if query.name != PYTHON_ROWS:
+                assert not stepper.metrics[-1].not_in_tasks
+        assert found == expected(query.changes, steps)
+
+    holds()
+    stores.close()
+
+
+class Sale(st.Data):
+    item: int
+    shop: int
+    cents: int
+
+
+class Shop(st.Data):
+    shop: int
+    city: str
+
+
+class Sold(st.Data):
+    city: str
+    n: int
+    most: int
+
+
+def sold(sales: st.ZSet[Sale], shops: st.ZSet[Shop]) -> st.ZSet[Sold]:
+    beside = st.join(sales, shops, on_left=lambda s: s.shop, on_right=lambda s: s.shop)
+    return st.aggregate(
+        beside,
+        by=lambda pair: pair.right.city,
+        into=Sold,
+        n=st.agg.count(),
+        most=st.agg.max(lambda pair: pair.left.cents * 2),
+    )
+
+
+SHOPS = st.ZSetPython({Shop(shop=i, city="ABC"[i % 3]): 1 for i in range(20)})
+
+
+def sales(n: int, weight: int = 1) -> st.ZSetPython[Sale]:
+    return st.ZSetPython({Sale(item=i, shop=i % 20, cents=i % 977): weight for i in range(n)})
+
+
+def stepper_of(
+    query: Any, *, optimize: bool = True, task_rows: int = 0, **limits: int
+) -> st.Stepper[Any, Any]:
+    graph = st.compile(query, optimize=optimize)
+    store = st.StoreMemory.from_graph(graph)
+    return st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=task_rows, **limits))
+
+
+def where(stepper: st.Stepper[Any, Any]) -> set[str]:
+    return {v.how for v in stepper.metrics[-1].vertices.values()}
+
+
+def test_a_step_is_one_job(spark: SparkSession) -> None:
+    stepper, reference = stepper_of(sold), st.reference(st.compile(sold))
+    for step in ((sales(3_000), SHOPS), (sales(2_000, -1), st.ZSetPython())):
+        assert shown(stepper.step(step)) == reference.step(step)
+        assert where(stepper) == {"tasks"}
+    metrics = stepper.metrics[-1]
+    assert (metrics.jobs, metrics.queries) == (1, 1)
+    assert list(metrics.inputs.values()) == [2_000, 0]
+    assert 2_000 in metrics.kept.values()
+
+
+def test_few_rows_are_not_for_tasks(spark: SparkSession) -> None:
+    stepper = stepper_of(sold, task_rows=100)
+    stepper.step((sales(50), SHOPS))
+    assert "tasks" not in where(stepper)
+    stepper.step((sales(101), None))
+    assert where(stepper) == {"tasks"}
+
+
+def test_a_change_in_spark_is_read_by_tasks(spark: SparkSession) -> None:
+    rows = spark.range(4_000).selectExpr("id AS item", "id % 20 AS shop", "id % 977 AS cents")
+    stepper = stepper_of(sold, sampled_rows=100)
+    (out,) = stepper.step((st.ZSetSpark.from_dataframe(rows, Sale), SHOPS))
+    assert out.to_python() == st.reference(st.compile(sold)).step((sales(4_000), SHOPS))[0]
+    assert where(stepper) == {"tasks"}
+
+
+def test_the_driver_goes_on_where_tasks_ended_and_the_other_way_round(spark: SparkSession) -> None:
+    graph = st.compile(sold)
+    store = st.StoreMemory.from_graph(graph)
+    driver = st.Stepper(graph, store)
+    tasks = st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=0))
+    reference = st.reference(graph)
+    for stepper, weight in ((driver, 1), (tasks, 2), (driver, -1), (tasks, -1), (driver, -1)):
+        step = (sales(500, weight), SHOPS)
+        assert shown(stepper.step(step)) == reference.step(step)
+
+
+def test_an_error_of_a_function_is_told_as_without_tasks(spark: SparkSession) -> None:
+    large = st.ZSetPython({Sale(item=1, shop=1, cents=2**62): 1})
+    told = []
+    for rows in (0, 10):
+        stepper = stepper_of(sold, task_rows=rows)
+        stepper.step((sales(5), SHOPS))
+        with pytest.raises(st.StepError) as error:
+            stepper.step((large, None))
+        told.append(str(error.value))
+        assert stepper.store.last_step() == 1
+        stepper.step((sales(3), None))
+    assert told[0] == told[1]
+
+
+def test_a_step_with_too_many_rows_for_a_task_is_taken_by_queries(spark: SparkSession) -> None:
+    stepper = stepper_of(sold, given_bytes=20_000)
+    (out,) = stepper.step((sales(2_000), SHOPS))
+    assert out.to_python() == st.reference(st.compile(sold)).step((sales(2_000), SHOPS))[0]
+    assert stepper.metrics[-1].not_in_tasks
+    assert "not in Spark's tasks: " in str(stepper.metrics[-1])
+    stepper.step((sales(2), None))
+    assert where(stepper) == {"tasks"}
+
+
+def test_what_failed_tasks_have_written_goes_away(spark: SparkSession) -> None:
+    graph = st.compile(sold)
+    with closing(st.StoreMemory.from_graph(graph)) as store:
+        stepper = st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=0))
+        stepper.step((sales(100), SHOPS))
+        before = store.for_tasks(here=True)
+        assert before is not None
+        Path(before.folder, "left.arrow").write_bytes(b"")
+        stepper.step((sales(100), None))
+        after = store.for_tasks(here=True)
+        assert after is not None
+        files = {p for paths in after.files.values() for p in paths}
+        assert {str(p) for p in Path(after.folder).iterdir()} == files
+    assert not Path(after.folder).exists()
+
+
+def test_a_plan_for_workers_is_without_classes_of_the_user() -> None:
+    plan = plan_of(st.compile(sold))
+    made, _ = pickle.loads(pickled(plan, segments_of(plan)))
+    here, there = plan.outputs[0].type, made.outputs[0].type
+    assert isinstance(here, ZSetType)
+    assert here.row != there.row  # its class is another one
+    assert here.schema.arrow == there.schema.arrow
+
+
+def test_a_plan_is_cut_where_rows_change_places() -> None:
+    plan = plan_of(st.compile(sold))
+    cut = [
+        {plan.names[p.member.vertex][0].parts[-1] for p in segment.pieces}
+        for segment in segments_of(plan).segments
+    ]
+    # By shop; then by city, the buckets of which are where the city is.
+    assert cut == [set(), {"join", "map_2", "accumulate"}, {"top_of_256", "map_3"}]
