@@ -31,7 +31,6 @@ from stepping_spark.expressions.expr import (
     Expr,
     Field,
     Literal,
-    NotComposed,
     replaced,
 )
 from stepping_spark.expressions.operations import OPERATORS
@@ -201,13 +200,12 @@ def inputs_of(e: Expr) -> set[int]:
         read.add(int(field.path[0][1:]) - 1)
         return field
 
-    try:
-        replaced(e, note)
-    except NotComposed:
+    if not e.in_sql:
         raise CompileError(
             f"{user_line()}: only Spark or Python can read the key {e} of a lookup; map the table "
             "that it is read from first, with the key as a field"
-        ) from None
+        )
+    replaced(e, note)
     return read
 
 

@@ -66,12 +66,15 @@ class VertexMetrics(NamedTuple):
     def plus(self, other: VertexMetrics) -> VertexMetrics:
         """This and a further iteration."""
         told = max(self, other, key=lambda v: HOW.index(v.how))
-        return told._replace(
-            within=told.within if self.within and other.within else None,
-            rows_in=_sum(self.rows_in, other.rows_in),
-            rows_out=_sum(self.rows_out, other.rows_out),
-            ms=self.ms + other.ms,
-            jobs=_sum(self.jobs, other.jobs),
+        return VertexMetrics(
+            told.path,
+            _sum(self.rows_in, other.rows_in),
+            _sum(self.rows_out, other.rows_out),
+            self.ms + other.ms,
+            _sum(self.jobs, other.jobs),
+            told.how,
+            told.why,
+            told.within if self.within and other.within else None,
         )
 
 

@@ -106,13 +106,12 @@ class Expr:
 
     def under(self, side: str) -> Expr:
         """The same expression, over rows that have the row at field `side`."""
-        try:
-            return replaced(self, lambda field: field.under(side))
-        except NotComposed:
+        if not self.in_sql:
             raise CompileError(
                 f"{user_line()}: the key {self}, which only Spark can read, cannot go with a "
                 "st.python function; st.map the rows first, with the key as a field"
-            ) from None
+            )
+        return replaced(self, lambda field: field.under(side))
 
     @property
     def in_sql(self) -> bool:
