@@ -222,6 +222,7 @@ def _text_of(plan: Plan) -> str:
 
 
 def checksum(body: Any) -> str:
+    """A digest of what a state keeps of a circuit."""
     return digest(json.dumps(body, sort_keys=True))
 
 

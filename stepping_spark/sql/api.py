@@ -188,13 +188,14 @@ def _made_of(view: View, plan: RelationalPlan, emitter: Emitter, to: type[Data] 
         cls: Any = _row_class(view.name, columns, names)
     else:
         cls, names = to, _fields_for(to, view)
-    rows = _ViewRows.of(plan, columns, emitter)
+    repeated = plan.source if isinstance(plan, SelectDistinct) else None
+    rows = _ViewRows.of(plan if repeated is None else repeated, columns, emitter)
     stream = rows.as_rows(cls, names)
-    if isinstance(plan, SelectDistinct):
-        before = _ViewRows.of(plan.source, columns, emitter)
-        named = before.as_rows(cls, names)
-        if before.are_kept(named, names):
-            rows, stream = before, distinct(named)
+    if repeated is not None and rows.are_kept(stream, names):
+        stream = distinct(stream)
+    elif repeated is not None:  # the class may make rows equal that are not
+        rows = _ViewRows.of(plan, columns, emitter)
+        stream = rows.as_rows(cls, names)
     if view.name:
         stream = tracer().record(stream.vertex, view.name)
     kinds = map(rows.relation.kind, rows.values)
