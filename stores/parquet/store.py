@@ -191,7 +191,8 @@ class Reading:
         small = [b for b in batches if b.rows <= most and b.nbytes <= most_bytes]
         large = [b for b in batches if b not in small]
         parts: list[Relation] = [
-            DriverRelation(self._reader.table(b, register), register.schema) for b in small
+            DriverRelation(self._reader.table(b, register), register.schema, consolidated=True)
+            for b in small
         ]
         if large:
             files = [f for b in large for f in b.files]
