@@ -38,12 +38,26 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.operations import OPERATORS, digits, digits_of_result, fit, rank
 from stepping_spark.expressions.portable import Derived
+from stepping_spark.expressions.zones import between, moved, moved_local
 from stepping_spark.relations.arrow import Array, one_array
-from stepping_spark.rows.atoms import BOOL, FLOAT, INT, MOST_DIGITS, NAN, Atom, RowType
+from stepping_spark.rows.atoms import (
+    BOOL,
+    DATETIME,
+    FLOAT,
+    INT,
+    LOCAL_DATETIME,
+    MOST_DIGITS,
+    NAN,
+    TIMEDELTA,
+    Atom,
+    RowType,
+)
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Struct, unwrap
 
 pc: Any = pyarrow.compute
+
+Arrays: TypeAlias = list[Array]
 
 KernelFunction = Callable[..., Any]
 """Computes a column from columns, or from a column and constants; None: ask Spark."""
@@ -84,7 +98,7 @@ def is_known(e: Expr) -> bool:
         return e.reading is not None
     if not isinstance(e, Call):
         return is_plain(e) or (e.on_driver and all(map(is_known, e.parts())))
-    return _function(e) is not None and all(map(is_known, e.args))
+    return (_function(e) or _of_instants(e)) is not None and all(map(is_known, e.args))
 
 
 def kernel_of(e: Call) -> Callable[[Sequence[Any]], Any] | None:
@@ -127,6 +141,12 @@ def _function(e: Call) -> KernelFunction | None:
         return _of_one(e.op, types[0], unwrap(e.type))
     if types[0].ddl == "DATE":
         return _days(e.op, types[1])
+    if types[0] == LOCAL_DATETIME:
+        return _of_local_times(e.op, types[1])
+    if types[0] == DATETIME and _is_below_a_day(e.args[1]):
+        return lambda x, by: moved(x, by if e.op == "+" else _negated(by), dt.UTC)
+    if types == (TIMEDELTA, TIMEDELTA):
+        return _ARITHMETIC.get(e.op)
     if e.op in ("+", "-", "*", "/", "%") and all(map(rank, types)):
         return _arithmetic(e.op, types, unwrap(e.type))
     return None
@@ -230,6 +250,8 @@ def _of_one(op: str, t: RowType, given: RowType) -> KernelFunction | None:
     """The kernel of an operator on one value."""
     if op == "neg" and t == INT:
         return _ARITHMETIC[op]
+    if op == "neg" and t == TIMEDELTA:
+        return _negated
     if op == "neg" and _name(t) in ("Decimal", "float"):
         return lambda x: one_nan(pc.negate(x)) if t == FLOAT else pc.negate(x)
     if op == "to_float" and t in (INT, FLOAT):
@@ -269,6 +291,45 @@ def _days(op: str, t: RowType) -> KernelFunction | None:
         return found.cast(pa.int32()).cast(pa.date32())
 
     return moved
+
+
+def _of_local_times(op: str, t: RowType) -> KernelFunction | None:
+    """The kernel that moves local times by durations, or measures the duration between two."""
+    if t == LOCAL_DATETIME:
+        return _ARITHMETIC[op]
+    return moved_local if op == "+" else lambda x, by: moved_local(x, _negated(by))
+
+
+def _negated(durations: Any) -> Any:
+    return pc.negate_checked(durations.cast(pa.int64())).cast(durations.type)
+
+
+def _is_below_a_day(e: Expr) -> bool:
+    """Whether an expression is a constant duration that moves instants alike in each zone."""
+    span = e.constant if isinstance(e, Literal) else None
+    return isinstance(span, dt.timedelta) and abs(span) < dt.timedelta(days=1)
+
+
+ZonedKernel: TypeAlias = Callable[[Arrays, dt.tzinfo], Any]
+"""Computes a column from columns, in the time zone of the session; None: ask Spark."""
+
+
+def _of_instants(e: Call) -> ZonedKernel | None:
+    """The kernel that moves instants by durations, or measures the duration between two."""
+    types = tuple(unwrap(a.type) for a in e.args)
+    if e.op not in ("+", "-") or types[0] != DATETIME or _is_below_a_day(e.args[1]):
+        return None
+
+    def computed(columns: Arrays, zone: dt.tzinfo) -> Any:
+        a, b = columns
+        try:
+            if types[1] == DATETIME:
+                return between(a, b, zone)
+            return moved(a, b if e.op == "+" else _negated(b), zone)
+        except pa.ArrowInvalid:
+            return None
+
+    return computed
 
 
 def _day_over(x: Any) -> Any:
@@ -347,7 +408,6 @@ def _same(equal: KernelFunction, a: Any, b: Any) -> Any:
     return pc.if_else(neither, True, equal(a, b).fill_null(False))
 
 
-Arrays: TypeAlias = list[Array]
 ZoneOf: TypeAlias = Callable[[], dt.tzinfo | None]
 """Tells the session's time zone; None if it is unknown, or if only Spark knows its rules."""
 
@@ -395,8 +455,14 @@ def evaluator(e: Expr) -> Evaluator | None:
     if isinstance(e, Singleton):
         return _of_parts(known, _singletons(e))
     if isinstance(e, Derived):
-        return _of_parts_in_zone(known, e) if e.in_session_zone else _of_parts(known, e.arrow)
-    kernel = kernel_of(e) if isinstance(e, Call) else None
+        if e.in_session_zone:
+            return _of_parts_in_zone(known, e.arrow_in)
+        return _of_parts(known, e.arrow)
+    if not isinstance(e, Call):
+        return None
+    in_zone, kernel = _of_instants(e), kernel_of(e)
+    if in_zone is not None:
+        return _of_parts_in_zone(known, in_zone)
     return None if kernel is None else _of_parts(known, kernel)
 
 
@@ -513,14 +579,14 @@ def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Eval
     return compute
 
 
-def _of_parts_in_zone(parts: Sequence[Evaluator], e: Derived) -> Evaluator:
+def _of_parts_in_zone(parts: Sequence[Evaluator], made: ZonedKernel) -> Evaluator:
     """The same for a function of times, of the session's time zone."""
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
         there = zone()
         if there is None:
             return None
-        return _of_parts(parts, partial(e.arrow_in, zone=there))(table, zone)
+        return _of_parts(parts, lambda columns: made(columns, there))(table, zone)
 
     return compute
 

@@ -28,7 +28,7 @@ TESTED = frozenset({
     *("Europe/Rome", "Europe/Vienna", "Europe/Warsaw", "Europe/Zurich"),
 })  # fmt: skip
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d\d):(\d\d)")
-_SECOND, _HOUR = 1_000_000, 3_600_000_000
+_SECOND, _HOUR, _DAY = 1_000_000, 3_600_000_000, 86_400_000_000
 _EPOCH = dt.datetime(1970, 1, 1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _LEAST, _MOST = ((t - _EPOCH) // _MICROSECOND for t in (dt.datetime.min, dt.datetime.max))
@@ -71,14 +71,45 @@ def instants(x: Any, zone: dt.tzinfo) -> Any:
 
 def instants_beside(local: Any, x: Any, zone: dt.tzinfo) -> Any:
     """Local times as instants, with the offsets that the instants `x` have, where these fit."""
-    wanted = _micros(local)
-    near = wanted - _offsets(_micros(x), zone, _of_instant)
+    return _as_times(_beside(_micros(local), _micros(x), zone), x, pa.timestamp("us", "UTC"))
+
+
+def _beside(wanted: Micros, instants: Micros, zone: dt.tzinfo) -> Micros:
+    near = wanted - _offsets(instants, zone, _of_instant)
     fits = near + _offsets(near, zone, _of_instant) == wanted
-    found = np.where(fits, near, wanted - _offsets(wanted, zone, _of_local))
-    return _as_times(found, x, pa.timestamp("us", "UTC"))
+    return np.where(fits, near, wanted - _offsets(wanted, zone, _of_local))
+
+
+def moved(x: Any, by: Any, zone: dt.tzinfo) -> Any:
+    """Instants moved by durations: by their whole days on the clock of the zone, then by the rest.
+
+    So a day later is the same time of the day, also where clocks change between. Raises
+    ArrowInvalid beyond the years 1 to 9999.
+    """
+    micros, span = _micros(x), _micros(by)
+    both = pc.add(x, by)  # NULL where one of them is
+    days = np.sign(span) * (np.abs(span) // _DAY)
+    if zone is not dt.UTC and np.any(days):
+        local = micros + _offsets(micros, zone, _of_instant) + days * _DAY
+        later = _beside(local, micros, zone)
+        micros = np.where(days == 0, micros, later)
+        span = span - days * _DAY
+    return _as_times(micros + span, both, pa.timestamp("us", "UTC"))
+
+
+def moved_local(x: Any, by: Any) -> Any:
+    """Local times moved by durations. Raises ArrowInvalid beyond the years 1 to 9999."""
+    return _as_times(_micros(x) + _micros(by), pc.add(x, by), pa.timestamp("us"))
+
+
+def between(a: Any, b: Any, zone: dt.tzinfo) -> Any:
+    """The durations from instants `b` to instants `a`, as a clock of the zone measures them."""
+    return pc.subtract_checked(local_times(a, zone), local_times(b, zone))
 
 
 def _micros(x: Any) -> Micros:
+    if isinstance(x, pa.Scalar):
+        return np.int64(x.cast(pa.int64()).as_py() or 0)
     return np.asarray(x.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
 
 

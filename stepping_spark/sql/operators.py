@@ -301,8 +301,11 @@ def _as_decimal(v: SqlValue) -> SqlValue:
     return converted(v, decimal_kind(v.digits or width, 0))
 
 
+_TIMES = ("timestamp", "timestamp_ntz")
+
+
 def _moved(op: str, a: SqlValue, b: SqlValue) -> SqlValue | None:
-    """A day or a local time moved by an interval, and differences; None if Spark computes it."""
+    """A day or a time moved by an interval, and differences; None if Spark computes it."""
     if op == "+" and (b.kind == "date" or b.kind.startswith("timestamp")):
         a, b = b, a
     args = exprs_of(a, b)
@@ -310,9 +313,10 @@ def _moved(op: str, a: SqlValue, b: SqlValue) -> SqlValue | None:
         return None
     if a.kind == "date":
         return _moved_day(op, a, b, args)
-    if a.kind == "timestamp_ntz" and (is_days(b.kind) or (op, b.kind) == ("-", "timestamp_ntz")):
-        day_or_time = "timestamp_ntz" if is_days(b.kind) else "interval day to second"
-        return called(op, args, day_or_time)
+    if a.kind in _TIMES and is_days(b.kind):
+        return called(op, args, a.kind)
+    if a.kind in _TIMES and op == "-" and b.kind == a.kind:
+        return called(op, args, "interval day to second")
     if is_days(a.kind) and is_days(b.kind):
         common = common_kind(a.kind, b.kind)
         return None if common is None else called(op, args, common)

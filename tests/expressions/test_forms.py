@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from stepping_spark.expressions.arrow_kernels import evaluator
-from stepping_spark.expressions.expr import Expr, Field, Literal
+from stepping_spark.expressions.arrow_kernels import evaluator, is_known
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal
+from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.spark_functions import (
     DECIMALS,
     FORMS,
@@ -34,6 +35,7 @@ from stepping_spark.rows.atoms import (
     INT_MIN,
     LOCAL_DATETIME,
     STR,
+    TIMEDELTA,
     Atom,
     RowType,
 )
@@ -284,6 +286,63 @@ def test_clocks_of_a_zone_change_when_they_do_in_spark(spark: SparkSession, zone
     found = local_times(moments, there), instants(clocks, there)
     assert made.column(0).cast(pa.int64()).to_pylist() == found[0].cast(pa.int64()).to_pylist()
     assert made.column(1).to_pylist() == found[1].cast(pa.int64()).to_pylist()
+
+
+DAY = 86_400
+SPANS = (0, 1, -1, 1800, -3600, DAY, -DAY, 30 * 3600, -30 * 3600, 7 * DAY, 183 * DAY, -400 * DAY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "zone", ["UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "+05:30"]
+)
+def test_times_are_moved_by_spans_as_in_spark(spark: SparkSession, zone: str) -> None:
+    """Over the days on which clocks change, from 1850 on: a day later it is the same o'clock."""
+    there = known_zone(zone)
+    assert there is not None
+    chance, year = random.Random(7), 365 * DAY
+    changes = [s for s in range(-120 * year, 80 * year, DAY // 2) if differs(s, there)]
+    near = [c + s + chance.choice((0, 1800, 5400)) for c in changes for s in SPANS]
+    seconds = [*near, *(chance.randrange(-1900 * year, 8000 * year) for _ in range(500))]
+    spans = [chance.choice(SPANS) * 1_000_000 + chance.choice((0, 0, 1, -1)) for _ in seconds[1:]]
+    micros = pa.array([s * 1_000_000 for s in seconds], pa.int64())
+    t, d, n = DATETIME, TIMEDELTA, LOCAL_DATETIME
+    columns = {
+        "t": micros.cast(t.arrow),
+        "u": micros.take(pa.array(chance.sample(range(len(seconds)), len(seconds)))).cast(t.arrow),
+        "n": micros.cast(n.arrow),
+        "d": pa.array([*spans, None], pa.int64()).cast(d.arrow),
+    }
+    columns |= {"m": columns["u"].cast(pa.int64()).cast(n.arrow), "e": columns["d"][::-1]}
+    fields = {"t": t, "u": t, "n": n, "m": n, "d": Optional(d), "e": Optional(d)}
+    f = {name: Field(of, (name,)) for name, of in fields.items()}
+    day, hour = (Literal(d, dt.timedelta(hours=hours)) for hours in (27, 1))
+    given: list[Any] = [
+        *((op, f[x], by) for x in "tn" for by in (f["d"], day, hour) for op in "+-"),
+        *((op, f["d"], f["e"]) for op in "+-"),
+        *(("-", f[a], f[b]) for a, b in ("tu", "nm")),
+        ("neg", f["d"]),
+    ]
+    calls = [
+        Call(result_type(op, tuple(a.type for a in args), ""), op, tuple(args))
+        for op, *args in given
+    ]
+    schema = Schema(tuple(fields.items()), ())
+    frame = frame_of(pa.table({name: columns[name] for name in fields}), schema, spark)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        shown = [f"{e.sql('_t_')} AS e{i}" for i, e in enumerate(calls)]
+        made = frame.coalesce(1).alias("_t_").selectExpr(*shown).toArrow()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    for i, e in enumerate(calls):
+        compute = evaluator(e)
+        assert compute is not None
+        assert is_known(e)
+        found = compute(pa.table(columns), lambda: there)
+        assert found is not None
+        assert found.type == e.type.arrow
+        assert made.column(i).cast(pa.int64()).to_pylist() == found.cast(pa.int64()).to_pylist(), e
 
 
 def differs(seconds: int, zone: dt.tzinfo) -> bool:
