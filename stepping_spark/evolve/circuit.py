@@ -32,8 +32,8 @@ from stepping_spark.circuit.physical import Frame, Sorting, WindowCall
 from stepping_spark.expressions.expr import Expr, Literal, Opaque, PythonCall
 from stepping_spark.expressions.fingerprint import identity_of
 from stepping_spark.expressions.index import Key
-from stepping_spark.plan.difference import words_of
 from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.register_words import words_of
 from stepping_spark.relations.store import fingerprint
 from stepping_spark.rows.atoms import ATOMS, Atom, RowType
 from stepping_spark.rows.data import Pair, Session, Timed, Update

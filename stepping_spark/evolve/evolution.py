@@ -23,8 +23,9 @@ from stepping_spark.evolve.circuit import (
 )
 from stepping_spark.evolve.filling import Filling, filling_of
 from stepping_spark.evolve.old_streams import KeptCircuit, OldStreams
-from stepping_spark.plan.difference import Described, described, difference, words_of
+from stepping_spark.plan.difference import Described, described, difference
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.register_words import words_of
 from stepping_spark.plan.step_ir import Identities
 from stepping_spark.relations.store import EvolvingStore, Size, Store
 

@@ -210,8 +210,8 @@ def aggregate(
     monotonic = grows(vertex_of(a, "aggregate"))
     levels = levels_of(group_size)
     parts = tuple(r.part(monotonic, levels) for r in planner.reductions)
-    plan = ReducePlan("" if groups is None else groups.shown, named, parts, user_line())
-    tracer().reductions.append(plan)
+    shown, scope = "" if groups is None else groups.shown, tracer().scope()
+    tracer().reductions.append(ReducePlan(shown, named, parts, user_line(), scope))
     pieces = collated(stream, groups, planner)
     values = _values(asked, planner, groups)
     if target is None:

@@ -242,6 +242,10 @@ class Tracer:
                 if made is not None and made.home is frame:
                     self.names.setdefault(value.vertex, name)
 
+    def scope(self) -> tuple[str, ...]:
+        """The names of the functions that are called, those of the query first."""
+        return self._scope(_home(sys._getframe(1)))
+
     def _scope(self, home: FrameType | None) -> tuple[str, ...]:
         frames: list[FrameType] = []
         frame = home

@@ -18,9 +18,9 @@ from stepping_spark.pipeline.outputs import Outlet, check_query
 from stepping_spark.pipeline.protocols import state_of
 from stepping_spark.pipeline.rejects import DROP, FAIL
 from stepping_spark.pipeline.rounds import Rounds
-from stepping_spark.plan.difference import words_of
 from stepping_spark.plan.explain import explain
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.register_words import words_of
 from stepping_spark.plan.step_ir import Read, nodes
 from stepping_spark.relations.store import Size, Store
 from stepping_spark.report import KeptState, Report, report_of, sizes_of, state_of_store

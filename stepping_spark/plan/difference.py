@@ -1,4 +1,4 @@
-"""The difference between the registers of a state and of a circuit, and their names in words.
+"""The difference between the registers of a state and of a circuit.
 
 A register is known by what it is: its stream, its key and its columns. Its name depends on the
 variables of a query, and may change. A cache is known by its name too, as others read it by that.
@@ -7,7 +7,6 @@ variables of a query, and may change. A cache is known by its name too, as other
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +16,7 @@ from typing import Any
 
 from stepping_spark.base.errors import StoreMismatch
 from stepping_spark.base.signature import Signature
-from stepping_spark.circuit.graph import AnyGraph, Vertex
-from stepping_spark.circuit.operators import Accumulate, Filter, Haitch, Input, Map, parts_of
-from stepping_spark.circuit.operators.groups import ReducePlan
-from stepping_spark.circuit.operators.linear import only_projects
-from stepping_spark.expressions.expr import Expr, Field
-from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.step_ir import RegisterPlan
 from stepping_spark.relations.store import Ordering, Register, register_name
-from stepping_spark.rows.schema import VALUE, ZSetType
 
 _WITHOUT_STRICT = (
     " A state that was made without strict=… does not know which rows are there: go on with it by "
@@ -218,72 +209,3 @@ def _is_of_other_streams(there: Described, asked: Described, name: str) -> bool:
 
 def _listed(parts: Sequence[Sequence[tuple[str, str]]]) -> str:
     return ", ".join(f"{name}: {t}" for part in parts for name, t in part)
-
-
-SUMS = "accumulable"
-"""How the kind of a reduction begins whose state is sums."""
-
-
-def words_of(plan: Plan, *, lines: bool = True) -> dict[str, str]:
-    """For each register, by its name, what it holds; with the lines of the query, or without."""
-    return {s.register.name: _words(s, plan.graph, lines=lines) for s in plan.states}
-
-
-def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
-    v = state.change
-    key = ", ".join(n for n in state.register.key if not n.startswith("_key_"))
-    by = f" by {key}" if key else ""
-    if isinstance(v.operator, Input):
-        return f"{v.operator.label}{by}"
-    if v in graph.origins:
-        reduction = _reduction(v, graph)
-        if reduction is not None:
-            return _of_reduction(v, reduction)
-        line = f" ({graph.line(v)})" if lines else ""
-        called = graph.paths[v].parts[1:]
-        table = _table(v) if _UNNAMED.fullmatch(called[-1]) else None
-        return f"{table or '.'.join(called)}{by}{line}"
-    return state.register.name
-
-
-_UNNAMED = re.compile(r"(map|filter)(_\d+)?")
-"""What a vertex is called that the query gives no name to."""
-
-
-def _table(v: Vertex) -> str | None:
-    """The table that a vertex has rows and columns of; None: it is more than that."""
-    columns: Sequence[str] = ()
-    some = ""
-    while not isinstance(v.operator, Input):
-        for op in reversed(parts_of(v.operator)):
-            if isinstance(op, Filter):
-                some = "some "
-            elif isinstance(op, Map) and only_projects(op):
-                columns = _named(op.f) if not columns or columns == [VALUE] else columns
-            else:
-                return None
-        (v,) = v.inputs
-    listed = f" ({', '.join(columns)})" if columns else ""
-    return f"{some}{v.operator.label}{listed}"
-
-
-def _named(f: Expr) -> list[str]:
-    """The columns that a function of rows picks."""
-    if isinstance(f, Field):
-        return [str(f)]
-    return [name for name, _ in ZSetType(f.type).schema.columns]
-
-
-def _reduction(v: Vertex, graph: AnyGraph) -> ReducePlan | None:
-    """The aggregation that a vertex was made for; None: none, or several on its line."""
-    made = [r for r in graph.reductions if r.line == graph.line(v)]
-    return made[0] if len(made) == 1 else None
-
-
-def _of_reduction(v: Vertex, plan: ReducePlan) -> str:
-    """The aggregates that need a vertex's sum, and their key."""
-    sums = any(isinstance(op, Accumulate) for op in parts_of(v.operator))
-    parts = [p for p in plan.parts if p.kind.startswith(SUMS) == sums] or list(plan.parts)
-    aggregates = ", ".join(a for part in parts for a in part.aggregates)
-    rows = "" if sums else "first rows for " if isinstance(v.operator, Haitch) else "rows for "
-    return f"{rows}{aggregates}{f' by {plan.by}' if plan.by else ''}"

@@ -15,6 +15,7 @@ import stepping_spark as st
 from stepping_spark.evolve.evolution import UNKNOWN
 from stepping_spark.pipeline.views import input_names
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.register_words import words_of
 from stepping_spark.relations.relation import each_once, on_driver
 from tests.cases import Z
 from tests.every_store import MakeStore
@@ -282,3 +283,20 @@ def test_the_plan_says_what_goes_and_what_is_read_in_words_of_the_query_before()
         "  view query: changes, from first rows for cents = max(cents) by customer (1 row) and "
         "rows for cents = max(cents) by customer (1 row)",
     ]
+
+
+def test_two_aggregations_in_one_line_have_words_of_their_own() -> None:
+    text = (
+        "SELECT t.customer, t.total, b.most FROM "
+        "(SELECT customer, sum(cents) AS total FROM orders GROUP BY customer) t JOIN "
+        "(SELECT customer, max(cents) AS most FROM orders GROUP BY customer) b USING (customer)"
+    )
+    total, most = "sum = sum(cents) by customer", "max = max(cents) by customer"
+    plan = plan_of(st.compile(st.sql(text, orders=Order)))
+    assert set(words_of(plan, lines=False).values()) == {
+        "orders (customer, cents) by customer",
+        total,
+        f"first rows for {most}",
+        f"results of {total}, by customer",
+        f"results of {most}, by customer",
+    }

@@ -445,6 +445,7 @@ class ReducePlan:
     into: str
     parts: tuple[ReducePart, ...]
     line: Line | None = field(default=None, compare=False, repr=False)  # of the user
+    scope: tuple[str, ...] = field(default=(), compare=False, repr=False)  # of its vertices
 
     @property
     def collated(self) -> bool:

@@ -1,0 +1,126 @@
+"""The contents of registers, in words of the user's query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from stepping_spark.circuit.graph import AnyGraph, Vertex
+from stepping_spark.circuit.operators import Accumulate, Filter, Haitch, Input, Map, parts_of
+from stepping_spark.circuit.operators.groups import ReducePlan
+from stepping_spark.circuit.operators.linear import only_projects
+from stepping_spark.expressions.expr import Build, Expr, Field
+from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.step_ir import RegisterPlan
+from stepping_spark.rows.schema import VALUE, ZSetType
+from stepping_spark.rows.types import Struct
+
+SUMS = "accumulable"
+"""How the kind of a reduction begins whose state is sums."""
+
+
+def words_of(plan: Plan, *, lines: bool = True) -> dict[str, str]:
+    """For each register, by its name, what it holds; with the lines of the query, or without."""
+    return {s.register.name: _words(s, plan.graph, lines=lines) for s in plan.states}
+
+
+def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
+    v = state.change
+    key = [n for n in state.register.key if not n.startswith("_key_")]
+    if isinstance(v.operator, Input):
+        return f"{v.operator.label}{_by(', '.join(key))}"
+    if v not in graph.origins:
+        return state.register.name
+    aggregation = _aggregation(v, graph)
+    if aggregation is not None and (_is_state(v) or not _is_result(v, graph)):
+        kept = _kept_for(v, aggregation)
+        if kept is not None:
+            return kept
+    called = graph.paths[v].parts[1:]
+    line = f" ({graph.line(v)})" if lines else ""
+    found = _source(v, graph) if aggregation or _UNNAMED.fullmatch(called[-1]) else None
+    if found is None:
+        return f"{'.'.join(called)}{_by(', '.join(key))}{line}"
+    some, source, columns = found
+    by = _by(", ".join(columns.get(n, n) for n in key))
+    if isinstance(source.operator, Input):
+        listed = f" ({', '.join(columns.values())})" if columns else ""
+        return f"{some}{source.operator.label}{listed}{by}{line}"
+    aggregation = _aggregation(source, graph)
+    assert aggregation is not None
+    results = ", ".join(a for part in aggregation.parts for a in part.aggregates)
+    return f"{some}results of {results}{_by(aggregation.by)}{by and ','}{by}"
+
+
+_UNNAMED = re.compile(r"(map|filter)(_\d+)?")
+"""What a vertex is called that the query gives no name to."""
+
+
+def _source(v: Vertex, graph: AnyGraph) -> tuple[str, Vertex, Mapping[str, str]] | None:
+    """The input, or a vertex of an aggregation, that a vertex picks rows and columns of.
+
+    Before it comes "some " if rows are picked, after it the columns, with the names that people
+    know. None: the vertex does more.
+    """
+    columns: Mapping[str, str] = {}
+    some = ""
+    while not isinstance(v.operator, Input) and not _is_result(v, graph):
+        for op in reversed(parts_of(v.operator)):
+            if isinstance(op, Filter):
+                some = "some "
+            elif isinstance(op, Map) and only_projects(op):
+                columns = _named(op.f) if columns.keys() <= {VALUE} else columns
+            else:
+                return None
+        (v,) = v.inputs
+    return some, v, columns
+
+
+def _named(f: Expr) -> dict[str, str]:
+    """The columns that a function of rows picks; those of a tuple with the names of fields."""
+    if isinstance(f, Field):
+        return {VALUE: str(f)}
+    if isinstance(f, Build) and isinstance(f.type, Struct) and f.type.python is tuple:
+        return {n: str(e) for (n, _), e in zip(f.type.fields, f.fields, strict=True)}
+    return {name: name for name, _ in ZSetType(f.type).schema.columns}
+
+
+def _aggregation(v: Vertex, graph: AnyGraph) -> ReducePlan | None:
+    """The aggregation that a vertex was made for; None: none."""
+    scope = graph.origins[v].path.scope if v in graph.origins else ()
+    return next((r for r in graph.reductions if r.scope == scope), None)
+
+
+def _is_state(v: Vertex) -> bool:
+    """Whether a vertex of an aggregation sums values, or finds first rows."""
+    return _is_summed(v) or isinstance(v.operator, Haitch)
+
+
+def _is_summed(v: Vertex) -> bool:
+    return any(isinstance(op, Accumulate) for op in parts_of(v.operator))
+
+
+def _is_result(v: Vertex, graph: AnyGraph) -> bool:
+    """Whether a vertex of an aggregation is, or is computed from, what the aggregation keeps."""
+    aggregation = _aggregation(v, graph)
+    pending = [v] if aggregation is not None else []
+    while pending:
+        of = pending.pop()
+        if _aggregation(of, graph) is aggregation:
+            if _is_state(of):
+                return True
+            pending += of.inputs
+    return False
+
+
+def _kept_for(v: Vertex, plan: ReducePlan) -> str | None:
+    """The aggregates that need a vertex's sum, and their key; None: no aggregate of this plan."""
+    sums = _is_summed(v)
+    parts = [p for p in plan.parts if p.kind.startswith(SUMS) == sums]
+    aggregates = ", ".join(a for part in parts for a in part.aggregates)
+    rows = "" if sums else "first rows for " if isinstance(v.operator, Haitch) else "rows for "
+    return f"{rows}{aggregates}{_by(plan.by)}" if parts else None
+
+
+def _by(key: str) -> str:
+    return f" by {key}" if key else ""
