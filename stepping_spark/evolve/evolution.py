@@ -23,6 +23,7 @@ from stepping_spark.evolve.circuit import (
 )
 from stepping_spark.evolve.filling import Filling, filling_of
 from stepping_spark.evolve.old_streams import KeptCircuit, OldStreams
+from stepping_spark.expressions.expr import is_time
 from stepping_spark.plan.difference import Described, described, difference
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.register_words import words_of
@@ -275,7 +276,11 @@ class _Finder:
         reader = Reader([x for v in numbered.walk() for x in (v.operator, v.type)])
         old = None
         if self.before is not None:
-            old = OldStreams(self.before, self.kept, numbered, frontier, reader)
+            then = self.store.last_now()
+            same_times = all(is_time(then, t) for t in self.plan.times)
+            old = OldStreams(
+                self.before, self.kept, numbered, frontier, reader, None if same_times else then
+            )
         views = self._views(numbered, old)
         pairs = [(view.now, view.was) for view in views.values()]
         filling = filling_of(self.plan, identities, frontier, parts.new, pairs)

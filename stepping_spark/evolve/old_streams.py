@@ -9,10 +9,21 @@ from typing import Any
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex
-from stepping_spark.circuit.operators import Add, Feedback, Input, Map, Nothing, Operator
+from stepping_spark.circuit.operators import (
+    Add,
+    Feedback,
+    Filter,
+    Input,
+    Map,
+    Nothing,
+    Operator,
+)
+from stepping_spark.circuit.operators.time import Temporal
 from stepping_spark.evolve.circuit import FORMAT, Reader, Unreadable, checksum, ids_of
-from stepping_spark.expressions.expr import Build, Field
+from stepping_spark.expressions.expr import Build, Call, Field, Literal
 from stepping_spark.plan.difference import Described
+from stepping_spark.relations.store import Now
+from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import Struct
 
@@ -42,9 +53,12 @@ class KeptCircuit:
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
             raise Unreadable(f"the circuit of the state is damaged: {e}") from None
 
-    def vertex(self, place: int, known: Callable[[int], Vertex | None], reader: Reader) -> Vertex:
+    def vertex(
+        self, place: int, known: Callable[[int], Vertex | None], reader: Reader, then: Now
+    ) -> Vertex:
         """The vertex at a place; `known` has those that are there already, by their places.
 
+        Streams that depend on the time are as of `then`; None: as of the time that is given.
         Raises `Unreadable` for what this process cannot make, which names the vertex.
         """
         made: dict[int, Vertex] = {}
@@ -70,6 +84,8 @@ class KeptCircuit:
                 inputs = [made[i] for i in said["of"]]
                 if isinstance(operator, Add):  # what is there already may be of another class
                     inputs = [_of_class(i, inputs[0]) for i in inputs]
+                if isinstance(operator, Temporal) and then is not None:
+                    operator = _come_by(operator.time, then)
                 made[at] = Vertex(operator, *inputs)
             except Exception as e:  # somebody may have edited the text
                 raise Unreadable(f"{said.get('called')}: {e}") from e
@@ -94,7 +110,10 @@ class KeptCircuit:
 
 
 class OldStreams:
-    """What the circuit before gave, as vertices of the circuit that is there now, or of a state."""
+    """What the circuit before gave, as vertices of the circuit that is there now, or of a state.
+
+    What depended on the time is as of `then`; None: as of the time that the evolution is given.
+    """
 
     def __init__(
         self,
@@ -103,8 +122,10 @@ class OldStreams:
         graph: AnyGraph,
         frontier: dict[Vertex, str],
         reader: Reader,
+        then: Now,
     ) -> None:
         self._circuit, self._frontier, self._reader = circuit, frontier, reader
+        self._then = then
         self._by_id = {found: v for v, found in ids_of(graph, graph.walk()).items()}
         self._placed: dict[int, str] = {}
         self._made: dict[int, Vertex] = {}
@@ -124,7 +145,10 @@ class OldStreams:
         if found is None:
             with suppress(Unreadable):
                 found = self._circuit.vertex(
-                    place, lambda at: None if at == place else self._known(at), self._reader
+                    place,
+                    lambda at: None if at == place else self._known(at),
+                    self._reader,
+                    self._then,
                 )
         return found
 
@@ -135,7 +159,7 @@ class OldStreams:
         """
         if self._by_id.get(self._circuit.ids[place]) is now and self.has_rows_of(place, now):
             return now
-        found = self._circuit.vertex(place, self._known, self._reader)
+        found = self._circuit.vertex(place, self._known, self._reader, self._then)
         if found.type.schema != now.type.schema:
             had, has = (
                 ", ".join(f"{n}: {t}" for n, t in v.type.schema.columns) for v in (found, now)
@@ -183,6 +207,11 @@ def _fewer(v: Vertex, given: Input) -> Vertex | None:
     if any(there.get(name) != t for name, t in was.row.fields):
         return None
     return Vertex(Map(Build(was.row, tuple(Field(t, (n,)) for n, t in was.row.fields))), v)
+
+
+def _come_by(time: RowType, then: Now) -> Filter:
+    """The timed rows whose time had come."""
+    return Filter(Call(BOOL, "<=", (Field(time, ("time",)), Literal(time, then))))
 
 
 def _number(taken: Mapping[Vertex, str]) -> int:

@@ -6,6 +6,8 @@ stay as it is, or go, and is not filled.
 
 from __future__ import annotations
 
+import datetime as dt
+import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 
 import stepping_spark as st
 from stepping_spark.evolve.evolution import UNKNOWN
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.rows.atoms import DATE
 from tests.cases import Z
 from tests.every_store import MakeStore
 from tests.late_rows import LATENESS, SETTLED, Event, annotated, in_time
@@ -175,3 +179,95 @@ def test_a_delay_stays_while_another_part_changes_and_is_not_changed(
     anew = Stepped(make_store, after, steps[:6])
     assert running.views == anew.views
     check_equal(running, anew, steps[6:])
+
+
+class Placed(st.Data):
+    id: int
+    day: dt.date
+    at: dt.datetime
+
+
+def of_days(days: int) -> Any:
+    def query(a: st.ZSet[Placed]) -> Any:
+        return st.temporal_filter(
+            st.distinct(a), lower=lambda r: r.day, upper=lambda r: r.day + days
+        )
+
+    return query
+
+
+def of_instants(days: int) -> Any:
+    span = dt.timedelta(days=days)
+
+    def query(a: st.ZSet[Placed]) -> Any:
+        return st.temporal_filter(st.distinct(a), lower=lambda r: r.at, upper=lambda r: r.at + span)
+
+    return query
+
+
+def of_updates(days: int) -> Any:
+    span = dt.timedelta(days=days)
+
+    def query(a: st.ZSet[Placed]) -> Any:
+        gone = st.join_function(a, f=lambda r: [st.Update(value=r, time=r.at + span)])
+        return st.filter(st.add(a, st.neg(gone)), f=lambda r: r.id > 2)
+
+    return query
+
+
+CLOCKS: list[tuple[Any, Any]] = [
+    (of_days(3), of_instants(2)),
+    (of_instants(3), of_days(4)),
+    (of_days(2), of_updates(3)),
+    (of_updates(2), of_days(5)),
+    (of_instants(2), of_updates(3)),
+]
+FIRST = dt.datetime(2026, 3, 1, 9, tzinfo=dt.UTC)
+
+
+def as_time(at: dt.datetime, graph: Any) -> Any:
+    """A time of the kind that a circuit compares with."""
+    return at.date() if DATE in plan_of(graph).times else at
+
+
+@pytest.mark.usefixtures("spark")  # the time zone is that of the session
+@pytest.mark.parametrize("hours", [0, 30])
+@pytest.mark.parametrize(("before", "after"), CLOCKS)
+def test_a_query_may_compare_with_another_kind_of_time(
+    make_store: MakeStore, before: Any, after: Any, hours: int
+) -> None:
+    """What the view was is as of the last step, and what it is as of the time that is given."""
+    graphs = st.compile(before), st.compile(after)
+    chance, rows = random.Random(hours), list[Placed]()
+
+    def change(day: int) -> Any:
+        at = FIRST + dt.timedelta(days=day + chance.randrange(-2, 4), hours=day)
+        gone = {rows.pop(0): -1} if day % 3 == 2 else {}
+        rows.append(Placed(id=day, day=at.date(), at=at))
+        return (Z({rows[-1]: 1, **gone}),)
+
+    store = make_store(graphs[0])
+    stepper: Any = st.Stepper(graphs[0], store)
+    view: Any = Z()
+    for day in range(6):
+        last = FIRST + dt.timedelta(days=day)
+        (out,) = stepper.step(change(day), now=as_time(last, graphs[0]))
+        view += out.to_python()
+    store = make_store.reopen(store, graphs[1], evolve=True)
+    stepper = st.Stepper(graphs[1], store, evolve=True)
+    all_rows = Z(dict.fromkeys(rows, 1))
+    again = dict.fromkeys(stepper.needed_again(), all_rows)
+    if as_time(last, graphs[0]) != as_time(last, graphs[1]):
+        last += dt.timedelta(hours=hours)
+    (out,) = stepper.evolve(now=as_time(last, graphs[1]), **again)
+    view += out.to_python()
+    anew: Any = st.Stepper(graphs[1], st.StoreMemory.from_graph(graphs[1]))
+    (out,) = anew.step((all_rows,), now=as_time(last, graphs[1]))
+    whole: Any = out.to_python()
+    assert view == whole
+    for day in range(7, 11):
+        step, now = change(day), as_time(FIRST + dt.timedelta(days=day), graphs[1])
+        (out,), (wanted,) = stepper.step(step, now=now), anew.step(step, now=now)
+        view += out.to_python()
+        whole += wanted.to_python()
+        assert view == whole
