@@ -73,6 +73,10 @@ class ReadCache:
         self._lock = threading.Lock()
         self.nbytes = 0
 
+    def is_large(self, nbytes: int) -> bool:
+        """Whether so many bytes of files would take much of it: their rows take several times."""
+        return nbytes > self._most // 16
+
     def get(self, name: str, part: Part) -> object | None:
         """The cached part of a file."""
         with self._lock:
@@ -134,9 +138,19 @@ class FileReader:
         self._cache.keep_only(names)
 
     def table(self, batch: FileBatch, register: Register) -> pa.Table:
-        """All rows of a batch."""
-        found = self.groups(self.all_groups(batch), register)
-        return pa.concat_tables([g.table for g in found]) if found else empty(register.schema)
+        """All rows of a batch. A large one is not kept: it would push out what is read by key."""
+        if self._cache.is_large(batch.nbytes):
+            tables = side_by_side(lambda f: self._whole(f, register), batch.files)
+        else:
+            tables = [g.table for g in self.groups(self.all_groups(batch), register)]
+        return pa.concat_tables(tables) if tables else empty(register.schema)
+
+    def _whole(self, f: File, register: Register) -> pa.Table:
+        """All rows of a file of a register."""
+        table = self.load(f, None, None, content_of(register))
+        places = table.column(place_column(register.schema)).to_numpy()
+        check_places(f, places, f.first, f.last)
+        return conform(table, register.schema)
 
     def plain(self, batch: FileBatch, content: Content) -> pa.Table:
         """All rows of a batch that has no places."""
