@@ -22,7 +22,7 @@ from stepping_spark.evolve.circuit import (
     named,
 )
 from stepping_spark.evolve.filling import Filling, filling_of
-from stepping_spark.evolve.old_streams import KeptCircuit, OldStreams
+from stepping_spark.evolve.old_streams import KeptCircuit, OldStreams, OtherColumns
 from stepping_spark.expressions.expr import is_time
 from stepping_spark.plan.difference import Described, described, difference
 from stepping_spark.plan.planner import plan_of
@@ -34,6 +34,9 @@ AS_BEFORE = "as before"
 CHANGES = "changes"
 NEW = "new"
 UNKNOWN = "new, and what it was before is unknown"
+OTHER_COLUMNS = "new, as it has other columns"
+WHOLE = (UNKNOWN, OTHER_COLUMNS)
+"""What is said of views of which only all rows can be told, not their change."""
 MANY_BYTES = 1_000_000
 """Bytes of a register that are told, as reading them takes time."""
 
@@ -101,16 +104,26 @@ class Evolution:
         return bool(self.filled or self.dropped or changed or self.renamed or views)
 
     def check_known(self, but: Collection[str] = ()) -> None:
-        """Raise an error for a view, `but` for some, of which it is unknown what it was."""
+        """Raise an error for a view, `but` for some, whose change nobody can tell."""
         for name, said in self.views.items():
-            if said == UNKNOWN and name not in but:
-                why = self.why.get(name, "")
-                raise StoreMismatch(
-                    f"what view {name!r} was before is unknown, so its change is too: {why}. Empty "
-                    f"what was made of it, and take all its rows: evolve(whole=[{name!r}]); in a "
-                    f"pipeline, run with --evolve --refresh {name}, in Python with "
-                    f"refresh=[{name!r}], or remove the table that the view has"
-                )
+            if said in WHOLE and name not in but:
+                raise StoreMismatch(self._untold(name))
+
+    def _untold(self, name: str) -> str:
+        """That the change of a view cannot be told, and what to do."""
+        why = self.why.get(name, "")
+        anew = f"empty what was made of it, and take all its rows: evolve(whole=[{name!r}])"
+        if self.views[name] == OTHER_COLUMNS:
+            return (
+                f"view {name!r} has other columns than its table: {why}. In a pipeline, give it "
+                "another table, or remove the one that it has: the next run with --evolve fills "
+                f"it. Else {anew}"
+            )
+        return (
+            f"what view {name!r} was before is unknown, so its change is too: {why}. In a "
+            f"pipeline, run with --evolve --refresh {name} (in Python, evolve=True, "
+            f"refresh=[{name!r}]), or remove the table that the view has. Else {anew}"
+        )
 
     def __str__(self) -> str:
         return "\n".join([f"{self.query}, at step {self.step:,}:", *self._lines()])
@@ -387,7 +400,8 @@ class _Finder:
         try:
             was = old.view(place, v)
         except Unreadable as e:
-            return _View(v, None, UNKNOWN, str(e))
+            said = OTHER_COLUMNS if isinstance(e, OtherColumns) else UNKNOWN
+            return _View(v, None, said, str(e))
         return _View(v, was, AS_BEFORE if was is v else CHANGES)
 
     def _made_alike(self, graph: AnyGraph) -> set[Vertex]:

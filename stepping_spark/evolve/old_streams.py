@@ -20,12 +20,13 @@ from stepping_spark.circuit.operators import (
 )
 from stepping_spark.circuit.operators.time import Temporal
 from stepping_spark.evolve.circuit import FORMAT, Reader, Unreadable, checksum, ids_of
+from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.expr import Build, Call, Field, Literal
 from stepping_spark.plan.difference import Described
 from stepping_spark.relations.store import Now
 from stepping_spark.rows.atoms import BOOL, RowType
-from stepping_spark.rows.schema import StreamType, ZSetType
-from stepping_spark.rows.types import Struct
+from stepping_spark.rows.schema import Schema, StreamType, ZSetType
+from stepping_spark.rows.types import Optional, Struct, unwrap
 
 
 class KeptCircuit:
@@ -109,6 +110,10 @@ class KeptCircuit:
         return str(self._vertices[place]["called"])
 
 
+class OtherColumns(Unreadable):
+    """A view that had other columns than it has."""
+
+
 class OldStreams:
     """What the circuit before gave, as vertices of the circuit that is there now, or of a state.
 
@@ -155,16 +160,16 @@ class OldStreams:
     def view(self, place: int, now: Vertex) -> Vertex:
         """What a view was, as a stream of the type that it has now; `now`, if it is the same.
 
-        Raises `Unreadable` if it is unknown, or its rows had other columns.
+        A column may be NULL now that was not. Raises `Unreadable` if it is unknown, and
+        `OtherColumns` if it had others.
         """
         if self._by_id.get(self._circuit.ids[place]) is now and self.has_rows_of(place, now):
             return now
-        found = self._circuit.vertex(place, self._known, self._reader, self._then)
-        if found.type.schema != now.type.schema:
-            had, has = (
-                ", ".join(f"{n}: {t}" for n, t in v.type.schema.columns) for v in (found, now)
-            )
-            raise Unreadable(f"its rows had {had}, and have {has}")
+        found = _with_nulls(self._circuit.vertex(place, self._known, self._reader, self._then), now)
+        had, has = found.type.schema, now.type.schema
+        if had != has:
+            kind = Unreadable if _bare(had) == _bare(has) else OtherColumns
+            raise kind(f"its rows had {_listed(had)}, and have {_listed(has)}")
         return _of_class(found, now)
 
     def has_rows_of(self, place: int, v: Vertex) -> bool:
@@ -194,6 +199,29 @@ class OldStreams:
         v = self._by_id.get(self._circuit.ids[place])
         given = self._circuit.input_at(place, self._reader)
         return None if v is None or given is None else _fewer(v, given)
+
+
+def _listed(schema: Schema) -> str:
+    return ", ".join(f"{n}: {t}" for n, t in schema.columns)
+
+
+def _bare(schema: Schema) -> list[tuple[str, RowType]]:
+    """Columns whether they may be NULL or not."""
+    return [(n, unwrap(t)) for n, t in schema.all]
+
+
+def _with_nulls(v: Vertex, like: Vertex) -> Vertex:
+    """A stream some of whose columns may be NULL in another; itself, if it has other columns."""
+    was, now = v.type, like.type
+    if not isinstance(was, ZSetType) or not isinstance(now, ZSetType) or was.schema == now.schema:
+        return v
+    if not isinstance(was.row, Struct) or not isinstance(now.row, Struct):
+        return v
+    have, want = dict(was.row.fields), dict(now.row.fields)
+    if [*have] != [*want] or any(want[n] not in (t, Optional(t)) for n, t in have.items()):
+        return v
+    columns = (coerce(Field(t, (n,)), want[n], "") for n, t in have.items())
+    return Vertex(Map(Build(now.row, tuple(columns))), v)
 
 
 def _fewer(v: Vertex, given: Input) -> Vertex | None:

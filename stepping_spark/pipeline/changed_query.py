@@ -9,15 +9,22 @@ sink gets its rows exactly once, as in any step.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
 from stepping_spark.base.errors import SinkError, SourceError, SteppingError, StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
-from stepping_spark.evolve.evolution import AS_BEFORE, UNKNOWN, Evolution, evolution_of
+from stepping_spark.evolve.evolution import (
+    AS_BEFORE,
+    OTHER_COLUMNS,
+    UNKNOWN,
+    WHOLE,
+    Evolution,
+    evolution_of,
+)
 from stepping_spark.evolve.stepping import time_of_evolution
 from stepping_spark.execution.io import held_input
 from stepping_spark.execution.metrics import StepMetrics
@@ -60,7 +67,7 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
         log.info("%s", stepper.evolution)
         known = {outlet.view for outlet in had}
         told = stepper.evolution.views.items()
-        whole = [name for name, said in told if said == UNKNOWN and name not in known]
+        whole = [name for name, said in told if said in WHOLE and name not in known]
         _take(stepper, rounds, had, (), whole, state)
     elif fresh:
         catch_up(stepper, had, rounds.state_path)
@@ -189,6 +196,7 @@ def store_at(
     place: Store | Place,
     graph: AnyGraph,
     limits: Limits,
+    outlets: Sequence[Outlet],
     *,
     evolve: bool,
     copy_of: Place | None = None,
@@ -200,7 +208,7 @@ def store_at(
         # The copy has a number of its own, so it cannot write into the tables of the other state.
         place.state().copy_from(copy_of.state(), {STATE: state_of(0, {})})
         log.info("state %s: a copy of %s", place, copy_of)
-    with telling_the_plan(graph, place):
+    with nullcontext() if evolve else telling_the_plan(graph, place, outlets):
         return place.store(graph, limits, evolve=evolve)
 
 
@@ -219,22 +227,21 @@ def is_there(place: Store | Place) -> bool:
 
 
 @contextmanager
-def telling_the_plan(graph: AnyGraph, place: Store | Place) -> Iterator[None]:
-    """Add to the error for another query what `evolve` would do."""
+def telling_the_plan(
+    graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]
+) -> Iterator[None]:
+    """Add to the error for another query how to go on with it, and what that would do."""
     try:
         yield
     except StoreMismatch as e:
-        plan = _plan(graph, place)
-        if plan is None:
+        remedy = _remedy(graph, place, outlets)
+        if remedy is None:
             raise
-        raise StoreMismatch(
-            f"{e}\nTo go on with the query as it is now, run with --evolve (in Python, "
-            f"evolve=True), which does this:\n{plan}"
-        ) from e
+        raise StoreMismatch(f"{e}\n{remedy}") from e
 
 
-def _plan(graph: AnyGraph, place: Store | Place) -> Evolution | None:
-    """What would become of a state; None: nobody can tell without its writer."""
+def _remedy(graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]) -> str | None:
+    """How to go on with a query that changed; None: nobody can tell without the state's writer."""
     if not isinstance(place, Place) or place.kind == MEMORY:
         return None
     plan = plan_of(graph)
@@ -244,10 +251,39 @@ def _plan(graph: AnyGraph, place: Store | Place) -> Evolution | None:
             try:
                 store.open(plan.registers, plan.output_schemas)
                 found = evolution_of(graph, store)
-                return found if found.is_needed else None
+                return _how_to_evolve(found, _filled(outlets, store)) if found.is_needed else None
             finally:
                 store.close()
     return None
+
+
+def _filled(outlets: Sequence[Outlet], store: Store) -> set[str]:
+    """The views that have tables with rows of the query before."""
+    step, offsets = store.last_step(), store.last_offsets()
+
+    def is_filled(outlet: Outlet) -> bool:
+        try:
+            return not outlet.looks_fresh(state_of(step, offsets), step, offsets, changed=True)
+        except SinkError:  # it has rows that the view cannot have any more
+            return True
+
+    return {outlet.view for outlet in outlets if is_filled(outlet)}
+
+
+def _how_to_evolve(evolution: Evolution, filled: Set[str]) -> str:
+    """The flags for an evolution, after what is to be done before, and its plan."""
+    first, refresh = "", list[str]()
+    for name, said in evolution.views.items():
+        if name in filled and said == OTHER_COLUMNS:
+            first += f"Give the view {name!r} another table, as its columns are others. "
+        elif name in filled and said == UNKNOWN:
+            refresh.append(name)
+    flags = "".join(f" --refresh {name}" for name in refresh)
+    arguments = f", refresh={refresh}" if refresh else ""
+    return (
+        f"{first}To go on with the query as it is now, run with --evolve{flags} (in Python, "
+        f"evolve=True{arguments}), which does this:\n{evolution}"
+    )
 
 
 def content(

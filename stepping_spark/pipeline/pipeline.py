@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from stepping_spark.base.callsite import user_line
@@ -216,15 +216,15 @@ class Pipeline(Closing):
         progress: bool = False,
         retries: int = RETRIES,
     ) -> int:
-        """Take steps until there is nothing new. Returns how many steps it took.
+        """Take steps until there is nothing new. Returns how many, those of an evolution too.
 
         With `every`, such as "10s", it follows the sources: it takes all steps there are, waits for
         that time, and looks again. If a connection is lost, a server does not answer, or a table is
         away that was there, it opens the store, the sources and the sinks again after a pause of
         1 s, 2 s, 4 s, up to a minute, and ends with the error when `retries` attempts in a row have
-        failed. Ctrl-C, SIGTERM and `stop` end it after the current step, and so does `max_steps`. A
-        source that waits for its next item is not interrupted. `progress` shows a line with the
-        last step and how far the views are behind.
+        failed. Ctrl-C, SIGTERM and `stop` end it after the current step, and so does `max_steps`,
+        which counts no step of an evolution. A source that waits for its next item is not
+        interrupted. `progress` shows a line with the last step and how far the views are behind.
 
         Raises `SourceError`, `SinkError`, and what a step raises. Committed steps stay committed;
         when the reason is corrected, the same call goes on.
@@ -232,6 +232,7 @@ class Pipeline(Closing):
         pause = None if every is None else seconds_of(every)
         self._stopping = Stopping()
         taken = failures = rounds = 0
+        before = self._reporting.steps
         with self._stopping.listening(), self._reporting.shown(progress) as show:
             stepper = self._ready()
             while not self._stopping.asked and taken != max_steps:
@@ -259,7 +260,7 @@ class Pipeline(Closing):
                     break
                 if not self._stopping.asked and taken != max_steps:
                     self._stopping.wait(pause)
-        return taken
+        return self._reporting.steps - before
 
     def stop(self) -> None:
         """End `run` in another thread after its current step."""
@@ -355,7 +356,7 @@ class Pipeline(Closing):
             )
         opened = None if self._stepper is None else self._stepper.store
         copies = self._copy_of is not None and not is_there(self._place)
-        with telling_the_plan(self.graph, self._place):
+        with self._telling_the_plan():
             return prospect_of(
                 self.graph,
                 self.views,
@@ -405,10 +406,16 @@ class Pipeline(Closing):
         self._rounds.go_back(stepper.store)
         if self._evolves_now:
             evolve_state(stepper, self._rounds, self._state)
-        with telling_the_plan(self.graph, self._place):
+        with self._telling_the_plan():
             check_inputs(self._feeds, stepper.store.last_offsets())
             catch_up(stepper, self._outlets, self._rounds.state_path)
         return stepper
+
+    def _telling_the_plan(self) -> AbstractContextManager[None]:
+        """A context that tells how to go on with another query, if it is refused."""
+        if self.evolves:
+            return nullcontext()
+        return telling_the_plan(self.graph, self._place, self._outlets)
 
     def _try_again(self, error: SteppingError, failures: int) -> None:
         """Close what may be broken, and wait; `run` opens it again. A memory store stays."""
@@ -429,7 +436,12 @@ class Pipeline(Closing):
         known = self._stepper and self._stepper.store
         self._evolves_now = self.evolves or has_no_step(place)
         store = known or store_at(
-            place, self.graph, self._limits, evolve=self._evolves_now, copy_of=self._copy_of
+            place,
+            self.graph,
+            self._limits,
+            self._outlets,
+            evolve=self._evolves_now,
+            copy_of=self._copy_of,
         )
         try:
             if self._stepper is None:

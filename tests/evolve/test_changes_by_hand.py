@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.evolve.evolution import UNKNOWN
+from stepping_spark.evolve.evolution import WHOLE
 from stepping_spark.pipeline.views import input_names
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.register_words import words_of
@@ -143,7 +143,7 @@ def evolved(
     """Evolve to a query, and compare it with a state that it makes from the beginning."""
     store: Any = make_store.reopen(before.store, graph, evolve=True)
     plan = st.evolution(graph, store)
-    whole = [view for view, said in plan.views.items() if said == UNKNOWN]
+    whole = [view for view, said in plan.views.items() if said in WHOLE]
     now = Running(before.case, graph, store, evolve=True)
     had = before.views_of(graph)
     now.views |= {i: had.get(i, Z()) for i, view in enumerate(plan.views) if view not in whole}
@@ -252,9 +252,7 @@ def test_an_evolution_without_spark_keeps_the_settings_of_the_state(make_store: 
     graph = st.compile(above(25))
     store = make_store.reopen(store, graph, evolve=True)
     stepper: Any = st.Stepper(graph, store, evolve=True)
-    stepper.evolve(
-        whole=[name for name, said in stepper.evolution.views.items() if said == UNKNOWN]
-    )
+    stepper.evolve(whole=[name for name, said in stepper.evolution.views.items() if said in WHOLE])
     assert (store.last_step(), store.last_settings()) == (2, settings)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.evolve.evolution import UNKNOWN
+from stepping_spark.evolve.evolution import WHOLE
 from stepping_spark.pipeline.views import input_names
 from tests.every_store import MakeStore
 
@@ -160,7 +160,7 @@ def test_a_changed_view_of_others(make_store: MakeStore, case: dict[str, Any]) -
     named = set(re.findall(r"\w+", case["inputs_read"])) or set(views.columns)
     assert set(plan.read_again) <= named, plan
     again = {t: views.zset(t, tables.rows(t, views.columns[t])) for t in plan.read_again}
-    whole = [name for name, said in plan.views.items() if said == UNKNOWN]
+    whole = [name for name, said in plan.views.items() if said in WHOLE]
     tables.changes(views.columns)
     for name, out in zip(views.names, stepper.evolve(whole=whole, **again), strict=True):
         change = case["change_of_the_view"].get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,9 @@ def orders(tmp_path: Path) -> Path:
     return tmp_path / "orders"
 
 
-def run(query: Any, orders: Path, *, evolve: bool = True, **into: Any) -> st.Pipeline:
+def run(
+    query: Any, orders: Path, *, evolve: bool = True, refresh: Sequence[str] = (), **into: Any
+) -> st.Pipeline:
     place = orders.parent
     sinks = {view: st.DeltaTable(str(place / name), key=["country"]) for view, name in into.items()}
     with st.Pipeline(
@@ -66,6 +69,7 @@ def run(query: Any, orders: Path, *, evolve: bool = True, **into: Any) -> st.Pip
         orders=st.DeltaTable(str(orders)),
         into=sinks,
         evolve=evolve,
+        refresh=refresh,
     ) as pipeline:
         pipeline.run()
     return pipeline
@@ -82,6 +86,35 @@ def test_a_changed_filter_changes_the_table(orders: Path) -> None:
     deltalake.write_deltalake(str(orders), rows((5, "it", 100)), mode="append")
     run({"sums": by_country(6)}, orders, evolve=False, sums="sums")
     assert content(orders.parent / "sums") == [("de", 10), ("fr", 7), ("it", 100)]
+
+
+def of_country(*columns: str) -> dict[str, Any]:
+    text = f"SELECT country, {', '.join(columns)} FROM orders GROUP BY country"
+    return {"sums": st.sql(text, orders="id INT NOT NULL, country STRING, cents INT")}
+
+
+def test_the_message_without_evolve_says_what_works(orders: Path) -> None:
+    """Its flags, and what is to be done before."""
+    run(of_country("sum(cents) AS n"), orders, sums="sums")
+    number, more = of_country("count(*) AS n"), of_country("sum(cents) AS n", "max(cents) AS most")
+    for evolve in (False, True):
+        with pytest.raises(st.StoreMismatch, match=r"--evolve --refresh sums.*refresh=\['sums'\]"):
+            run(number, orders, evolve=evolve, sums="sums")
+    with pytest.raises(st.StoreMismatch, match=r"Give the view 'sums' another table"):
+        run(more, orders, evolve=False, sums="sums")
+    run(number, orders, refresh=["sums"], sums="sums")
+    assert content(orders.parent / "sums") == [("de", 2), ("fr", 2)]
+    run(more, orders, sums="others")
+    assert content(orders.parent / "others") == [("de", 15, 10), ("fr", 8, 7)]
+
+
+def test_a_run_counts_the_steps_of_an_evolution(orders: Path) -> None:
+    assert [run_again(orders, lowest) for lowest in (4, 6, 6)] == [1, 1, 0]
+
+
+def run_again(orders: Path, lowest: int) -> int:
+    with changed(orders, lowest) as pipeline:
+        return pipeline.run()
 
 
 def test_what_came_since_is_no_part_of_what_is_read_again(orders: Path) -> None:

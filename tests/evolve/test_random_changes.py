@@ -85,6 +85,7 @@ def evolved(
             assert out.to_python() == wanted.to_python(), f"{plan}"
             view += out.to_python()
             given = [total + change for total, change in zip(given, step, strict=True)]
+    store.close()
 
 
 EDITS = [(name, what) for name, edits in EDITED.items() for what in edits]
@@ -126,10 +127,13 @@ def test_in_every_store(
 @settings(max_examples=500, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(pair=edits(), first=steps_of(max_steps=4), then=steps_of(max_steps=3))
 def test_five_hundred_edits(
-    pair: tuple[Composition, Composition], first: list[Any], then: list[Any]
+    make_store: MakeStore,
+    pair: tuple[Composition, Composition],
+    first: list[Any],
+    then: list[Any],
 ) -> None:
     before, after = pair
-    evolved(InMemory(), before.query(st), after.query(st), first, then)
+    evolved(make_store, before.query(st), after.query(st), first, then)
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck), phases=PHASES)

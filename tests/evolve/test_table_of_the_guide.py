@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -391,6 +392,34 @@ def _(shop: Shop) -> None:
     assert shop.rows("v") == [("de", 2), ("fr", 3), ("it", 4), ("no", 5)]
 
 
+COUNTS = "SELECT country, count(*) AS cents FROM orders GROUP BY country"
+
+
+@row("a column of a view cannot be NULL any more")
+def _(shop: Shop) -> None:
+    types = {"orders": Perhaps}
+    shop.run({"sums": SUMS}, types=types)
+    with pytest.raises(st.StoreMismatch, match="--refresh sums"):
+        shop.run({"sums": COUNTS}, types=types)
+    shop.run({"sums": COUNTS}, types=types, refresh=["sums"])
+    assert shop.rows("sums") == [("de", 2), ("fr", 1)]
+
+
+@row("a column of a view may be NULL now")
+def _(shop: Shop) -> None:
+    types = {"orders": Perhaps}
+    shop.run({"sums": SUMS}, types=types)
+    shop.run({"sums": COUNTS}, types=types, refresh=["sums"])
+    shop.run({"sums": SUMS}, types=types)
+    assert shop.rows("sums") == OLD
+    shop.run({"sums": SUMS, "counts": COUNTS}, types=types)
+    with pytest.raises(st.SinkError, match="int64 NOT NULL in the table"):
+        shop.run({"sums": SUMS, "counts": SUMS}, types=types)
+    shutil.rmtree(shop.place / "counts")
+    shop.run({"sums": SUMS, "counts": SUMS}, types=types)
+    assert shop.rows("counts") == OLD
+
+
 @row("a view has other columns")
 def _(shop: Shop) -> None:
     shop.run({"sums": SUMS})
@@ -399,6 +428,26 @@ def _(shop: Shop) -> None:
         shop.run(counted)
     shop.run(counted, {"sums": "counted"})
     assert shop.rows("counted") == [("de", 15, 2), ("fr", 7, 1)]
+
+
+class Placed(st.Data):
+    country: str
+    day: dt.date
+    at: dt.datetime
+
+
+@row("`current_date` becomes `now()`, or another kind of time")
+def _(shop: Shop) -> None:
+    now = dt.datetime.now(dt.UTC)
+    at = [now - dt.timedelta(days=days) for days in (1, 8, 40)]
+    shop.make("placed", country=["de", "fr", "it"], day=[t.date() for t in at], at=at)
+    given: Any = {"types": {"placed": Placed}, "sources": {"placed": "placed"}}
+    shop.run({"v": "SELECT country FROM placed WHERE day >= current_date - 30"}, **given)
+    assert shop.rows("v") == [("de",), ("fr",)]
+    shop.run({"v": "SELECT country FROM placed WHERE at >= now() - INTERVAL 7 DAYS"}, **given)
+    assert shop.rows("v") == [("de",)]
+    shop.run({"v": "SELECT country FROM placed WHERE day >= current_date - 90"}, **given)
+    assert shop.rows("v") == [("de",), ("fr",), ("it",)]
 
 
 def of_tens(f: Callable[[Order], int]) -> Any:
@@ -430,6 +479,7 @@ def _(shop: Shop) -> None:
     assert shop.rows("sums") == OLD
 
 
+@pytest.mark.usefixtures("spark")  # days before now() are those of the session's zone
 @pytest.mark.parametrize(("change", "happens"), table_rows())
 def test_what_a_row_of_the_table_says_happens(tmp_path: Path, change: str, happens: str) -> None:
     assert happens

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.evolve.evolution import UNKNOWN
+from stepping_spark.evolve.evolution import WHOLE
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.atoms import DATE
 from tests.cases import Z
@@ -49,7 +49,7 @@ class Stepped:
         self.store = self.make_store.reopen(self.store, graph, evolve=True)
         self.stepper = st.Stepper(graph, self.store, evolve=True)
         plan: st.Evolution | None = self.stepper.evolution
-        whole = [] if plan is None else [n for n, said in plan.views.items() if said == UNKNOWN]
+        whole = [] if plan is None else [n for n, said in plan.views.items() if said in WHOLE]
         names = dict(zip(("l", "r"), self.given, strict=True))
         again = {name: names[name] for name in self.stepper.needed_again(whole)}
         outs = self.stepper.evolve(whole=whole, **again)
