@@ -141,9 +141,11 @@ def deaths(folder: Path, url: str, every: int, *, refresh: bool = False) -> Iter
     moment, step = 1, steps(folder, url)
     while (killed := life(folder, url, refresh, moment)) is not None:
         yield killed
-        # Once a step is committed, what is left to do is disturbed from its first moment on.
+        # Once a step is committed, what is left to do is disturbed from its first moment on. With
+        # refresh, each life does all of it once more.
         committed = steps(folder, url)
-        moment, step = (1 if committed != step else moment + every), committed
+        again = committed != step and not refresh
+        moment, step = (1 if again else moment + every), committed
         assert view(folder / "view") in (old, new, last)
         assert logged(folder) in (old, new, last)
         assert view(folder / "more") in (Counter(), new, last)
