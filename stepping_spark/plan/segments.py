@@ -100,6 +100,8 @@ def segments_of(plan: Plan) -> Segments:
     """The segments of a plan. Raises `NotInTasks` if it has something that tasks cannot compute."""
     if plan.graph.strict or plan.graph.lateness:
         raise NotInTasks("an input is checked against the state")
+    if plan.loops:
+        raise NotInTasks("a recursion goes on until nothing changes")
     return _Cut(plan).segments()
 
 
@@ -224,10 +226,9 @@ def _collect(t: Term, key: KeyParts | None, needs: Needs) -> None:
         return
     if isinstance(t, Ref):
         streams: list[tuple[Vertex, KeyParts | None]] = [(t.vertex, key)]
-    elif isinstance(t, Read):
-        streams = [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]
     else:
-        raise NotInTasks("a recursion")
+        assert isinstance(t, Read)  # the slices of streams are in recursions
+        streams = [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]
     for v, by in streams:
         # Rows that are taken one by one may be where others are joined.
         if needs.get(v) is None:

@@ -17,6 +17,7 @@ from stepping_spark.execution.tasks import pickled
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.segments import NotInTasks, segments_of
 from stepping_spark.rows.schema import ZSetType
+from tests.elsewhere import QUERY
 from tests.every_store import InFiles
 from tests.oracle.test_oracle import EVERY, REGISTERS, expected, shown
 from tests.queries import Circuit
@@ -197,6 +198,14 @@ def test_a_step_with_too_many_rows_for_a_task_is_taken_by_queries(spark: SparkSe
     assert "not in Spark's tasks: " in str(stepper.metrics[-1])
     stepper.step((sales(2), None))
     assert where(stepper) == {"tasks"}
+
+
+def test_a_recursion_is_not_for_tasks(spark: SparkSession) -> None:
+    closed = QUERY["recursion"].in_spark
+    stepper, reference = stepper_of(closed), st.reference(st.compile(closed))
+    edges = st.ZSetPython({st.Pair(left=i, right=i + 1): 1 for i in range(5)})
+    assert shown(stepper.step((edges,))) == reference.step((edges,))
+    assert "recursion" in stepper.metrics[-1].not_in_tasks
 
 
 def test_what_failed_tasks_have_written_goes_away(spark: SparkSession) -> None:
