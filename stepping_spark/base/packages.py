@@ -40,7 +40,9 @@ __all__ = [
     "types",
 ]
 
-EXTRAS = {"pyspark": ("PySpark 4.0 or newer", "spark"), "sqlglot": ("sqlglot", "sql")}
+OLDEST = 4
+"""The least major version of PySpark."""
+EXTRAS = {"pyspark": (f"PySpark {OLDEST}.0 or newer", "spark"), "sqlglot": ("sqlglot", "sql")}
 
 
 class Late:
@@ -91,8 +93,20 @@ class LateClass(type):
 
 
 def is_imported(package: str) -> bool:
-    """Whether this process has imported a package."""
-    return package in sys.modules
+    """Whether this process has imported a package, and not in a version that is too old."""
+    return package in sys.modules and not too_old(package.partition(".")[0])
+
+
+def too_old(package: str = "pyspark") -> str:
+    """A message if this process has imported a PySpark that is too old; else an empty text."""
+    version = str(getattr(sys.modules.get("pyspark"), "__version__", ""))
+    major = version.partition(".")[0]
+    if package != "pyspark" or not major.isdecimal() or int(major) >= OLDEST:
+        return ""
+    return (
+        f"this needs {EXTRAS[package][0]}, found {version}; choose a runtime of your platform "
+        "with Spark 4, or, in an environment of your own, pip install 'stepping-spark[spark]'"
+    )
 
 
 def folder_of(package: str) -> Path | None:
@@ -109,17 +123,21 @@ AFTER_IMPORT: dict[str, Callable[[], None]] = {}
 
 
 def _imported(name: str) -> Any:
+    package = name.partition(".")[0]
     try:
         module = importlib.import_module(name)
     except ImportError as e:
-        what, extra = EXTRAS.get(name.partition(".")[0], (name, ""))
-        if not extra:
+        if package not in EXTRAS:
             raise
+        what, extra = EXTRAS[package]
         raise SteppingError(
-            f"this needs {what}, and importing it gives: {e}; install it with "
+            too_old(package)
+            or f"this needs {what}, and importing it gives: {e}; install it with "
             f"pip install 'stepping-spark[{extra}]'"
         ) from e
-    if (then := AFTER_IMPORT.get(name.partition(".")[0])) is not None:
+    if said := too_old(package):
+        raise SteppingError(said)
+    if (then := AFTER_IMPORT.get(package)) is not None:
         then()
     return module
 
