@@ -1,7 +1,8 @@
-"""PySpark, sqlglot and networkx, imported where something of them is used for the first time.
+"""PySpark and other packages, each imported at the first use of a name.
 
 PySpark takes a second to import, and it is an extra: what the driver computes does without. So no
-other module imports it. The names here stand for its modules and classes:
+other module imports it. The other packages take some milliseconds each, and few programs use them.
+The names here stand for modules and classes:
 
 - An attribute of a module or a class is that of PySpark's. It imports PySpark, and raises
   `SteppingError` with the name of the extra where there is none.
@@ -33,9 +34,14 @@ __all__ = [
     "StructType",
     "folder_of",
     "functions",
+    "graphviz",
     "is_imported",
+    "metadata",
     "networkx",
     "raised",
+    "rich_console",
+    "rich_progress",
+    "saxutils",
     "sqlglot",
     "types",
 ]
@@ -143,14 +149,25 @@ def _imported(name: str) -> Any:
 
 
 if TYPE_CHECKING:
+    from importlib import metadata
+    from xml.sax import saxutils
+
+    import graphviz
     import networkx
     import sqlglot
     from pyspark import SparkContext, StorageLevel
     from pyspark import errors as raised
     from pyspark.sql import Column, DataFrame, SparkSession, functions, types
     from pyspark.sql.types import StructType
+    from rich import console as rich_console
+    from rich import progress as rich_progress
 else:
+    graphviz = Late("graphviz")
+    metadata = Late("importlib.metadata")
     networkx = Late("networkx")
+    rich_console = Late("rich.console")
+    rich_progress = Late("rich.progress")
+    saxutils = Late("xml.sax.saxutils")
     sqlglot = Late("sqlglot")
     raised = Raised("pyspark.errors")
     SparkContext = LateClass("SparkContext", "pyspark")

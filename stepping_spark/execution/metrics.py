@@ -11,17 +11,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any, NamedTuple, Protocol
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-
+from stepping_spark.base.packages import rich_console, rich_progress
 from stepping_spark.relations.store import Size
 from stepping_spark.rows.boxes import html_table
 
@@ -261,7 +251,7 @@ class NoBar:
 class TerminalBar:
     """A line of a terminal, drawn by rich."""
 
-    progress: Progress
+    progress: rich_progress.Progress
     task: Any
 
     def show(self, text: str, advance: int = 0) -> None:
@@ -322,7 +312,7 @@ def bar_of(name: str, *, total: int | None = None, done: int = 0, count: bool) -
 
     In a notebook rich would need ipywidgets; HTML needs nothing, and stays in the saved notebook.
     """
-    if Console().is_jupyter:
+    if rich_console.Console().is_jupyter:
         shown: Any = importlib.import_module("IPython.display")
         cell = shown.display({"text/plain": name}, raw=True, display_id=True)
         bar = NotebookBar(name, count, total, done, cell, time.monotonic())
@@ -331,19 +321,15 @@ def bar_of(name: str, *, total: int | None = None, done: int = 0, count: bool) -
         finally:
             bar.draw()
         return
-    columns: tuple[ProgressColumn, ...] = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-    )
+    description = rich_progress.TextColumn("{task.description}", markup=False)
+    elapsed = rich_progress.TimeElapsedColumn()
+    columns: list[rich_progress.ProgressColumn]
     if count:
-        columns = (
-            TextColumn(name, markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-    with Progress(*columns) as progress:
+        title = rich_progress.TextColumn(name, markup=False)
+        bars = rich_progress.BarColumn(), rich_progress.MofNCompleteColumn()
+        columns = [title, *bars, elapsed, description]
+    else:
+        columns = [rich_progress.SpinnerColumn(), description, elapsed]
+    with rich_progress.Progress(*columns) as progress:
         task = progress.add_task("" if count else name, total=total, completed=done)
         yield TerminalBar(progress, task)
