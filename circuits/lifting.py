@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from stepping_spark.language.compile import incrementalize
@@ -23,10 +24,11 @@ def incremental(q: Q, doc: str = "") -> Q:
         return lifted(*streams, **arguments)
 
     name = q.__name__
-    operator.__code__ = operator.__code__.replace(co_name=name, co_qualname=name)
-    operator.__name__ = operator.__qualname__ = name
-    operator.__module__ = sys._getframe(1).f_globals["__name__"]
-    operator.__doc__ = inspect.cleandoc(doc) or q.__doc__
-    published: Any = operator
+    code = operator.__code__.replace(co_name=name, co_qualname=name)
+    # In the module of q, whose names its annotations have.
+    published: Any = FunctionType(code, q.__globals__, name, None, operator.__closure__)
+    published.__module__ = sys._getframe(1).f_globals["__name__"]
+    published.__doc__ = inspect.cleandoc(doc) or q.__doc__
+    published.__annotations__ = q.__annotations__
     published.__signature__ = inspect.signature(q)  # not `__wrapped__`: tools would show its text
     return cast(Q, published)

@@ -210,6 +210,14 @@ def place(item: pytest.Item) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector all modules and tests: they stay."""
+    """Refuse modules that start Spark, which may lack Java; and freeze all objects, which stay.
+
+    The garbage collector is spared all modules and tests.
+    """
+    context = getattr(pyspark, "SparkContext", None)  # pyspark-client has none
+    if context is not None and context._active_spark_context is not None:
+        raise pytest.UsageError(
+            "a test module starts Spark when it is imported; do it in a test with `spark`"
+        )
     gc.collect()
     gc.freeze()

@@ -2,13 +2,14 @@
 
     python -m tests.elsewhere connect | cluster  [NAME OF A QUERY ...]
 
-Each query is stepped with the same changes on the driver, as Spark jobs, and with changes that
-Spark holds. The state of those that are named is in memory and in Parquet files; of all queries,
-one has its state in memory and the next one in files.
+Each query is stepped with the same changes on the driver, as Spark jobs, in Spark's tasks, and with
+changes that Spark holds. The state of those that are named is in memory and in Parquet files; of
+all queries, one has its state in memory and the next one in files.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -30,6 +31,8 @@ from tests.strategies import Number, Step, streams_of
 
 Edge = st.Pair[int, int]
 WORKERS = "local-cluster[2,1,1024]"  # two workers with a core each
+IN_TASKS = st.Limits(local_rows=0, task_rows=0)
+"""Spark's tasks take each step, if they can."""
 
 
 def closed(edges: st.ZSet[Edge]) -> st.ZSet[Edge]:
@@ -49,7 +52,8 @@ QUERY = {q.name: q for q in (*QUERIES, *CIRCUITS, *MORE)}
 
 
 def connect() -> SparkSession:
-    """A session of Spark Connect, with a server of its own."""
+    """A session of Spark Connect, with a server of its own, whose workers run this Python."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with java_environment(Path(tempfile.mkdtemp())):
         spark = SparkSession.builder.remote("local[2]").getOrCreate()
     spark.conf.set("spark.sql.shuffle.partitions", "2")  # of few rows, 200 only take time
@@ -101,13 +105,19 @@ def check(spark: SparkSession, query: Circuit, make_store: MakeStore) -> None:
             return change
         return st.ZSetSpark.from_dataframe(change.to_dataframe(spark), rows, count="_count_")
 
-    for local_rows, held in ((st.Limits.local_rows, as_it_is), (0, as_it_is), (0, in_spark)):
-        stepper = st.Stepper(graph, make_store(graph), local_rows=local_rows)
+    for limits, held in (
+        (st.Limits(), as_it_is),
+        (st.Limits(local_rows=0), as_it_is),
+        (st.Limits(local_rows=0), in_spark),
+        (IN_TASKS, as_it_is),
+        (IN_TASKS, in_spark),
+    ):
+        stepper = st.Stepper(graph, make_store(graph), limits=limits)
         found = []
         for step in steps:
             outs = stepper.step([held(z, t) for z, t in zip(step, query.rows, strict=True)])
             found.append(tuple(map(in_python, outs)))
-        assert found == expected, f"{query} with local_rows={local_rows}"
+        assert found == expected, f"{query} with {limits}"
 
 
 def check_pipeline(directory: Path) -> None:

@@ -141,6 +141,13 @@ MISTAKES = (
         "greatest({COUNT} - {OLD}, 0L)",
         ("tests/circuits/test_sets.py",),
     ),
+    # Large steps in tasks.
+    Mistake(
+        "a recursion is cut into segments",
+        "if plan.loops:\n        raise NotInTasks",
+        "if not plan.stages:\n        raise NotInTasks",
+        ("tests/execution/test_tasks.py", "-k", "recursion"),
+    ),
     # Passes.
     Mistake(
         "a join meets the new state on both sides",

@@ -1,7 +1,8 @@
-"""PySpark, sqlglot and networkx, imported where something of them is used for the first time.
+"""PySpark and other packages, each imported at the first use of a name.
 
 PySpark takes a second to import, and it is an extra: what the driver computes does without. So no
-other module imports it. The names here stand for its modules and classes:
+other module imports it. The other packages take some milliseconds each, and few programs use them.
+The names here stand for modules and classes:
 
 - An attribute of a module or a class is that of PySpark's. It imports PySpark, and raises
   `SteppingError` with the name of the extra where there is none.
@@ -33,14 +34,21 @@ __all__ = [
     "StructType",
     "folder_of",
     "functions",
+    "graphviz",
     "is_imported",
+    "metadata",
     "networkx",
     "raised",
+    "rich_console",
+    "rich_progress",
+    "saxutils",
     "sqlglot",
     "types",
 ]
 
-EXTRAS = {"pyspark": ("PySpark 4.0 or newer", "spark"), "sqlglot": ("sqlglot", "sql")}
+OLDEST = 4
+"""The least major version of PySpark."""
+EXTRAS = {"pyspark": (f"PySpark {OLDEST}.0 or newer", "spark"), "sqlglot": ("sqlglot", "sql")}
 
 
 class Late:
@@ -91,8 +99,20 @@ class LateClass(type):
 
 
 def is_imported(package: str) -> bool:
-    """Whether this process has imported a package."""
-    return package in sys.modules
+    """Whether this process has imported a package, and not in a version that is too old."""
+    return package in sys.modules and not too_old(package.partition(".")[0])
+
+
+def too_old(package: str = "pyspark") -> str:
+    """A message if this process has imported a PySpark that is too old; else an empty text."""
+    version = str(getattr(sys.modules.get("pyspark"), "__version__", ""))
+    major = version.partition(".")[0]
+    if package != "pyspark" or not major.isdecimal() or int(major) >= OLDEST:
+        return ""
+    return (
+        f"this needs {EXTRAS[package][0]}, found {version}; choose a runtime of your platform "
+        "with Spark 4, or, in an environment of your own, pip install 'stepping-spark[spark]'"
+    )
 
 
 def folder_of(package: str) -> Path | None:
@@ -109,30 +129,45 @@ AFTER_IMPORT: dict[str, Callable[[], None]] = {}
 
 
 def _imported(name: str) -> Any:
+    package = name.partition(".")[0]
     try:
         module = importlib.import_module(name)
     except ImportError as e:
-        what, extra = EXTRAS.get(name.partition(".")[0], (name, ""))
-        if not extra:
+        if package not in EXTRAS:
             raise
+        what, extra = EXTRAS[package]
         raise SteppingError(
-            f"this needs {what}, and importing it gives: {e}; install it with "
+            too_old(package)
+            or f"this needs {what}, and importing it gives: {e}; install it with "
             f"pip install 'stepping-spark[{extra}]'"
         ) from e
-    if (then := AFTER_IMPORT.get(name.partition(".")[0])) is not None:
+    if said := too_old(package):
+        raise SteppingError(said)
+    if (then := AFTER_IMPORT.get(package)) is not None:
         then()
     return module
 
 
 if TYPE_CHECKING:
+    from importlib import metadata
+    from xml.sax import saxutils
+
+    import graphviz
     import networkx
     import sqlglot
     from pyspark import SparkContext, StorageLevel
     from pyspark import errors as raised
     from pyspark.sql import Column, DataFrame, SparkSession, functions, types
     from pyspark.sql.types import StructType
+    from rich import console as rich_console
+    from rich import progress as rich_progress
 else:
+    graphviz = Late("graphviz")
+    metadata = Late("importlib.metadata")
     networkx = Late("networkx")
+    rich_console = Late("rich.console")
+    rich_progress = Late("rich.progress")
+    saxutils = Late("xml.sax.saxutils")
     sqlglot = Late("sqlglot")
     raised = Raised("pyspark.errors")
     SparkContext = LateClass("SparkContext", "pyspark")

@@ -51,11 +51,11 @@ from stepping_spark.spark.session import first_line, raised_in_worker
 
 
 class StageInputs:
-    """Has Spark evaluate functions of rows, those of a stage together if possible.
+    """The relations of a stage, and the values that Spark evaluates over their rows.
 
-    A stream wants of a relation what it wanted when it was computed before; so from the second
-    step on, all that the streams of a stage want of one is asked at once. Not of several: a
-    projection of one local relation is no Spark job, and a union of them is.
+    A stream needs the same functions of a relation in each step. So from the second step on, one
+    query evaluates the functions that all streams of a stage need of a relation. Each relation has
+    a query of its own: a projection of one local relation needs no Spark job, a union needs one.
     """
 
     def __init__(self, projection: Projection, limits: Limits) -> None:
@@ -85,7 +85,7 @@ class StageInputs:
                     self._projection.values(self.table(step, leaf), schema_of(leaf), exprs)
 
     def drop(self, m: Materialized) -> None:
-        """Forget the functions of a stream that the driver does not compute after all."""
+        """Forget the functions of a stream that Spark computes after all."""
         self._wanted.pop(m, None)
 
     def end(self) -> None:
@@ -95,37 +95,37 @@ class StageInputs:
         self._projection.forget()
 
     def table(self, step: Step, leaf: Leaf) -> pa.Table:
-        """The relation that a leaf stands for; its parts are all on the driver."""
-        found = self._tables.get(leaf)
-        if found is None:
+        """The relation of a leaf, all parts of which are on the driver."""
+        table = self._tables.get(leaf)
+        if table is None:
             schema = schema_of(leaf)
             there: list[Relation] = []
             for p in step.parts(leaf):
                 assert p.table is not None
                 if p.table.num_rows:
                     there.append(p if p.schema is schema else p.select(schema))
-            found = on_driver(there, schema) if there else schema.empty
+            table = on_driver(there, schema) if there else schema.empty
             if leaf in step.prefixes:
-                found = found.slice(0)  # `prefixes` knows the leaf by its table
-            self._tables[leaf] = found
+                table = table.slice(0)  # `prefixes` knows the leaf by its table
+            self._tables[leaf] = table
             if len(there) == 1 and there[0].consolidated:
-                self._once[id(found)] = (found, schema)
-        return found
+                self._once[id(table)] = (table, schema)
+        return table
 
     def forget(self, leaves: Sequence[Leaf]) -> None:
-        """Forget the relations of leaves, which are read again."""
+        """Forget the relations of leaves that will be read again."""
         for leaf in leaves:
             self._tables.pop(leaf, None)
 
     def prefixes(self, step: Step, table: pa.Table) -> Prefixes | None:
-        """What is known of the partitions of a window's state, by its table."""
+        """The prefixes of the partitions of a window's state, by the table of the state."""
         leaf = next((leaf for leaf, t in self._tables.items() if t is table), None)
         return None if leaf is None else step.prefixes.get(leaf)
 
     def is_once(self, table: pa.Table, schema: Schema) -> bool:
-        """Whether a table is that of a leaf, and known to have each row of the schema once."""
-        found = self._once.get(id(table))
-        return found is not None and found[1] == schema
+        """Whether a table belongs to a leaf, and is known to have each row of the schema once."""
+        known = self._once.get(id(table))
+        return known is not None and known[1] == schema
 
     def values(
         self, m: Materialized, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
@@ -138,9 +138,9 @@ class StageInputs:
 
 
 class Placed(NamedTuple):
-    """Whether the driver computes a stream, why, and whether it reads many rows.
+    """Whether the driver computes a stream, the reason, and whether the stream reads many rows.
 
-    Many are added up before they are joined.
+    Many rows are summed before they are joined.
     """
 
     on_driver: bool
@@ -149,7 +149,7 @@ class Placed(NamedTuple):
 
 
 class Driver:
-    """Computes streams of one plan with Arrow, Spark evaluating their functions of rows."""
+    """Computes streams of one plan with Arrow. Spark evaluates the functions that Arrow lacks."""
 
     def __init__(self, plan: Plan, projection: Projection, limits: Limits) -> None:
         self.plan = plan
@@ -170,16 +170,16 @@ class Driver:
         self._questions.begin(step, members, is_ours)
 
     def end(self) -> None:
-        """Forget what was read."""
+        """Forget the relations of the stage."""
         self._questions.end()
         self._resources = None
 
     def forget(self, leaves: Sequence[Leaf]) -> None:
-        """Forget what was read, which is read again."""
+        """Forget the values of reads that will be repeated."""
         self._questions.forget(leaves)
 
     def computed(self, step: Step, m: Materialized) -> Computed | Deferred:
-        """Compute a stream, or say why Spark has to compute it."""
+        """Compute a stream, or return the reason for which Spark has to."""
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         self._asked.clear()
         rows: RowCounts = {}
@@ -238,19 +238,19 @@ class Driver:
         return Placed(placed.on_driver, f"it reads {work}: {placed.why}", many)
 
     def _read_of_many(self, m: Materialized) -> Mapping[Leaf, frozenset[str]]:
-        """The columns that a stream reads which adds up many rows before it joins them."""
+        """The columns that a stream reads if it sums many rows before it joins them."""
         if m not in self._read:
             self._read[m] = columns_read(m.term)
         return self._read[m]
 
     def _in_spark(self, step: Step, leaf: Leaf) -> str:
-        """That what a stream reads is in Spark; and why the driver has not fetched it."""
-        (found, *others), why = step.parts(leaf), ""
-        if isinstance(found, LazyScan):
+        """A message: an input of a stream is in Spark, and why the driver has not fetched it."""
+        (held, *others), why = step.parts(leaf), ""
+        if isinstance(held, LazyScan):
             return f"{self._name(leaf)} is read from its files or table, and not kept"
-        if not others and found.rows is not None and found.nbytes is not None:
+        if not others and held.rows is not None and held.nbytes is not None:
             most = most_fetched(self.limits)
-            why = why_not_fetched(found.rows, found.nbytes, self.limits, most_rows=most)
+            why = why_not_fetched(held.rows, held.nbytes, self.limits, most_rows=most)
         return f"{self._name(leaf)} is in Spark" + (f": {why}" if why else "")
 
     def _name(self, leaf: Leaf) -> str:
@@ -281,9 +281,9 @@ class Driver:
             notes=notes,
         )
         try:
-            made, schema = computed(evaluation), m.vertex.type.schema
-            once = made is context.made_once or questions.is_once(made, schema)
-            return DriverRelation(made, schema, consolidated=once).added_up()
+            table, schema = computed(evaluation), m.vertex.type.schema
+            once = table is context.made_once or questions.is_once(table, schema)
+            return DriverRelation(table, schema, consolidated=once).added_up()
         except (FanOut, NeedsPrefix):
             raise
         except Failed as e:
@@ -313,7 +313,7 @@ class Driver:
         query = rendering.parts(parts, [rendering.relation(name, t)], (t,))
         for d in rendering.derived:
             step.sources.derive(d)
-        made = Fused(tuple(parts)).type_of(t)
+        result = Fused(tuple(parts)).type_of(t)
         grows = any(isinstance(n, Unnest) for n in walk(*trees_of(parts, (t,))))
         text = query.text
         most = min(self.limits.given_rows, self.limits.fetched_rows)
@@ -321,15 +321,15 @@ class Driver:
             text = f"SELECT * FROM ({text}) LIMIT {most + 1}"
         columns = self._projection.fetched(
             step.sources.sql(text, query.uses),
-            [c for _, c in made.schema.all],
+            [c for _, c in result.schema.all],
             few=table.num_rows <= self.limits.collected_rows and not grows,
         )
         if grows:
             check_cut(len(columns[0]), parts[-1].name, most)
-        return pa.Table.from_arrays(columns, schema=made.schema.arrow)
+        return pa.Table.from_arrays(columns, schema=result.schema.arrow)
 
     def _check_few(self, table: pa.Table, what: str) -> None:
-        """Leave to Spark what it is asked about so many rows that they would go there and back."""
+        """Leave a stream to Spark if too many of its rows would go to Spark and come back."""
         rows, most = table.num_rows, self.limits.fetched_rows
         if rows > most:
             raise FanOut(f"{what} has {rows:,} rows, more than fetched_rows={most:,}")
@@ -342,9 +342,9 @@ def _bytes(
     only_here: bool = False,
     read: Mapping[Leaf, frozenset[str]] = MappingProxyType({}),
 ) -> int:
-    """The bytes that leaves read; or the bytes of them that only the driver has.
+    """The bytes of the relations of leaves; or of those relations that only the driver has.
 
-    Of leaves that are in `read`, only these columns count.
+    `read` has the columns that count, for leaves that are not read whole.
     """
     of = step.parts_for_spark if only_here else step.parts
     parts = {p: read.get(leaf) for leaf in leaves for p in of(leaf)}
@@ -363,39 +363,39 @@ Pairs = Iterable[tuple[Any, int]]
 def apply_python(v: Vertex, table: pa.Table, where: str, most: int) -> DriverRelation:
     """Apply a vertex's Python function to a relation on the driver, in which no row stands twice.
 
-    A function that raises, or gives something of another type, is a `StepError` that shows the row.
-    One that gives more rows than `most` is a `FanOut`.
+    A function that raises an exception, or returns a value of another type, is a `StepError` that
+    shows the row. More rows than `most` are a `FanOut`.
     """
-    operator, source, made = _parts(v)
+    operator, source, result = _parts(v)
     called = _called(operator, decode(table, source), where)
     if not operator.grows:
-        return DriverRelation(encode(called, made, where), made.schema).added_up()
+        return DriverRelation(encode(called, result, where), result.schema).added_up()
     pairs = list(itertools.islice(called, most + 1))
     check_cut(len(pairs), operator.name, most)
-    return DriverRelation(encode(pairs, made, where), made.schema).added_up()
+    return DriverRelation(encode(pairs, result, where), result.schema).added_up()
 
 
 def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> SparkRelation:
-    """The same in Spark's Python workers, computed once and cut off from its lineage.
+    """The same in Spark's Python workers, computed once and without lineage.
 
-    Where these are of another Python, which lacks a module, the `StepError` says how to choose it.
+    If the Python of the workers lacks a module, the `StepError` says how to choose another Python.
     """
-    operator, source, made = _parts(v)
+    operator, source, result = _parts(v)
 
     def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in incoming:
             rows = decode(pa.Table.from_batches([batch]), source)
-            yield from encode(_called(operator, rows, where), made, where).to_batches()
+            yield from encode(_called(operator, rows, where), result, where).to_batches()
 
-    schema = frame.sparkSession.createDataFrame([], made.schema.ddl).schema
+    schema = frame.sparkSession.createDataFrame([], result.schema.ddl).schema
     try:
-        return SparkRelation(frame.mapInArrow(batches, schema).localCheckpoint(), made.schema)
+        return SparkRelation(frame.mapInArrow(batches, schema).localCheckpoint(), result.schema)
     except raised.PySparkException as e:
         raise of_worker(e, where) from e
 
 
 def of_worker(e: raised.PySparkException, where: str) -> StepError:
-    """What failed in a Python worker of Spark."""
+    """The error of a Python worker of Spark, for a user."""
     ours = raised_in_worker(e)
     if ours is not None:
         return StepError(ours[1])
@@ -413,9 +413,9 @@ def of_worker(e: raised.PySparkException, where: str) -> StepError:
 
 
 def _parts(v: Vertex) -> tuple[Operator, ZSetType, ZSetType]:
-    source, made = v.inputs[0].type, v.type
-    assert isinstance(source, ZSetType) and isinstance(made, ZSetType)
-    return v.operator, source, made
+    source, result = v.inputs[0].type, v.type
+    assert isinstance(source, ZSetType) and isinstance(result, ZSetType)
+    return v.operator, source, result
 
 
 def _called(operator: Operator, rows: Pairs, where: str) -> Iterator[tuple[Any, int]]:

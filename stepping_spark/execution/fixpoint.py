@@ -58,7 +58,7 @@ class Layers:
         self._frames: list[tuple[DataFrame, frozenset[int]]] = []
 
     def add(self, held: Relation) -> None:
-        """Add rows with their iterations; what Spark has must be materialised."""
+        """Add rows with their iterations; a relation in Spark must be materialised."""
         if held.table is not None:
             self._runs.add(held.table)
             return
@@ -84,7 +84,7 @@ class Layers:
     def at(self, k: int, when: When, near: Hashes | None = None) -> tuple[Relation, ...]:
         """The rows of some iterations, in parts that are not empty, with all their columns.
 
-        With hashes of keys, those of the driver's rows that have such a key.
+        With hashes of keys, only rows with such a key; rows in Spark are not filtered.
         """
         found: list[Relation] = []
         tables = self._runs.tables if near is None else self._runs.at(near)
@@ -121,9 +121,9 @@ class Layers:
 
 
 class SortedRuns:
-    """Tables in the order of the hashes of their keys, the smaller ones put together as they come.
+    """Tables sorted by the hashes of their keys; small tables are merged as they are added.
 
-    So the rows of a few keys are found by bisection among any number of rows.
+    Bisection finds the rows of a few keys among any number of rows.
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:
@@ -146,7 +146,7 @@ class SortedRuns:
             self._runs.append(_sorted(np.concatenate([old, new]), both))
 
     def at(self, keys: Hashes) -> list[pa.Table]:
-        """The rows that have one of the keys, by their hashes, each once and in order."""
+        """The rows with one of the keys; the hashes of the keys are distinct and in order."""
         found = []
         for hashes, table in self._runs:
             begins = np.searchsorted(hashes, keys, side="left")
@@ -180,7 +180,7 @@ def numbers(column: ArrowColumn) -> list[int]:
 
 
 def settled(held: Relation, limits: Limits) -> Relation:
-    """The relation, computed: on the driver if it is few rows, else in Spark without lineage."""
+    """The computed relation: on the driver if it has few rows, else in Spark without lineage."""
     if held.frame is None:
         return held
     frame = checkpoint(held.frame)
@@ -191,7 +191,7 @@ def settled(held: Relation, limits: Limits) -> Relation:
 
 
 def checkpoint(frame: DataFrame) -> DataFrame:
-    """The DataFrame, computed, and without what it was computed from."""
+    """The computed DataFrame, without its lineage."""
     with no_constraints(frame.sparkSession):
         return in_few_partitions(frame).localCheckpoint()
 
@@ -207,7 +207,7 @@ def in_few_partitions(frame: DataFrame) -> DataFrame:
 
 
 class SeenKeys:
-    """Distinct keys, to tell which keys are new."""
+    """The keys that were looked up: distinct keys, to which new ones are added."""
 
     def __init__(self, columns: Columns, limits: Limits) -> None:
         self._limits = limits
@@ -216,7 +216,7 @@ class SeenKeys:
         self._in_spark: list[Relation] = []
 
     def unseen(self, keys: Relation) -> Relation:
-        """Those of the keys that have not come before; from now on they have."""
+        """The keys that were not added before; adds them."""
         before: list[Relation] = [self._here, *self._in_spark]
         for seen in before:
             keys = keys.having(seen, among=False)
@@ -240,8 +240,7 @@ ComputeMembers = Callable[
 class Run:
     """A loop in one step.
 
-    `iterations`, `rows` (read on the driver) and `jobs` (beside those of `compute`) tell what it
-    did.
+    `iterations`, `rows` (read on the driver) and `jobs` (beside those of `compute`) count its work.
     """
 
     def __init__(
@@ -290,7 +289,7 @@ class Run:
     def run(self, inputs: Sequence[Relation]) -> list[Relation]:
         """The change of each recursive stream, from the changes of the streams outside the loop.
 
-        Adds to the store what the loop keeps.
+        Adds the changes of the loop's registers to the store.
         """
         body = self._loop.body
         given = {v: self._settled(held) for v, held in zip(body.inputs, inputs, strict=True)}
@@ -365,7 +364,7 @@ class Run:
         return without(m, frozenset(x for x in slices if not self._slice(x, k)))
 
     def _is_due(self, m: Materialized, k: int) -> bool:
-        """Whether anything of what a stream is made of changes, or is kept, at the iteration."""
+        """Whether a leaf of a stream has a change or a state at the iteration."""
         if m.vertex.operator.linearity is not Linearity.PER_KEY:
             return True  # its term is empty otherwise
         return any(self._slice(s, k) for s in due_at(m.vertex))
@@ -390,16 +389,16 @@ class Run:
         """The hashes of the keys of slices; None if there are no keys, or if Spark holds them."""
         if not slices:
             return None
-        found = []
+        hashes = []
         for other in slices:
             key = self._states[other.vertex, other.key].register.key
             for part in self._with_keys(other, k):
                 if part.table is None:
                     return None
-                found.append(hashes_of(part.table, key))
-        return np.unique(np.concatenate(found)) if found else np.zeros(0, np.uint64)
+                hashes.append(hashes_of(part.table, key))
+        return np.unique(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
 
-    # -- what is kept
+    # -- the state
 
     def _key_schema(self, x: StateRead) -> Schema:
         """The key columns of a look-up."""
@@ -408,7 +407,7 @@ class Run:
         return Schema(tuple((n, types[n]) for n in register.key), ())
 
     def _look_up(self, x: StateRead) -> None:
-        """Fetch what is kept at keys of the changes of this iteration, unless it is there."""
+        """Fetch the state at the keys of the changes of this iteration, unless it was fetched."""
         change = self._now_by_key[x.by, x.by_key]
         if change.is_empty:
             return
@@ -418,19 +417,19 @@ class Run:
         if keys.is_empty:
             return
         for part in self._store.read(register.name, keys):
-            found = part.having(keys)
-            found = self._settled(found)
-            if found.is_empty:
+            rows = part.having(keys)
+            rows = self._settled(rows)
+            if rows.is_empty:
                 continue
-            self.rows += _here(found)
-            with self._counted(found):
+            self.rows += _here(rows)
+            with self._counted(rows):
                 if x.kept in self._loop.outside:
-                    self._kept[x.kept, x.key].add_at(found, 0)  # the same at each iteration
+                    self._kept[x.kept, x.key].add_at(rows, 0)  # the same at each iteration
                 else:
-                    self._kept[x.kept, x.key].add(found)
+                    self._kept[x.kept, x.key].add(rows)
 
     def _keys_of(self, rows: Relation, x: StateRead) -> Relation:
-        """The distinct keys of rows of `x.by`, called as those of `x.kept`."""
+        """The distinct keys of rows of `x.by`, under the names of the keys of `x.kept`."""
         own = self._states[x.by, x.by_key].register.key
         names = self._states[x.kept, x.key].register.key
         types = dict(rows.schema.columns)
@@ -439,21 +438,21 @@ class Run:
 
     def _due_after(self, k: int) -> int | None:
         """The next iteration at which the store has rows for the keys that the step has changed."""
-        found: set[int] = set()
+        iterations: set[int] = set()
         for x in self._loop.look_ups:
             if x.kept in self._loop.outside:
                 continue
             tables, in_spark = self._kept[x.kept, x.key].after(k)
-            found |= in_spark
+            iterations |= in_spark
             changed = self._changed[x.by, x.by_key]
             live = self._live(changed, x) if tables and changed.on_driver else None
             for table in tables:
                 rows: Relation = table
-                if live is not None:  # what has cancelled out needs nothing any more
+                if live is not None:  # keys whose changes cancel out need no other iteration
                     rows = table.having(live)
                 assert rows.table is not None
-                found.update(numbers(rows.table.column(ITERATION).unique()))
-        return min(found, default=None)
+                iterations.update(numbers(rows.table.column(ITERATION).unique()))
+        return min(iterations, default=None)
 
     def _live(self, changed: Layers, x: StateRead) -> Relation:
         """The keys that the step has changed so far."""
@@ -480,7 +479,7 @@ class Run:
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
 
     def _keep(self) -> None:
-        """Add what the step changes, by iteration, to the store."""
+        """Add the changes of the step, by iteration, to the store."""
         for state in self._loop.states:
             for part in self._changed[state.change, state.key].parts:
                 self._store.add(state.register.name, part.select(state.register.schema))
@@ -488,17 +487,17 @@ class Run:
 
     def _outputs(self) -> list[Relation]:
         wanted: list[Materialized] = []
-        found: dict[Vertex, Relation] = {}
+        outputs: dict[Vertex, Relation] = {}
         parts: dict[Leaf, tuple[Relation, ...]] = {}
         for m in self._loop.gives:
             schema = m.vertex.type.schema
-            found[m.vertex] = DriverRelation.empty(schema)
+            outputs[m.vertex] = DriverRelation.empty(schema)
             (whole,) = m.leaves
             parts[whole] = tuple(p.select(schema) for p in self._given[m.vertex].parts)
             if parts[whole]:
                 wanted.append(m)
-        found.update(zip((m.vertex for m in wanted), self._compute(wanted, parts), strict=True))
-        return [found[v] for v in self._loop.body.outputs]
+        outputs.update(zip((m.vertex for m in wanted), self._compute(wanted, parts), strict=True))
+        return [outputs[v] for v in self._loop.body.outputs]
 
     def _endless(self) -> FixpointError:
         loop = self._loop

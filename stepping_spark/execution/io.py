@@ -39,10 +39,11 @@ def held_input(
     *,
     once: bool = False,
 ) -> Relation:
-    """An input's change as a relation; an InputError where it does not fit.
+    """An input's change as a relation; an `InputError` if it does not fit.
 
-    With a key, a DataFrame is computed as a register with that key will have it. `once` says that
-    one query of the step reads it, once and whole, so that it may be computed there.
+    With a key, a DataFrame is computed in the layout of a register with that key. `once` says that
+    a single query of the step reads the DataFrame, once and whole, so that this query may compute
+    it.
     """
     if value is None:
         return DriverRelation.empty(t.schema)
@@ -78,8 +79,8 @@ def check_grows(held: Relation, t: ZSetType, where: str) -> None:
     """Refuse a change of an append-only input that takes rows away."""
     negative: Any
     if isinstance(held, SparkRelation):
-        found = summed(held).frame.where(f"{COUNT} < 0").limit(1)
-        negative = conform(found.toArrow(), t.schema)
+        removed = summed(held).frame.where(f"{COUNT} < 0").limit(1)
+        negative = conform(removed.toArrow(), t.schema)
     else:
         assert held.table is not None
         negative = held.table.filter(pc.less(held.table.column(COUNT), pa.scalar(0)))
@@ -89,11 +90,11 @@ def check_grows(held: Relation, t: ZSetType, where: str) -> None:
 
 
 def check_there(held: Relation, t: ZSetType, where: str) -> None:
-    """Refuse a change that removes what is absent: `held` has those rows, each once."""
+    """Refuse a change that removes absent rows: `held` has these rows, each once."""
     rows = held.table
     if held.frame is not None:
-        found = held.frame.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1)
-        rows = conform(found.toArrow(), t.schema)
+        absent = held.frame.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1)
+        rows = conform(absent.toArrow(), t.schema)
     assert rows is not None
     wrong = rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
     if wrong.num_rows:
@@ -101,7 +102,7 @@ def check_there(held: Relation, t: ZSetType, where: str) -> None:
 
 
 def answer(held: Relation, t: StreamType) -> Any:
-    """What a relation is to a user: a Z-set, a number, or a dict of sums by key."""
+    """The value of a relation for a user: a Z-set, a number, or a dict of sums by key."""
     if isinstance(t, ScalarType):
         return decode_number(held.fetched(DEFAULT).table, t)
     if isinstance(t, GroupedType):
@@ -115,11 +116,11 @@ def answer(held: Relation, t: StreamType) -> Any:
 def check_made_by(
     kept: Sequence[str] | None, graph: AnyGraph, step: int, *, beside: Collection[str] = ()
 ) -> None:
-    """Refuse to answer for a committed step where another query took it.
+    """Refuse to answer for a committed step that another query took.
 
-    `kept` is what the store says of who computed each output. The step cannot be recomputed:
-    its state is the one before it, and that is gone. Outputs with the digests in `beside` may be
-    there or not.
+    `kept` has the signature of the query of each output, from the store. The step cannot be
+    recomputed: it needs the state before it, which is gone. Outputs with the digests in `beside`
+    may be missing.
     """
     if kept is None:
         raise StoreError(
@@ -128,7 +129,7 @@ def check_made_by(
             f"did not say it. Go on with step {step + 1}, and read what you need from a cache; or "
             f"repeat step {step} with the version and the query that took it"
         )
-    before = [Signature.of_text(told) for told in kept]
+    before = [Signature.of_text(text) for text in kept]
     then, now = ([s.digest for s in x if s.digest not in beside] for x in (before, graph.made_by))
     if then != now:
         raise StoreError(

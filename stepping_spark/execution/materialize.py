@@ -35,9 +35,9 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 
 @dataclass(frozen=True)
 class SizeBound:
-    """A stream has no more rows and bytes than these.
+    """The most rows and bytes that a stream can have.
 
-    Each row has the bytes of its `width`; `loose` are those of all texts and lists.
+    Each row has `width` bytes; `loose` counts the bytes of all texts and lists.
     """
 
     rows: int
@@ -57,8 +57,8 @@ class SizeBound:
 def bound(step: Step, m: Materialized) -> SizeBound | None:
     """The upper bound of a stream, from the sizes of its inputs; None if it is unknown.
 
-    It is known for streams that make at most one row of each row they read, and copy its texts and
-    lists or leave them out. Other values have a width that their types tell.
+    It is known for streams that make at most one row of each row, and copy or drop its texts and
+    lists. The type of another value gives its width.
     """
     if not _is_row_by_row(m):
         return None
@@ -75,7 +75,7 @@ def bound(step: Step, m: Materialized) -> SizeBound | None:
 
 
 def together(bounds: Mapping[Materialized, SizeBound], most_bytes: int) -> list[list[Materialized]]:
-    """The streams, in as few tables as have room for them, in their order."""
+    """The streams in groups, in their order; each group fits a table of limited bytes."""
     groups: list[list[Materialized]] = []
     whole: SizeBound | None = None
     for m, own in bounds.items():
@@ -101,7 +101,7 @@ def _is_simple(n: Physical) -> bool:
 
 
 def _are_copies(exprs: Iterable[Expr]) -> bool:
-    """Whether expressions give nothing of unknown width but what they read."""
+    """Whether all texts and lists among the values of expressions are copies of fields."""
     return all(map(_is_copy, exprs))
 
 
@@ -122,7 +122,7 @@ def _most(t: RowType) -> int:
 
 
 def _least(t: RowType) -> int:
-    """The bytes that a value has in any case; Arrow has eight truth values in one."""
+    """The least bytes of a value; Arrow has eight truth values in a byte."""
     return sum(0 if _is_loose(p) else p.arrow.bit_width // 8 for p in _parts(t))
 
 
@@ -143,11 +143,11 @@ def _parts(t: RowType) -> Iterator[RowType]:
 
 
 def null_field(table: pa.Table, schema: Schema) -> str | None:
-    """The first field that is NULL in some row, and has no `| None` in its type; None: no such."""
+    """The first field that is NULL in a row and has no `| None` in its type; None if none is."""
     for name, t in schema.columns:
-        found = _null_in(one_array(table.column(name)), t, name)
-        if found is not None:
-            return found
+        path = _null_in(one_array(table.column(name)), t, name)
+        if path is not None:
+            return path
     return None
 
 
@@ -160,14 +160,14 @@ def _null_in(array: Any, t: RowType, name: str) -> str | None:
         return name
     if isinstance(t, Struct):
         for (field, inner), part in zip(t.fields, array.flatten(), strict=True):
-            found = _null_in(part, inner, f"{name}.{field}")
-            if found is not None:
-                return found
+            path = _null_in(part, inner, f"{name}.{field}")
+            if path is not None:
+                return path
     return None
 
 
 def null_tests(schema: Schema) -> list[tuple[str, str]]:
-    """The fields without `| None` in their type, each with the SQL that says it is NULL."""
+    """The fields without `| None` in their type, each with its test for NULL in SQL."""
     return [test for n, t in schema.columns for test in _tests(quote(n), t, n, "")]
 
 
@@ -186,8 +186,8 @@ class Materializer:
     """Computes DataFrames of streams, each once; fetches those with few rows to the driver.
 
     If a register will keep a stream, its rows are consolidated and partitioned for the register
-    here. Other readers of the stream in this step use the same rows, and the store need not do it
-    again.
+    here. Other readers of the stream in this step use the same rows, and the store does not
+    consolidate them again.
     """
 
     def __init__(
@@ -210,11 +210,11 @@ class Materializer:
         self._adders = adders
 
     def computed(
-        self, step: Step, v: Vertex, made: SparkRelation, *, checked: bool = False
+        self, step: Step, v: Vertex, result: SparkRelation, *, checked: bool = False
     ) -> Relation:
-        """The value of a stream, which may be read again and again.
+        """The value of a stream, which may be read any number of times.
 
-        A StepError names a field that is NULL and never should be, unless that was `checked`.
+        A `StepError` names a field that is NULL and never should be, unless that was `checked`.
         """
         path, line = self._plan.names[v]
         where = f"{path} ({line})"
@@ -222,11 +222,11 @@ class Materializer:
         tests = [] if checked else null_tests(schema)
         state = self._first(v)
         if state is None:
-            kept = kept_apart(made, tests)
-        elif made.is_settled(state.register.schema, state.register.key):
-            kept = made
+            kept = kept_apart(result, tests)
+        elif result.is_settled(state.register.schema, state.register.key):
+            kept = result
         else:
-            rows = self._projection.select(made, state.selection)
+            rows = self._projection.select(result, state.selection)
             assert isinstance(rows, SparkRelation)
             kept = settle(rows, state.register.key, where, tests=tests)
         if kept.nulls:
@@ -265,7 +265,7 @@ class Materializer:
         return self._most_rows, self._limits.fetched_bytes
 
     def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
-        """The columns by which the first register keeps a stream; None: none that it has."""
+        """The columns by which the first register keeps a stream; None if these are not its own."""
         state = self._first(v)
         return None if state is None or state.stored else state.register.key
 

@@ -11,17 +11,7 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Any, NamedTuple, Protocol
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-
+from stepping_spark.base.packages import rich_console, rich_progress
 from stepping_spark.relations.store import Size
 from stepping_spark.rows.boxes import html_table
 
@@ -35,17 +25,15 @@ WIDTH = 99  # of what is printed
 class VertexMetrics(NamedTuple):
     """One vertex in one step.
 
-    `rows_in` and `rows_out` count the rows that it read (of changes, and of state) and gave; None
-    where that is not known: for rows that are in Spark, and for vertices that run inside a query.
-    `how` is "driver", "tasks" (tasks of Spark, with Arrow), "spark", "python", "loop" (of a
-    recursion), or "nothing to do", and `why` says what decided that: how many rows it reads and how
-    many the driver takes, what of it is in Spark, that a join of it gives too many rows. Where
-    vertices share one computation, the first of them has its milliseconds and jobs, and the others
-    say `within` which vertex that is. Large ones are computed side by side, so that their
-    milliseconds may add up to more than the step's. Vertices that a recursion iterates have the
-    sums over its iterations; the recursion itself has what is left, looking up and keeping its
-    state. Inputs, integrals and delays have no metrics of their own: the vertices that use them
-    read their rows.
+    `rows_in` counts the rows that it read, of changes and of state, and `rows_out` those of its
+    result; None if unknown: for rows in Spark, and for vertices inside a query. `how` is "driver",
+    "tasks" (tasks of Spark, with Arrow), "spark", "python", "loop" (of a recursion), or "nothing to
+    do". `why` is the reason, such as the number of rows, an input that is in Spark, or a join with
+    too many rows. If vertices share one computation, the first of them has its milliseconds and
+    jobs, and `within` of the others names that vertex. Large computations run side by side, so
+    their milliseconds may add up to more than the step's. Vertices in the body of a recursion have
+    the sums over its iterations; the recursion itself has the time to read and write its state.
+    Inputs, integrals and delays have no metrics of their own: their readers count their rows.
     """
 
     path: str
@@ -64,22 +52,22 @@ class VertexMetrics(NamedTuple):
         return f"{self.path}: {self.how}, {where}{jobs}, rows {rows}"
 
     def plus(self, other: VertexMetrics) -> VertexMetrics:
-        """This and a further iteration."""
-        told = max(self, other, key=lambda v: HOW.index(v.how))
+        """The sums of this iteration and another one."""
+        first = max(self, other, key=lambda v: HOW.index(v.how))
         return VertexMetrics(
-            told.path,
+            first.path,
             _sum(self.rows_in, other.rows_in),
             _sum(self.rows_out, other.rows_out),
             self.ms + other.ms,
             _sum(self.jobs, other.jobs),
-            told.how,
-            told.why,
-            told.within if self.within and other.within else None,
+            first.how,
+            first.why,
+            first.within if self.within and other.within else None,
         )
 
 
 class Cost(NamedTuple):
-    """What a computation took, where it ran and why; `within` the vertex that has the cost."""
+    """The cost of a computation, where it ran and why; `within` names the vertex that has it."""
 
     ms: float
     jobs: int | None
@@ -181,7 +169,7 @@ class StepMetrics:
         return f"<div><strong>{said}</strong>{html_table(heads, numeric, rows)}</div>"
 
     def _is_part(self, v: VertexMetrics) -> bool:
-        """Whether nothing is known of it but the vertex that it ran within."""
+        """Whether only the vertex that it ran within is known."""
         return v.path in self._inner and (v.rows_in, v.rows_out) == (None, None)
 
     def add_jobs(self, jobs: int | None) -> None:
@@ -207,10 +195,10 @@ class StepMetrics:
         rows_out: int | None,
         inner: Mapping[str, tuple[int | None, int | None]],
     ) -> None:
-        """Note what a vertex took; `inner` are those that ran within it, with rows in and out.
+        """Note the cost of a vertex; `inner` are vertices within it, with their rows in and out.
 
-        What was noted of it in iterations before is added to. A vertex may run within several, and
-        by itself: then the first of those has it, or it itself.
+        The costs of iterations are added up. A vertex may run within several vertices, and by
+        itself: the first of these has its rows, or the vertex itself.
         """
         own = VertexMetrics(
             path, rows_in, rows_out, cost.ms, cost.jobs, cost.how, cost.why, cost.within
@@ -221,16 +209,16 @@ class StepMetrics:
         for name, (read, gave) in inner.items():
             before = self.vertices.get(name)
             if before is None or (name in self._inner and before.within == path):
-                found = VertexMetrics(name, read, gave, 0.0, 0, cost.how, cost.why, path)
-                self.vertices[name] = found if before is None else before.plus(found)
+                part = VertexMetrics(name, read, gave, 0.0, 0, cost.how, cost.why, path)
+                self.vertices[name] = part if before is None else before.plus(part)
                 self._inner.add(name)
 
 
-def _wrapped(said: str) -> list[str]:
-    """Lines below that of a vertex."""
+def _wrapped(text: str) -> list[str]:
+    """The lines of a text below the line of a vertex."""
     first, further = " " * 6, " " * 8
     return wrap(
-        said, WIDTH, initial_indent=first, subsequent_indent=further, break_long_words=False
+        text, WIDTH, initial_indent=first, subsequent_indent=further, break_long_words=False
     )
 
 
@@ -263,7 +251,7 @@ class NoBar:
 class TerminalBar:
     """A line of a terminal, drawn by rich."""
 
-    progress: Progress
+    progress: rich_progress.Progress
     task: Any
 
     def show(self, text: str, advance: int = 0) -> None:
@@ -324,7 +312,7 @@ def bar_of(name: str, *, total: int | None = None, done: int = 0, count: bool) -
 
     In a notebook rich would need ipywidgets; HTML needs nothing, and stays in the saved notebook.
     """
-    if Console().is_jupyter:
+    if rich_console.Console().is_jupyter:
         shown: Any = importlib.import_module("IPython.display")
         cell = shown.display({"text/plain": name}, raw=True, display_id=True)
         bar = NotebookBar(name, count, total, done, cell, time.monotonic())
@@ -333,19 +321,15 @@ def bar_of(name: str, *, total: int | None = None, done: int = 0, count: bool) -
         finally:
             bar.draw()
         return
-    columns: tuple[ProgressColumn, ...] = (
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-    )
+    description = rich_progress.TextColumn("{task.description}", markup=False)
+    elapsed = rich_progress.TimeElapsedColumn()
+    columns: list[rich_progress.ProgressColumn]
     if count:
-        columns = (
-            TextColumn(name, markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-    with Progress(*columns) as progress:
+        title = rich_progress.TextColumn(name, markup=False)
+        bars = rich_progress.BarColumn(), rich_progress.MofNCompleteColumn()
+        columns = [title, *bars, elapsed, description]
+    else:
+        columns = [rich_progress.SpinnerColumn(), description, elapsed]
+    with rich_progress.Progress(*columns) as progress:
         task = progress.add_task("" if count else name, total=total, completed=done)
         yield TerminalBar(progress, task)

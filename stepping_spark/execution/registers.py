@@ -44,7 +44,7 @@ RelationParts: TypeAlias = tuple[Relation, ...]
 
 @dataclass
 class _Touched:
-    """The partitions that a step changes, or None for too many; and what it finds out of them."""
+    """The partitions that a step changes, None if they are too many; and their new prefixes."""
 
     keys: Sequence[PartitionKey] | None
     prefixes: Prefixes = field(default_factory=Prefixes)
@@ -53,13 +53,13 @@ class _Touched:
 class KnownPrefixes:
     """The prefixes of the partitions of a plan's windows.
 
-    A step that adds a row to the end of a partition needs the last rows of it, and of the others
-    their count, or their sum. The step before knew both. So this keeps for each partition that was
-    computed the place in the order from which it is to be read, and the values before that place
-    (`engines.arrow.kernels.Prefix`). It is no state: an unknown partition is read.
+    A step that adds a row to the end of a partition needs its last rows, and the count or the sum
+    of the other ones. The step before knew these values. So this keeps, for each partition that was
+    computed, the place in the order from which to read it, and the values before that place
+    (`engines.arrow.kernels.Prefix`). It is no state: an unknown partition is read whole.
 
-    The values are of the last step that was committed by this stepper. If the store is at another
-    step, or a partition has changed and was not computed on the driver, they are forgotten.
+    The values belong to the last step that this stepper committed. They are forgotten if the store
+    is at another step, or if a partition has changed and was not computed on the driver.
     """
 
     def __init__(self, store: StepStore, limits: Limits) -> None:
@@ -81,7 +81,7 @@ class KnownPrefixes:
         self._step = None
 
     def committed(self) -> None:
-        """Take over what the step has found: it was committed."""
+        """Keep the prefixes of the step, which was committed."""
         if self._step is None:
             return
         self._step += 1
@@ -101,25 +101,25 @@ class KnownPrefixes:
     def read(
         self, read: Read, keys: Relation, state: RegisterPlan, whole: Callable[[], RelationParts]
     ) -> tuple[RelationParts, Prefixes]:
-        """The rows of partitions: from the end of the prefix on, where that is known of all."""
+        """The rows of partitions: those after their prefixes, if the prefix of each is known."""
         touched = self._touched[read] = _Touched(self._keys(keys, state))
         known = {k: self._known.get((read, k)) for k in touched.keys or ()}
-        found = {k: prefix for k, prefix in known.items() if prefix is not None}
-        is_cut = known and len(found) == len(known) and _is_in_order(read, state)
+        prefixes = {k: prefix for k, prefix in known.items() if prefix is not None}
+        is_cut = known and len(prefixes) == len(known) and _is_in_order(read, state)
         if not is_cut or not isinstance(self._store, OrderedStore):
             return whole(), touched.prefixes
-        touched.prefixes = Prefixes(found)
-        since = [found[k].place for k in touched.keys or ()]
+        touched.prefixes = Prefixes(prefixes)
+        since = [prefixes[k].place for k in touched.keys or ()]
         return self._store.read_since(state.register.name, keys, since), touched.prefixes
 
     def forget(self, read: Read) -> Prefixes:
-        """Nothing is known of what a read gives: it is to be read whole after all."""
+        """Forget the prefixes of a read, which has to be read whole after all."""
         touched = self._touched[read]
         touched.prefixes = Prefixes()
         return touched.prefixes
 
     def _keys(self, keys: Relation, state: RegisterPlan) -> list[PartitionKey] | None:
-        """The partitions that are touched, if they are few."""
+        """The partitions of some keys, if they are few."""
         if keys.table is None or keys.table.num_rows > self._limits.cut_keys:
             return None
         rows = keys.table.select(list(state.register.key)).to_pylist()
@@ -127,14 +127,14 @@ class KnownPrefixes:
 
 
 def keys_of(read: Read, state: RegisterPlan) -> tuple[tuple[Vertex, Selection], ...]:
-    """The streams by whose keys a register is read, each with what makes the keys of its rows."""
+    """The streams by whose keys a register is read, each with the selection of these keys."""
     names = state.register.key
-    found = ((k.of, Selection.of_key(k.of.type.schema, names, k.key)) for k in read.by)
-    return tuple(found)
+    keys = ((k.of, Selection.of_key(k.of.type.schema, names, k.key)) for k in read.by)
+    return tuple(keys)
 
 
 def _is_in_order(read: Read, state: RegisterPlan) -> bool:
-    """Whether the register has the order that the window has."""
+    """Whether the register has the order of the window."""
     return read.cut is not None and state.order == read.cut.sorting[0]
 
 
@@ -163,12 +163,12 @@ def times_of(
 
 def greatest_of(parts: RelationParts, t: RowType) -> int | None:
     """The greatest time of a relation of times, as a number; weights do not count."""
-    found = []
+    times = []
     for part in parts:
         latest: Any = pc.max(part.fetched(DEFAULT).table.column(VALUE))
         if latest.is_valid:
-            found.append(units_of(t.decode(latest.as_py()), t))
-    return max(found, default=None)
+            times.append(units_of(t.decode(latest.as_py()), t))
+    return max(times, default=None)
 
 
 def check_in_time(held: Relation, v: Vertex, label: str, x: Lateness, old: RelationParts) -> None:
@@ -228,7 +228,7 @@ class Registers:
         self._prefixes.skip()
 
     def committed(self) -> None:
-        """What was read last is committed."""
+        """Keep the prefixes of the last step, which was committed."""
         if self._has_cuts:
             self._prefixes.committed()
 
@@ -266,17 +266,17 @@ class Registers:
         return added_up(parts, read.change.type.schema)
 
     def _joins_add_up(self, read: Read, rows: int) -> bool:
-        """Whether so many rows of batches are added up by the joins that take them."""
+        """Whether the joins that read so many rows of batches sum them themselves."""
         return rows >= self._limits.eager_rows and self._plan.is_added_up_by_joins(read)
 
     @staticmethod
-    def _parts(read: Read, found: tuple[Relation, ...]) -> tuple[Relation, ...]:
-        """What a store gives of a register, as rows of its stream."""
+    def _parts(read: Read, batches: tuple[Relation, ...]) -> tuple[Relation, ...]:
+        """The batches of a register, with the columns of its stream."""
         schema = read.change.type.schema
-        return tuple([p.select(schema, beside=True) for p in found])
+        return tuple([p.select(schema, beside=True) for p in batches])
 
     def need_no_keys(self, v: Vertex) -> bool:
-        """Whether a stream may be left to the query of the one that reads it, in Spark.
+        """Whether the query of its reader may compute a stream, in Spark.
 
         It may if all registers that are read by its keys are small enough to be sent whole.
         """
@@ -291,8 +291,8 @@ class Registers:
     def _new(self, step: Step, read: Read) -> tuple[Relation, ...]:
         """The old value and the change.
 
-        The driver adds them up where the change is not many rows beside the old ones. A row that
-        goes is then not joined twice, to cancel out later.
+        The driver sums both if the change has few rows beside the old value. A removed row is then
+        not joined twice, to cancel out later.
         """
         old, change = self.old(step, self._old_of[read]), step.values[read.change]
         parts = tuple([p for p in (*old, change) if not p.is_empty])
@@ -308,7 +308,7 @@ class Registers:
     def _first(
         self, step: Step, read: Read, top: Top, parts: tuple[Relation, ...]
     ) -> tuple[Relation, ...]:
-        """The rows of each key that its first rows are among, before this step and after it."""
+        """Rows of each key that contain its first rows, before this step and after it."""
         schema, change, rows = read.change.type.schema, step.values[read.change], rows_of(*parts)
         if change.table is None or rows is None or rows <= self._limits.cut_rows:
             return parts
@@ -326,14 +326,14 @@ class Registers:
     def _read_cut(
         self, step: Step, read: Read, keys: Relation, state: RegisterPlan
     ) -> tuple[Relation, ...]:
-        """The rows of a window's partitions: the last ones, where the others are known."""
+        """The rows of a window's partitions; only the last ones, if a prefix has the others."""
         step.whole[read] = lambda: self._store.read(state.register.name, keys)
         parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.whole[read])
         schema = read.change.type.schema
         return tuple([p.select(schema) for p in parts])
 
     def read_whole(self, step: Step, m: Materialized) -> list[Leaf]:
-        """Read the partitions of windows whole for a stream; those for which that was not done."""
+        """Repeat the cut reads of a stream, with whole partitions; returns these reads."""
         cut = [x for x in m.leaves if isinstance(x, Read) and step.is_cut(x)]
         for read in cut:
             schema = read.change.type.schema
@@ -371,8 +371,8 @@ class Registers:
         (name,) = state.register.key
         (t,) = (t for n, t in state.register.schema.columns if n == name)
         since, now = times
-        found = ticks(since, now, clock.time, self._limits.due_times)
-        if found is None or (clock.marks and since is None):
+        instants = ticks(since, now, clock.time, self._limits.due_times)
+        if instants is None or (clock.marks and since is None):
             return None
-        keys = pa.table({name: pa.array(found, t.arrow)})
+        keys = pa.table({name: pa.array(instants, t.arrow)})
         return DriverRelation(keys, Schema(((name, t),), ()), consolidated=True)

@@ -56,16 +56,16 @@ _NAMES = (
 
 
 def checked(spark: SparkSession, before: Mapping[str, str]) -> dict[str, str]:
-    """Those of a session; a `StepError` where a state was made with others."""
-    found = {name: str(spark.conf.get(name)) for name in _NAMES}
+    """The settings of a session; a `StepError` if the state was made with others."""
+    settings = {name: str(spark.conf.get(name)) for name in _NAMES}
     for name, value in before.items():
-        if found.get(name, value) != value:
+        if settings.get(name, value) != value:
             raise StepError(
-                f"the session has {name} = {found[name]!r}, and the state was made with "
+                f"the session has {name} = {settings[name]!r}, and the state was made with "
                 f"{value!r}: functions of rows would give other results for rows that are in "
                 f"the state already; set it back with spark.conf.set({name!r}, {value!r})"
             )
-    return found
+    return settings
 
 
 def zone_of(settings: Mapping[str, str]) -> dt.tzinfo | None:
@@ -149,7 +149,7 @@ class Scheduler:
                 metrics.add_jobs(self._jobs.count)
 
     def _zone(self) -> dt.tzinfo | None:
-        """The session's time zone, as the state has it; else that of the session that is there."""
+        """The time zone in the settings of the state; else that of the running session."""
         if not self.settings and not self.store.last_settings():
             session = self._spark or running_session()
             if session is None:
@@ -162,7 +162,7 @@ class Scheduler:
         _ = self.spark
 
     def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
-        """The columns by which the first register keeps a stream; None: none that it has."""
+        """The columns by which the first register keeps a stream; None if these are not its own."""
         return self._once.key_kept_by(v)
 
     def run(
@@ -178,7 +178,7 @@ class Scheduler:
 
         `since` is the time of the last step; `first` says that there was none.
         """
-        few = True  # found here, so that a small step calls no function for it
+        few = True  # computed in place: a small step saves the call of a function
         for held in inputs.values():
             few = few and held.table is not None and len(held.table) <= self.limits.task_rows
         if not few and self._tasks.are_many(inputs):
@@ -249,32 +249,32 @@ class Scheduler:
         return taken.outputs
 
     def projected(self, held: Relation, state: RegisterPlan) -> Relation:
-        """Rows of a stream, as its register has them: with the columns of the key."""
+        """Rows of a stream with the columns of its register's key."""
         return self._projection.select(held, state.selection)
 
     def committed(self) -> None:
-        """What was run last is committed."""
+        """Keep what is known of the last step, which was committed."""
         self._registers.committed()
 
     # -- a stage
 
     def _run_stage(self, step: Step, stage: Stage) -> None:
         for m in stage.projections:
-            for made in self._computed(step, [m]):
-                self._done(step, made)
+            for stream in self._computed(step, [m]):
+                self._done(step, stream)
         for read in stage.reads:
             if read not in step.reads:
                 step.reads[read] = self._registers.read(step, read)
         loops = self.plan.loops
         rest = [m for m in stage.members if m.vertex not in loops] if loops else stage.members
-        for made in self._computed(step, rest):
-            self._done(step, made)
+        for stream in self._computed(step, rest):
+            self._done(step, stream)
         looping = [m for m in stage.members if m.vertex in loops] if loops else ()
         for loop in dict.fromkeys(loops[m.vertex] for m in looping) if looping else ():
             self._loop(step, loop, [m for m in looping if loops[m.vertex] is loop])
 
     def _computed(self, step: Step, members: Sequence[Materialized]) -> Iterator[Computed]:
-        """The streams that need no other stream of this stage."""
+        """Compute streams that need no other stream of the stage."""
         if self.plan.joined_by_readers:
             joining = [self._joining(step, m) for m in members]
             members = [m for m in joining if not self._is_left(step, m)]
@@ -282,20 +282,20 @@ class Scheduler:
         for_spark: dict[Materialized, Deferred] = {}
         for m in members:
             is_python = m.python is not None and not step.size(m).nothing
-            made = self._python(step, m) if is_python else self._driver.computed(step, m)
-            cut = self._registers.read_whole(step, m) if isinstance(made, Deferred) else ()
+            stream = self._python(step, m) if is_python else self._driver.computed(step, m)
+            cut = self._registers.read_whole(step, m) if isinstance(stream, Deferred) else ()
             if cut:
                 self._driver.forget(cut)
-                made = self._driver.computed(step, m)
-            if isinstance(made, Deferred):
-                for_spark[m] = made
+                stream = self._driver.computed(step, m)
+            if isinstance(stream, Deferred):
+                for_spark[m] = stream
             else:
-                yield made
+                yield stream
         if for_spark:
             yield from self._queries.computed(step, for_spark)
 
     def _is_left(self, step: Step, m: Materialized) -> bool:
-        """Whether a join is left to its readers, each of which adds up many rows before it."""
+        """Whether a join is left to its readers, each of which sums many rows before the join."""
         if m.vertex not in self.plan.joined_by_readers or step.size(m).nothing:
             return False
         sides = [rows_of(*step.parts(leaf)) for leaf in m.leaves]
@@ -308,14 +308,14 @@ class Scheduler:
         return True
 
     def _joining(self, step: Step, m: Materialized) -> Materialized:
-        """A stream, with the join within it that was left to it."""
+        """A stream, with the join that was left to it in its term."""
         left = (v for v in refs(m.term) if v in step.left) if step.left else ()
         return next((self.plan.joined_by_readers[v][m] for v in left), m)
 
     def _loop(self, step: Step, loop: LoopPlan, members: Sequence[Materialized]) -> None:
-        """The streams that a recursion gives."""
+        """Compute the recursive streams of a loop."""
         begun = time.perf_counter()
-        within = 0.0  # what the streams that it iterates take, told with them
+        within = 0.0  # milliseconds of the streams of the body, which have metrics of their own
 
         def compute(
             wanted: Sequence[Materialized], parts: Mapping[Leaf, tuple[Relation, ...]]
@@ -323,13 +323,13 @@ class Scheduler:
             nonlocal within
             inner = Step({}, step.now, step.since, lambda: step.sources, step.metrics, dict(parts))
             started = time.perf_counter()
-            made = {m.member: m for m in self._computed(inner, wanted)}
+            streams = {m.member: m for m in self._computed(inner, wanted)}
             within += (time.perf_counter() - started) * 1e3
-            for m in made.values():
+            for m in streams.values():
                 if m.member.may_make_null:
                     self._check_nulls(m)
                 self._note(inner, m, loop)
-            return [made[m].held for m in wanted]
+            return [streams[m].held for m in wanted]
 
         run = Run(loop, self.store, self._projection, self._state_around, compute, self.limits)
         given = run.run([step.values[v] for v in loop.inputs])
@@ -341,8 +341,8 @@ class Scheduler:
         cost = Cost(ms, run.jobs, "loop", why)
         for m in members:
             assert isinstance(m.vertex.operator, Fixpoint)
-            made = Computed(m, given[m.vertex.operator.number], cost, {}, run.rows)
-            self._done(step, made)
+            streams = Computed(m, given[m.vertex.operator.number], cost, {}, run.rows)
+            self._done(step, streams)
             cost = Cost(0.0, 0, "loop", why, within=self._path(members[0]))
 
     def _state_around(self, change: Vertex, key: tuple[Expr, ...]) -> RegisterPlan:
@@ -354,22 +354,22 @@ class Scheduler:
         path, line = self.plan.names[m.vertex]
         (held,) = step.parts(leaf)
         why = "a Python function, of rows in Spark"
-        made: Relation | None = None
+        result: Relation | None = None
         jobs: int | None = 0
         if held.table is not None:
             try:
                 most = min(self.limits.given_rows, PYTHON_ROWS)
-                made = apply_python(m.vertex, held.table, f"{path} ({line})", most)
+                result = apply_python(m.vertex, held.table, f"{path} ({line})", most)
                 why = "a Python function, of rows on the driver"
             except FanOut as e:
                 why = f"a Python function; {e}"
-        if made is None:
+        if result is None:
             with count_jobs(self.spark) as counted:
                 frame = held.in_spark(lambda: self.spark).frame
                 applied = apply_python_in_spark(m.vertex, frame, f"{path} ({line})")
-                made = self._once.computed(step, m.vertex, applied)
+                result = self._once.computed(step, m.vertex, applied)
             jobs = counted.count
-        return Computed(m, made, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
+        return Computed(m, result, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
 
     # -- a step's values
 
@@ -387,10 +387,10 @@ class Scheduler:
                 self.store.add(state.register.name, rows)
                 step.metrics.keep(state.register.name, rows.rows)
 
-    def _done(self, step: Step, made: Computed) -> None:
-        m, held = made.member, made.held
+    def _done(self, step: Step, stream: Computed) -> None:
+        m, held = stream.member, stream.held
         if m.may_make_null:
-            self._check_nulls(made)
+            self._check_nulls(stream)
         if m.vertex in self._strict:
             assert isinstance(m.vertex.type, ZSetType)
             check_there(held, m.vertex.type, f"input {self._strict[m.vertex]!r}")
@@ -403,27 +403,27 @@ class Scheduler:
         if isinstance(m.vertex.operator, IdentityPrint):
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
         self._add(step, m.vertex, held)
-        self._note(step, made)
+        self._note(step, stream)
 
-    def _check_nulls(self, made: Computed) -> None:
+    def _check_nulls(self, stream: Computed) -> None:
         """Refuse a NULL in a field whose type has none; streams in Spark were tested there."""
-        table = made.held.table
+        table = stream.held.table
         if table is not None and may_have_null(table):
-            null = null_field(table, made.held.schema)
+            null = null_field(table, stream.held.schema)
             if null is not None:
-                path, line = self.plan.names[made.member.vertex]
+                path, line = self.plan.names[stream.member.vertex]
                 raise null_error(null, f"{path} ({line})")
 
-    def _note(self, step: Step, made: Computed, loop: LoopPlan | None = None) -> None:
-        """Add a stream to the metrics; in a loop, under the name that the loop has for it."""
-        m, names = made.member, loop.names if loop else self.plan.names
+    def _note(self, step: Step, stream: Computed, loop: LoopPlan | None = None) -> None:
+        """Add a stream to the metrics; in a loop, under its name there."""
+        m, names = stream.member, loop.names if loop else self.plan.names
         read = step.size(m).rows
-        read = None if read is None else read + made.rows_in
+        read = None if read is None else read + stream.rows_in
         if m not in self._named:
             self._named[m] = (str(names[m.vertex][0]), self._within(m, loop))
         path, within = self._named[m]
-        inner = {p: made.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
-        step.metrics.note(path, made.cost, read, rows_of(made.held), inner)
+        inner = {p: stream.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
+        step.metrics.note(path, stream.cost, read, rows_of(stream.held), inner)
 
     def _within(
         self, m: Materialized, loop: LoopPlan | None

@@ -1,4 +1,4 @@
-"""What a step asks of Spark: several streams in one query where they are small."""
+"""Computes the streams of a step with Spark; one query computes several small ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from stepping_spark.zsets.from_dataframe import blamed
 
 
 def failing_vertex(t: Term, run: Callable[[Term], None]) -> tuple[Vertex, int] | None:
-    """The first vertex, from the leaves up, whose own term fails to run, and which part of it."""
+    """The first vertex, from the leaves up, whose own term fails, and the part of it that fails."""
     for node in nodes(t):
         for i, prefix in enumerate(_prefixes(node)):
             try:
@@ -95,7 +95,7 @@ class SparkExecutor:
         self._numbers = itertools.count()
 
     def computed(self, step: Step, why: Mapping[Materialized, Deferred]) -> Iterator[Computed]:
-        """Compute streams that do not need each other; `why` says why Spark computes each."""
+        """Compute streams that do not need each other; `why` has the reason for each."""
         small = [m for m in why if not why[m].many]
         together = self.limits.streams_together
         for members in (small, [m for m in why if why[m].many]):
@@ -153,7 +153,7 @@ class SparkExecutor:
         return few and nbytes <= self.limits.small_bytes
 
     def _most(self, step: Step, members: Sequence[Materialized]) -> int:
-        """How many rows a small query may give, if all are as wide as the widest that it reads."""
+        """The most rows of a small query's result, if all are as wide as the widest input."""
         widest = 1
         for leaf in self._named(members):
             tables = [p.table for p in step.parts_for_spark(leaf) if p.table is not None]
@@ -169,7 +169,7 @@ class SparkExecutor:
         few: bool = True,
         small: frozenset[str] = frozenset(),
     ) -> list[SqlQuery]:
-        """The queries of streams; what they need is there."""
+        """The queries of streams, whose inputs are all defined."""
         key, now = (tuple(members), few), step.sources.now
         known = self._rendered.get(key)  # one of few rows, and the last one of many
         if known is None or (known[0].small, known[0].now) != (small, now):
@@ -231,9 +231,9 @@ class SparkExecutor:
         queries: list[SqlQuery],
         why: Mapping[Materialized, Deferred],
     ) -> list[Computed]:
-        """Queries side by side: one for each stream, and one for all with few rows for sure.
+        """Queries side by side: one for each stream, and one for all streams bound to be small.
 
-        Results stay in Spark unless they prove to be small. The driver fetches the few rows.
+        The driver fetches the latter. Other results stay in Spark unless they prove to be small.
         """
 
         def one(m: Materialized, query: SqlQuery) -> list[Computed]:
@@ -263,12 +263,12 @@ class SparkExecutor:
             return [computed for some in made for computed in some]
 
     def _few(self, step: Step, members: Iterable[Materialized]) -> dict[Materialized, SizeBound]:
-        """The streams that have few rows for sure, and what they have at most."""
+        """The streams that are bound to be small, with their bounds."""
         bounds = ((m, bound(step, m)) for m in members)
         return {m: b for m, b in bounds if b is not None and self._once.are_few(m.vertex, b)}
 
     def _blame(self, step: Step, members: list[Materialized], error: Exception) -> SteppingError:
-        """Say which input or vertex failed: run what a failed query reads, from the leaves up."""
+        """The error of a failed query, with its input or vertex: parts run from the leaves up."""
         shown = ", ".join(str(self.plan.names[m.vertex][0]) for m in members)
         if "OutOfMemoryError" in str(error):
             return StepError(
@@ -286,13 +286,13 @@ class SparkExecutor:
                     return blamed(e, where)
         for m in members:
             for part in self._with_passed(step, m):
-                found = failing_vertex(part.term, lambda t: self._probe(step, t))
-                if found is not None:
-                    return failed(self.plan, *found, error)
+                failure = failing_vertex(part.term, lambda t: self._probe(step, t))
+                if failure is not None:
+                    return failed(self.plan, *failure, error)
         return StepError(f"{shown}: {first_line(error)}; the store is as it was before the step")
 
     def _with_passed(self, step: Step, m: Materialized) -> Iterator[Materialized]:
-        """A stream after those that are computed together with it."""
+        """A stream, after the streams that its query computes too."""
         for leaf in m.leaves:
             if isinstance(leaf, Ref) and leaf.vertex in step.passed:
                 yield from self._with_passed(step, step.passed[leaf.vertex])
@@ -312,12 +312,12 @@ class SparkExecutor:
 
 
 def _compute(frame: DataFrame) -> None:
-    """Compute all rows of a DataFrame, and keep them nowhere."""
+    """Compute all rows of a DataFrame, and discard them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
 def _check_rest(step: Step, m: Materialized, frame: DataFrame) -> None:
-    """Check the inputs that a query was to check, if Spark's plan of it has no such check."""
+    """Check inputs whose checks Spark's optimizer has removed from a query."""
     scans = [p for leaf in m.leaves for p in step.parts(leaf) if isinstance(p, LazyScan)]
     checks = Counter(scan.check for scan in scans)
     if any(times_planned(frame, check) < n for check, n in checks.items()):
@@ -326,7 +326,7 @@ def _check_rest(step: Step, m: Materialized, frame: DataFrame) -> None:
 
 
 def _relation(frame: DataFrame, schema: Schema, query: SqlQuery) -> SparkRelation:
-    """The DataFrame of a query, and what is known of its rows."""
+    """The DataFrame of a query as a relation, with the known properties of its rows."""
     by = tuple(n for n, _ in schema.columns) if query.consolidated else None
     return SparkRelation(frame, schema, query.consolidated, by)
 

@@ -1,7 +1,7 @@
-"""What a step's query names: small relations in its text, views of large ones, expressions.
+"""The relations and expressions in the queries of a step: small relations as text, others as views.
 
-Over rows that the driver holds this is the projection of a local relation, which Spark's optimizer
-computes itself, and `collect` brings back without a job; `toArrow` runs one, and is faster from
+Expressions over rows of the driver are the projection of a local relation. Spark's optimizer
+computes it, and `collect` returns the rows without a job; `toArrow` runs a job, and is faster from
 some thousands of rows on.
 """
 
@@ -89,7 +89,7 @@ class SqlScope:
         self._inline[name] = consolidated(union, schema, few=False) if added_up else union
 
     def derive(self, d: DerivedTable) -> None:
-        """Add Columns that SQL text cannot say to a query's."""
+        """Add Columns that have no SQL text to those of a query."""
         frame = self.sql(d.query.text, d.query.uses)
         self._view(d.name, frame.select("*", *[c.alias(n) for n, c in d.columns]))
 
@@ -137,18 +137,17 @@ def inline(table: pa.Table, schema: Schema) -> str:
 
 
 class Projection:
-    """Evaluates expressions; keeps the Columns that they are to Spark.
+    """Evaluates expressions over relations; caches their Columns.
 
-    What it found out of small relations on the driver it knows until it is to `forget`. `queries`
-    and `jobs` count what Spark was asked to bring to the driver so far; `jobs` is None where Spark
-    does not tell.
+    It caches values over small relations on the driver until `forget`. `queries` and `jobs` count
+    the queries that have fetched values from Spark; `jobs` is None if Spark does not tell.
     """
 
     def __init__(self, spark: Callable[[], SparkSession], limits: Limits) -> None:
         self.limits = limits
         self.queries = 0
         self.jobs: int | None = 0
-        self.asked: dict[str, None] = {}  # functions of keys that Spark was asked for
+        self.asked: dict[str, None] = {}  # functions of keys that Spark has evaluated
         self.zone: ZoneOf = unknown_zone
         self._spark = spark
         self._columns: dict[Expr, Column] = {}
@@ -170,25 +169,25 @@ class Projection:
         return SparkRelation(held.frame.select(*shown), chosen.schema, once)
 
     def _selected(self, table: pa.Table, chosen: Selection) -> pa.Table:
-        """The columns, canonical; Spark is asked for what Arrow does not have."""
-        made: list[Any] = []
+        """The columns, canonical. Spark evaluates what Arrow cannot."""
+        arrays: list[Any] = []
         asked = []
         for (_, e), compute in zip(chosen.exprs, chosen.evaluators, strict=True):
-            made.append(None if compute is None else compute(table, self.zone))
-            if made[-1] is None:
+            arrays.append(None if compute is None else compute(table, self.zone))
+            if arrays[-1] is None:
                 asked.append(e)
         if asked:
             if table.num_rows:
                 self.asked.update(dict.fromkeys(for_spark(asked)))
             given = iter(self.values(table, chosen.of, asked))
-            made = [next(given) if c is None else c for c in made]
+            arrays = [next(given) if c is None else c for c in arrays]
         if chosen.schema.has_floats:
-            made = [canonical(c) for c in made]
+            arrays = [canonical(c) for c in arrays]
         if chosen.beside:
             own = table.columns
             diffs = len(own) - len(chosen.of.diffs)
-            made = [*own[:diffs], *made, *own[diffs:]]
-        return chosen.relation(made)
+            arrays = [*own[:diffs], *arrays, *own[diffs:]]
+        return chosen.relation(arrays)
 
     def values(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         """The values of expressions over the rows of a relation on the driver, in their order."""
@@ -226,22 +225,22 @@ class Projection:
     def fetched(
         self, frame: DataFrame, types: Sequence[RowType], *, few: bool = True
     ) -> list[Array]:
-        """The columns of a DataFrame, of these types; `few`: it is local rows, and not many.
+        """The columns of a DataFrame, of these types; `few`: it has a few local rows.
 
-        Those are collected, without a job, where they are simple.
+        Local rows of simple types are collected without a job.
         """
         self.queries += 1
         if few and all(map(_is_simple, types)):
             rows = frame.collect()
             return [pa.array([r[i] for r in rows], t.arrow) for i, t in enumerate(types)]
         with count_jobs(self._spark()) as jobs:
-            made = Schema(tuple(zip(frame.columns, types, strict=True)), ())
-            columns = [one_array(c) for c in conform(frame.toArrow(), made).columns]
+            schema = Schema(tuple(zip(frame.columns, types, strict=True)), ())
+            columns = [one_array(c) for c in conform(frame.toArrow(), schema).columns]
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
         return columns
 
     def keys(self, held: Relation, key: Selection, *, nulls: bool) -> Relation:
-        """The distinct keys of a relation's rows. Without `nulls` a key that has a NULL is none."""
+        """The distinct keys of a relation's rows; without `nulls`, no keys with a NULL."""
         return self.select(held, key).distinct(nulls=nulls)
 
     def _column(self, e: Expr) -> Column:
@@ -252,7 +251,7 @@ class Projection:
 
 
 def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa.Table, Schema]:
-    """The columns that expressions read, where that is known; at least one, for its rows."""
+    """The columns that expressions read, if they are known; at least one column."""
     fields = [f for e in exprs for f in fields_of(e)]
     if not all(e.in_sql for e in exprs) or any(not f.path for f in fields):
         return table, schema

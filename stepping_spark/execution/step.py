@@ -1,4 +1,4 @@
-"""The values of one step, as they come to be known, and what was made of them."""
+"""The values of one step, as they are computed, and their costs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from stepping_spark.spark.session import first_line
 
 
 class InputSize(NamedTuple):
-    """How much a stream reads: `rows`, None where the driver does not have all of them.
+    """The rows that a stream reads, None if some are in Spark.
 
-    It is certainly empty, with `nothing`, as inputs have no rows.
+    With `nothing` the stream is certainly empty, because of its empty inputs.
     """
 
     rows: int | None
@@ -33,7 +33,7 @@ class InputSize(NamedTuple):
 
 @dataclass
 class Step:
-    """The values of one step, as they come to be known."""
+    """The values of one step, as they are computed."""
 
     values: dict[Vertex, Relation]
     now: Now
@@ -43,30 +43,32 @@ class Step:
     reads: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
     keys: dict[tuple[Keys, ...], Relation] = field(default_factory=dict)  # of several streams
     first: bool = False  # whether all registers are empty
-    kept: dict[str, Relation] = field(default_factory=dict)  # as a register has it, by its name
-    inlined: frozenset[Vertex] = frozenset()  # what those who read it may have within
-    passes: Callable[[Vertex], bool] = lambda _: False  # whether a query leaves a stream to those
-    passed: dict[Vertex, Materialized] = field(default_factory=dict)  # computed by who reads them
+    kept: dict[str, Relation] = field(
+        default_factory=dict
+    )  # in the layout of a register, by its name
+    inlined: frozenset[Vertex] = frozenset()  # streams that their readers may compute
+    passes: Callable[[Vertex], bool] = lambda _: False  # whether readers compute it
+    passed: dict[Vertex, Materialized] = field(default_factory=dict)  # that readers compute
     left: set[Vertex] = field(default_factory=set)  # joins that their readers compute themselves
     prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
-    whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # of those
-    in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # what the driver has, too
-    sizes: dict[Materialized, InputSize] = field(default_factory=dict)  # as they were found
+    whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # uncut
+    in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # and on the driver
+    sizes: dict[Materialized, InputSize] = field(default_factory=dict)
 
     @cached_property
     def sources(self) -> SqlScope:
-        """The relations that queries of the step refer to; made when the first of them is."""
+        """The relations in the queries of the step; made with the first query."""
         return self.new_sources()
 
     def end(self) -> None:
-        """Drop what the queries of the step referred to."""
+        """Drop the relations of the queries."""
         if "sources" in self.__dict__:
             self.sources.drop()
 
     def size(self, m: Materialized) -> InputSize:
-        """How much a stream reads, in a single look at its inputs.
+        """The size of a stream's inputs.
 
-        A change is counted once, also where the new value of a register is read beside it.
+        A change is counted once, even if the stream reads the new value of its register too.
         """
         if m in self.sizes:
             return self.sizes[m]
@@ -88,11 +90,11 @@ class Step:
         if nothing is None:
             of_leaf = dict(zip(m.leaves, empty, strict=True))
             nothing = m.nothing[tuple(empty)] = is_nothing(m.term, of_leaf.__getitem__)
-        found = self.sizes[m] = InputSize(None if in_spark else rows, nothing)
-        return found
+        size = self.sizes[m] = InputSize(None if in_spark else rows, nothing)
+        return size
 
     def parts(self, leaf: Leaf) -> tuple[Relation, ...]:
-        """The relations whose sum a leaf stands for."""
+        """The relations whose sum is the value of a leaf."""
         return (self.values[leaf.vertex],) if isinstance(leaf, Ref) else self.reads[leaf]
 
     def is_cut(self, read: Read) -> bool:
@@ -100,7 +102,7 @@ class Step:
         return read in self.prefixes and bool(self.prefixes[read].known)
 
     def parts_for_spark(self, leaf: Leaf) -> tuple[Relation, ...]:
-        """The same, but from Spark's memory if Spark has them too."""
+        """The same relations, from Spark's memory if Spark has them too."""
         parts = self.parts(leaf)
         v = leaf.change if isinstance(leaf, Read) else leaf.vertex
         if v not in self.in_spark or isinstance(leaf, Slice):
@@ -114,24 +116,24 @@ class Step:
 
 
 class Deferred(NamedTuple):
-    """Why a stream is one for Spark; `many`: it gives many rows, however few it reads."""
+    """Why Spark has to compute a stream; `many`: its result has too many rows for the driver."""
 
     why: str
     many: bool = False
 
 
 class Computed(NamedTuple):
-    """A stream as it was computed, and what that took."""
+    """A computed stream and its cost."""
 
     member: Materialized
     held: Relation
     cost: Cost
-    rows: Mapping[Vertex, tuple[int, int]] = {}  # that the vertices within it read and gave
-    rows_in: int = 0  # beyond what its term reads
+    rows: Mapping[Vertex, tuple[int, int]] = {}  # in and out of the vertices within it
+    rows_in: int = 0  # beyond those that its term reads
 
 
 def schema_of(leaf: Leaf) -> Schema:
-    """The schema of what a leaf reads."""
+    """The schema of the value of a leaf."""
     return (leaf.change if isinstance(leaf, Read) else leaf.vertex).type.schema
 
 
@@ -158,7 +160,7 @@ def null_error(name: str, where: str) -> StepError:
 
 
 def rows_of(*parts: Relation) -> int | None:
-    """How many rows there are, if the driver has all of them."""
+    """The number of rows, if the driver has all of them."""
     rows = 0
     for p in parts:
         if p.table is None:

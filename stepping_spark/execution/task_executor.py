@@ -30,12 +30,12 @@ from stepping_spark.spark.session import first_line, runs_here, with_settings
 
 _NUMBERS = itertools.count(1)
 _PART_BYTES = 64 << 20
-"""The bytes of a change for each part of the keys, about."""
+"""About the bytes of a change for each part of the keys."""
 
 
 @dataclass(frozen=True)
 class StepInTasks:
-    """A step that tasks have taken: outputs, what each stream took, and rows by register."""
+    """A step that tasks have taken: outputs, costs of streams, and added rows by register."""
 
     outputs: list[Relation]
     done: Mapping[Materialized, Done]
@@ -83,7 +83,7 @@ class TaskExecutor:
         if rows is None:
             counts = [held.rows for held in inputs.values()]
             known = [n for n in counts if n is not None]
-            # Of files that one query reads, Spark reads the columns that it needs.
+            # Spark's own queries read only the columns they need of files.
             return len(known) == len(counts) and sum(known) > limits.task_rows
         if rows > limits.local_rows:
             return True
@@ -140,7 +140,7 @@ class TaskExecutor:
     def _changes(
         self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation]
     ) -> DataFrame:
-        """What the first segment sends: of rows on the driver, it is computed here."""
+        """The blobs of the first segment. For rows on the driver it is computed here."""
         here = {v: held for v, held in inputs.items() if isinstance(held, DriverRelation)}
         blobs = [*self._here.source(here, job)]
         blobs += [(part, NOTES, pickle.dumps(Notes())) for part in range(job.parts)]

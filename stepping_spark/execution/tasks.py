@@ -1,7 +1,7 @@
-"""What a task of Spark computes of a step with Arrow: segments of a plan, for parts of the keys.
+"""The part of a step in a task of Spark: segments of a plan, computed with Arrow for some keys.
 
 Tasks send blobs to each other: the number of a part of the keys, a tag, and bytes. If the tag is
-the number of a route, the bytes are rows of its stream, as Arrow writes them.
+the number of a route, the bytes are rows of its stream, in Arrow's format.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ RouteRows: TypeAlias = Mapping[Route, DriverRelation]
 
 @dataclass(frozen=True)
 class Job:
-    """What all tasks of a step know."""
+    """The description of a step for its tasks."""
 
     plan_name: str  # under which a worker keeps the plan
     plan: bytes
     versions: str
     parts: int
-    once: bool  # whether the first segment sends each row once: it is computed as a whole
+    once: bool  # whether the first segment sends each row once, as one process computes it
     state: TaskState
     now: Now
     since: Now
@@ -69,7 +69,7 @@ class Job:
 
 @dataclass
 class Done:
-    """What a stream took in a task."""
+    """The rows that a stream read and gave in a task, and its milliseconds."""
 
     read: int = 0
     given: int = 0
@@ -78,7 +78,7 @@ class Done:
 
 @dataclass
 class Notes:
-    """What a task tells the driver: what it added, what streams took, or why it gave up."""
+    """A message of a task to the driver: files of registers, costs of streams, or its error."""
 
     added: list[AddedRows] = field(default_factory=list)
     done: dict[int, Done] = field(default_factory=dict)
@@ -86,12 +86,12 @@ class Notes:
 
 
 def versions() -> str:
-    """The versions that have to be the same in a worker."""
+    """The versions that a worker must share with the driver."""
     return f"Python {sys.version_info[:2]}, Arrow {pa.__version__}"
 
 
 class _ArrowOnly(Driver):
-    """Computes whatever it is given."""
+    """Computes each stream with Arrow, whatever its size."""
 
     def _is_ours(self, step: Step, m: Materialized, rows: int | None) -> Placed:
         return Placed(True, "", (rows or 0) >= self.limits.eager_rows)
@@ -119,7 +119,7 @@ class Segmented:
     def part(
         self, number: int, part: int, blobs: Mapping[int, Sequence[Any]], job: Job
     ) -> Iterator[Blob]:
-        """Compute a segment for a part of the keys: what tasks after it and the driver get."""
+        """The blobs of a segment for a part of the keys: for later tasks, and for the driver."""
         given = {}
         for tag, rows in blobs.items():
             if not 0 <= tag < OUTPUTS:
@@ -135,12 +135,12 @@ class Segmented:
         yield from self._given(number, part, given, job)
 
     def source(self, changes: Mapping[Vertex, DriverRelation], job: Job) -> Iterator[Blob]:
-        """Compute the first segment, for rows of some of the inputs."""
+        """The blobs of the first segment, for rows of some inputs."""
         given = {Route(v, None): held.added_up() for v, held in changes.items() if held.rows}
         yield from self._given(0, 0, given, job)
 
     def _given(self, number: int, part: int, given: RouteRows, job: Job) -> Iterator[Blob]:
-        """What a segment gives: rows for those after it, outputs, and notes."""
+        """The blobs of a segment: rows for later segments, outputs, and notes."""
         notes, state = Notes(), job.state.begun()
         try:
             values = _Attempt(self, number, part, given, job, state, notes).computed()
@@ -151,7 +151,7 @@ class Segmented:
                     yield from ((part, OUTPUTS + i, b) for b in self._output(values[v], job))
         except NotInTasks as e:
             notes.error = e
-        except Exception as e:  # the driver has it computed elsewhere, where an error says more
+        except Exception as e:  # other ways to compute the step give better messages
             notes.error = NotInTasks(f"a task failed: {first_line(e)}")
         yield part, NOTES, pickle.dumps(notes)
 
@@ -163,7 +163,7 @@ class Segmented:
     def sent(
         self, number: int, here: int, values: Mapping[Vertex, DriverRelation], parts: int
     ) -> Iterator[Blob]:
-        """What a segment sends to those after it."""
+        """The rows that a segment sends to later segments."""
         for tag, route in enumerate(self._routes):
             first, last = self.segments.sent[route]
             held = values.get(route.vertex)
@@ -224,7 +224,7 @@ class _Attempt:
         self._step = self._new_step()
 
     def computed(self) -> Mapping[Vertex, DriverRelation]:
-        """The streams; registers get what is added to them."""
+        """The streams of the segment; adds their rows to registers."""
         self._registers.begin()
         try:
             for piece in self._segment.pieces:
@@ -246,21 +246,21 @@ class _Attempt:
             self._routes, self._step = {}, self._new_step()
         self._routes.update(piece.routes)
         self._step.values.update({x: self._rows(r) for x, r in piece.routes.items()})
-        made = self._computed(piece.member)
+        rows = self._computed(piece.member)
         if v in self._values:  # another summand
-            both = pa.concat_tables([self._values[v].table, made.table])
-            made = DriverRelation(both, made.schema).added_up()
-        self._values[v] = made
+            both = pa.concat_tables([self._values[v].table, rows.table])
+            rows = DriverRelation(both, rows.schema).added_up()
+        self._values[v] = rows
 
     def _computed(self, m: Materialized) -> DriverRelation:
         begun, step = time.perf_counter(), self._step
         for leaf in m.leaves:
             if isinstance(leaf, Read) and leaf not in step.reads:
                 step.reads[leaf] = self._registers.read(step, leaf)
-        made = self._of.driver.computed(step, m)
-        if isinstance(made, Deferred):
-            raise (TooMany if made.many else NotInTasks)(made.why)
-        held = made.held
+        result = self._of.driver.computed(step, m)
+        if isinstance(result, Deferred):
+            raise (TooMany if result.many else NotInTasks)(result.why)
+        held = result.held
         assert isinstance(held, DriverRelation)
         if may_have_null(held.table):
             null = null_field(held.table, held.schema)
@@ -317,7 +317,7 @@ def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out a user's classes and functions: workers do not need them, and may lack them."""
+    """Leaves out the classes and functions of users: workers need none, and may lack them."""
 
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, type | types.FunctionType):
@@ -330,7 +330,7 @@ class _Pickler(pickle.Pickler):
 
 @functools.cache
 def _absent(name: str) -> type:
-    """What is in the place of a user's class or function: a row with the same fields."""
+    """A class in place of a user's class or function: its objects have the same fields."""
     return type(name, (types.SimpleNamespace,), {"__hash__": lambda row: hash(repr(row))})
 
 
@@ -342,24 +342,24 @@ def pickled(plan: Plan, segments: Segments) -> bytes:
 
 
 _KEPT: dict[str, Segmented] = {}
-"""What a worker computed last."""
+"""The plan that a worker computed last, by its name."""
 
 
 def _segmented(job: Job) -> Segmented:
-    found = _KEPT.get(job.plan_name)
-    if found is None:
+    segmented = _KEPT.get(job.plan_name)
+    if segmented is None:
         _KEPT.clear()
         plan, segments = pickle.loads(job.plan)
         zone = job.zone
-        found = _KEPT[job.plan_name] = Segmented(plan, segments, job.limits, lambda: zone)
+        segmented = _KEPT[job.plan_name] = Segmented(plan, segments, job.limits, lambda: zone)
         gc.freeze()
-    return found
+    return segmented
 
 
 def run_segment(
     job: Job, number: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """A segment for the parts of the keys that a task has."""
+    """Compute a segment for the parts of the keys in a task."""
     parts: dict[int, dict[int, list[Any]]] = {}
     nbytes: Counter[int] = Counter()
     for batch in batches:
@@ -386,7 +386,7 @@ def run_segment(
 def run_source(
     job: Job, number: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The first segment, for rows of an input in a DataFrame."""
+    """Compute the first segment for rows of an input in a DataFrame."""
     segmented = _segmented(job)
     v = segmented.plan.graph.inputs[number]
     rows: list[pa.RecordBatch] = []

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from stepping_spark.base.callsite import Line, is_ours, user_line
 from stepping_spark.base.errors import CompileError, SteppingError
-from stepping_spark.base.packages import Column, is_imported
+from stepping_spark.base.packages import Column, is_imported, too_old
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.columns import TAKERS, By, refuse_orders
 from stepping_spark.expressions.expr import Expr, PythonCall
@@ -214,9 +214,9 @@ def _untraced(where: str, e: Exception) -> CompileError:
             f"{where}: functions of pyspark.sql.functions are traced as Columns of Spark Connect, "
             f"and importing these gives: {e}; install what they need with "
             "pip install 'stepping-spark[spark]', or where a platform brings PySpark, with "
-            "pip install grpcio grpcio-status googleapis-common-protos zstandard"
+            "pip install 'pandas<3' grpcio grpcio-status googleapis-common-protos zstandard"
         )
-    known = next((remedy for sign, remedy in _KNOWN.items() if sign in said), None)
+    known = too_old() or next((remedy for sign, remedy in _KNOWN.items() if sign in said), None)
     return CompileError(
         f"{where}: called with a symbolic row, it raised {said}; "
         + (known or f"a traced function may use operators, fields and F only: {_REMEDY}")
@@ -281,7 +281,13 @@ def _named(f: FunctionType) -> list[Any]:
             found.append(cell.cell_contents)
     found += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
     modules = [m for m in found if isinstance(m, ModuleType)]
-    return found + [getattr(m, name, None) for m in modules for name in names]
+    return found + [_attribute(m, name) for m in modules for name in names]
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    with suppress(AttributeError, SteppingError):  # without PySpark, its functions are not there
+        return getattr(module, name)
+    return None
 
 
 def _names(code: CodeType) -> list[str]:

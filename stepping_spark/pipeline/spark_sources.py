@@ -201,7 +201,14 @@ class CatalogSource:
         nothing.
         """
         with self._trying(f"its changes from version {before} on cannot be read"):
-            wanted = self._session.read.option("deduplicationMode", "none")
+            session = self._session
+            wanted = session.read.option("deduplicationMode", "none")
+            if not hasattr(wanted, "changes"):
+                raise self._failure(
+                    f"its changes need Spark 4.2 or newer, found {session.version}; read it as "
+                    "st.DeltaTable(path), or as st.MicroBatches(spark.readStream.table(name), …) "
+                    "if rows only come"
+                )
             found = wanted.option("startingVersion", before).changes(self._name)
             kind = found.schema[VERSION].dataType
         if not isinstance(kind, T.IntegralType):

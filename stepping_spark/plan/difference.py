@@ -56,16 +56,16 @@ def difference(kept: Described, wanted: Described, *, numbered: bool = False) ->
     of_state, of_circuit = (Counter(map(_is, side.values())) for side in (kept, wanted))
     taken = set(names.values()) if numbered else wanted.keys()
     renamed = {
-        _is(said): name
-        for name, said in kept.items()
-        if name not in taken and of_state[_is(said)] == 1 and not is_cache(name)
+        _is(description): name
+        for name, description in kept.items()
+        if name not in taken and of_state[_is(description)] == 1 and not is_cache(name)
     }
-    for name, said in wanted.items():
+    for name, description in wanted.items():
         free = name not in names if numbered else name not in kept
-        if free and of_circuit[_is(said)] == 1 and not is_cache(name):
-            found = renamed.get(_is(said))
-            if found is not None:
-                names[name] = found
+        if free and of_circuit[_is(description)] == 1 and not is_cache(name):
+            name_kept = renamed.get(_is(description))
+            if name_kept is not None:
+                names[name] = name_kept
     there = set(names.values())
     return Difference(
         names,
@@ -79,12 +79,12 @@ def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
 
     Raises `StoreMismatch` with the registers that differ, if any does.
     """
-    found = difference(kept, described(wanted))
+    registers = difference(kept, described(wanted))
     _check_alike(
-        {name: kept[name] for name in found.dropped},
-        [register for register in wanted if register.name in found.new],
+        {name: kept[name] for name in registers.dropped},
+        [register for register in wanted if register.name in registers.new],
     )
-    return dict(found.names)
+    return dict(registers.names)
 
 
 def names_in(kept: Described, wanted: Sequence[Register], *, evolves: bool) -> Mapping[str, str]:
@@ -97,13 +97,13 @@ def is_cache(register: str) -> bool:
     return register.startswith(register_name(""))
 
 
-def _is(said: Mapping[str, Any]) -> str:
+def _is(description: Mapping[str, Any]) -> str:
     """The identity of a register, without its name and the names of row classes.
 
     The words of its stream name classes, too.
     """
-    sums = Signature.of_text(str(said.get("sums", "")))  # it may be edited
-    return json.dumps({**said, "sums": str(sums.identity)}, sort_keys=True)
+    sums = Signature.of_text(str(description.get("sums", "")))  # it may be edited
+    return json.dumps({**description, "sums": str(sums.identity)}, sort_keys=True)
 
 
 def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:

@@ -1,4 +1,4 @@
-"""Terms whose joins can be taken apart by side, and streams that their readers join themselves."""
+"""Terms whose rows are summed before they are joined, and joins that their readers compute."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stepping_spark.plan.step_ir import Apply, Leaf, Materialized, Ref, Term, re
 
 @dataclass(frozen=True)
 class Branch:
-    """One of the joins of a term, and the trees that come after it."""
+    """A join of a term, and the trees above it."""
 
     args: tuple[Leaf, Leaf]
     join: EquiJoin
@@ -30,7 +30,7 @@ class Branch:
 
     @property
     def is_eager(self) -> bool:
-        """Whether the rows of its sides can be added up before they are joined."""
+        """Whether the rows of both sides can be summed before they are joined."""
         return all(eager_join(self.join, self.chain, side) is not None for side in (0, 1))
 
 
@@ -38,7 +38,7 @@ _LINEAR = (Contributions, Negate, Project, Where)
 
 
 def branches_of(t: Term) -> tuple[Branch, ...]:
-    """The joins whose results a term adds up, each with what is made of them; none: not only those.
+    """The joins of a term that is a sum of joins, each with the trees above it; else none.
 
     f(a ⋈ b + c ⋈ d) = f(a ⋈ b) + f(c ⋈ d) for maps, filters and sums.
     """
@@ -64,44 +64,44 @@ def branches_of(t: Term) -> tuple[Branch, ...]:
 
 
 def eager_branches(t: Term) -> tuple[Branch, ...]:
-    """The same, if the rows of all of them can be added up before they are joined; else none."""
-    found = branches_of(t)
-    return found if all(b.is_eager for b in found) else ()
+    """These joins, if the rows of all sides can be summed before they are joined; else none."""
+    branches = branches_of(t)
+    return branches if all(b.is_eager for b in branches) else ()
 
 
 def columns_read(t: Term) -> Mapping[Leaf, frozenset[str]]:
-    """The columns that such a term reads of its leaves, where it does not read whole rows."""
-    found: dict[Leaf, frozenset[str] | None] = {}
+    """The columns that such a term reads of each leaf; a leaf that is read whole is left out."""
+    columns: dict[Leaf, frozenset[str] | None] = {}
     for b in eager_branches(t):
         e = eager_join(b.join, b.chain, None)
         assert e is not None
         for leaf, side in zip(b.args, e.sides, strict=True):
-            known, read = found.get(leaf, frozenset()), side.reads()
-            found[leaf] = None if known is None or read is None else known.union(read)
-    return {leaf: names for leaf, names in found.items() if names is not None}
+            known, read = columns.get(leaf, frozenset()), side.reads()
+            columns[leaf] = None if known is None or read is None else known.union(read)
+    return {leaf: names for leaf, names in columns.items() if names is not None}
 
 
 def joined_by_readers(
     streams: Iterable[Materialized], needed: frozenset[Vertex]
 ) -> Mapping[Vertex, Mapping[Materialized, Materialized]]:
-    """Joins that only streams read that can join themselves: these, with the join within them.
+    """Joins that their readers can compute: for each its readers, with the join in their terms.
 
-    A join that is `needed` is none of those.
+    All readers of such a join sum its rows, and it is not `needed` otherwise.
     """
     streams = tuple(streams)
-    found = {}
+    joins = {}
     for m in streams:
         if m.vertex in needed or not branches_of(m.term):
             continue
         readers = [r for r in streams if m.vertex in set(refs(r.term))]
         within = {r: Materialized(r.vertex, _with(r.term, m)) for r in readers}
         if readers and all(eager_branches(r.term) for r in within.values()):
-            found[m.vertex] = within
-    return found
+            joins[m.vertex] = within
+    return joins
 
 
 def _with(t: Term, m: Materialized) -> Term:
-    """The term, with that of a stream in its place."""
+    """The term, in which the term of a stream replaces the reference to it."""
     if isinstance(t, Apply):
         return Apply(t.vertex, t.operator, tuple(_with(a, m) for a in t.args))
     return m.term if t == Ref(m.vertex) else t

@@ -233,7 +233,7 @@ def _part(op: Window) -> str:
 
 def _reads_of_windows(plan: Plan) -> dict[Vertex, str]:
     """How much of a partition is read for the change of a window that computes a part of it."""
-    found: dict[Vertex, str] = {}
+    texts: dict[Vertex, str] = {}
     for n in (n for stage in plan.stages for m in stage.streams for n in nodes(m.term)):
         op = n.operator.of if isinstance(n.operator, Haitch) else None
         if not isinstance(op, Window) or not isinstance(read := n.args[0], Read):
@@ -242,15 +242,15 @@ def _reads_of_windows(plan: Plan) -> dict[Vertex, str]:
             order = plan.state_of(read).order
             known = "; reads only the end of a partition, if an earlier step has read the rest"
             other = f"; reads the partition whole, as it is kept by {order}"
-            found[n.vertex] = known if order == read.cut.sorting[0] else other
+            texts[n.vertex] = known if order == read.cut.sorting[0] else other
         elif cut_by(op.keys, op.sorting, op.calls) is not None:
-            found[n.vertex] = "; reads the partition whole"
-    return found
+            texts[n.vertex] = "; reads the partition whole"
+    return texts
 
 
 def _read_in_full(plan: Plan) -> dict[Vertex, str]:
     """The vertices that read a whole register of more than one row, with that register."""
-    found: dict[Vertex, str] = {}
+    registers: dict[Vertex, str] = {}
     for stage in plan.stages:
         for m in stage.streams:
             for n in nodes(m.term):
@@ -258,8 +258,8 @@ def _read_in_full(plan: Plan) -> dict[Vertex, str]:
                     if isinstance(leaf, Read) and not leaf.by and not leaf.due:
                         state = plan.state_of(leaf)
                         if not _is_one_row(state.change):
-                            found.setdefault(n.vertex, f"{state.register.name!r}")
-    return found
+                            registers.setdefault(n.vertex, f"{state.register.name!r}")
+    return registers
 
 
 def _is_one_row(change: Vertex) -> bool:
@@ -267,8 +267,8 @@ def _is_one_row(change: Vertex) -> bool:
     if isinstance(change.operator, Haitch) and isinstance(change.operator.of, Top):
         top = change.operator.of
         return top.n == 1 and not top.ties and all(isinstance(e, Literal) for e in top.keys)
-    made = change.inputs[0].operator if change.inputs else None
-    return isinstance(made, MakeSet) or isinstance(change.type, ScalarType)
+    source = change.inputs[0].operator if change.inputs else None
+    return isinstance(source, MakeSet) or isinstance(change.type, ScalarType)
 
 
 def _state(v: Vertex, plan: Plan) -> tuple[str, ...]:

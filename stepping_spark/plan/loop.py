@@ -1,9 +1,10 @@
-"""The plan of a loop: what of its body is computed at each iteration, from which state.
+"""The plan of a loop: the streams of its body that an iteration computes, and the state it reads.
 
-A stream of the body has a value at each step t and iteration k, and what flows is changes at
-(t, k): what the step changes in what the iteration adds to the one before. State is the same by
-iteration, summed over the steps so far. With x the changes in this step, X what is kept (both by
-iteration), and sums over iterations where it says so, the change of a join at iteration k is
+A stream of the body has a value at each step t and iteration k. An iteration computes the change at
+(t, k): how the step changes the rows that iteration k adds to those of iteration k - 1. The state
+has these changes by iteration, summed over the steps so far. Let x be the changes in this step and
+X the state, both by iteration; x_<k and x_≤k are sums over iterations. Then the change of a join at
+iteration k is
 
     a_k ⋈ (B + b)_≤k  +  a_<k ⋈ (B + b)_k  +  A_k ⋈ b_≤k  +  A_<k ⋈ b_k
 
@@ -11,7 +12,8 @@ and that of an operator F that works per key, such as distinct,
 
     F((A + a)_≤k) − F((A + a)_<k) − F(A_≤k) + F(A_<k),
 
-for keys that the step has changed; those may be due again at any iteration that is kept of them.
+for the keys that the step has changed. A later iteration may change the result for a key again, if
+the state has rows of the key at that iteration.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ ITERATION = "_iter_"
 
 @dataclass(frozen=True)
 class StateRead:
-    """A look-up in the state of a stream, by the keys that the changes of another stream have."""
+    """A look-up in the state of a stream, by the keys in the changes of another stream."""
 
     kept: Vertex
     key: tuple[Expr, ...]
@@ -161,17 +163,17 @@ class _LoopPlanner:
 
     def _computed(self) -> list[Vertex]:
         """The streams whose changes are kept while the loop runs."""
-        found: dict[Vertex, None] = dict.fromkeys(self.body.outputs)
+        streams: dict[Vertex, None] = dict.fromkeys(self.body.outputs)
         readers: dict[Vertex, int] = {}
         for v in self.order:
             for i in v.inputs:
                 readers[i] = readers.get(i, 0) + 1
             if isinstance(v.operator, Join):
-                found.update(dict.fromkeys(v.inputs))
+                streams.update(dict.fromkeys(v.inputs))
             elif v.operator.linearity is Linearity.PER_KEY or python_of(v) is not None:
-                found.update(dict.fromkeys((*v.inputs, v)))
-        found.update((v, None) for v, n in readers.items() if n > 1)
-        return [v for v in self.order if v in found]
+                streams.update(dict.fromkeys((*v.inputs, v)))
+        streams.update((v, None) for v, n in readers.items() if n > 1)
+        return [v for v in self.order if v in streams]
 
     def _member(self, v: Vertex) -> Materialized | None:
         return None if not v.operator.arity else Materialized(v, self._operator(v))

@@ -81,13 +81,13 @@ class Plan:
 
     def sums_by(self, identities: Identities) -> dict[str, Signature]:
         """What each register is the sum of, by its name, where streams have other identities."""
-        found = {s.register.name: identities.sums(s.change, s.key) for s in self.states}
+        sums = {s.register.name: identities.sums(s.change, s.key) for s in self.states}
         for loop in dict.fromkeys(self.loops.values()):
             for s in loop.states:
-                found[s.register.name] = identities.sums_in_loop(
+                sums[s.register.name] = identities.sums_in_loop(
                     loop.operator, loop.inputs, s.change, s.key
                 )
-        return found
+        return sums
 
     @cached_property
     def inlined(self) -> frozenset[Vertex]:
@@ -127,11 +127,11 @@ class Plan:
     @cached_property
     def _added_up(self) -> frozenset[Read]:
         """The reads of registers that not only such joins take."""
-        found: set[Read] = set()
+        reads: set[Read] = set()
         for m in self._streams:
             if m.vertex not in self.joined_by_readers and not eager_branches(m.term):
-                found.update(leaf for leaf in m.leaves if isinstance(leaf, Read))
-        return frozenset(found)
+                reads.update(leaf for leaf in m.leaves if isinstance(leaf, Read))
+        return frozenset(reads)
 
     @cached_property
     def _looked_at(self) -> frozenset[Vertex]:
@@ -189,13 +189,13 @@ class Plan:
     @cached_property
     def _times_read(self) -> Counter[Vertex]:
         """How often streams read each stream."""
-        found: Counter[Vertex] = Counter()
+        times: Counter[Vertex] = Counter()
         for m in self._streams:
             read = Counter(m.leaves) if m.vertex in self.loops else m.times_read
             for leaf, often in read.items():
                 if isinstance(leaf, Ref):
-                    found[leaf.vertex] += often
-        return found
+                    times[leaf.vertex] += often
+        return times
 
     def state_of(self, read: Read) -> RegisterPlan:
         """The register that serves a read."""

@@ -87,7 +87,7 @@ class RegisterAllocation:
         self, stages: tuple[Stage, ...], loops: dict[Vertex, LoopPlan]
     ) -> tuple[RegisterPlan, ...]:
         """The registers that the stages and the loops read, and those of caches."""
-        # For each register that is needed, the caches of that value: each has one of its name.
+        # For each register that is needed, the caches of its value: each cache names a register.
         wanted: dict[tuple[Vertex, tuple[Expr, ...]], list[str]] = {}
         for cache, v in self.graph.caches.items():
             first, *more = self._indexes(v) or [()]
@@ -155,12 +155,12 @@ class RegisterAllocation:
 
 def _orders(stages: tuple[Stage, ...]) -> dict[tuple[Vertex, tuple[Expr, ...]], Sorting]:
     """The order of each register of which a window may need the last rows of a key only."""
-    found: dict[tuple[Vertex, tuple[Expr, ...]], Sorting] = {}
+    orders: dict[tuple[Vertex, tuple[Expr, ...]], Sorting] = {}
     for stage in stages:
         for read in stage.reads:
             if read.cut is not None:
-                found.setdefault((read.change, read.key), read.cut.sorting[0])
-    return found
+                orders.setdefault((read.change, read.key), read.cut.sorting[0])
+    return orders
 
 
 def registers_of(graph: AnyGraph) -> tuple[Register, ...]:
@@ -175,11 +175,11 @@ def plan_of(graph: AnyGraph) -> Plan:
         graph,
         "; beside a store, the order is st.iteration(store, graph, …), st.Stepper(graph, store)",
     )
-    found = graph.memo.get("plan")
-    if not isinstance(found, Plan):
+    plan = graph.memo.get("plan")
+    if not isinstance(plan, Plan):
         fused, stands_for = fuse(graph) if graph.optimized else (graph, {})
-        found = graph.memo["plan"] = _Planner(fused, Identities(graph, stands_for)).plan()
-    return found
+        plan = graph.memo["plan"] = _Planner(fused, Identities(graph, stands_for)).plan()
+    return plan
 
 
 class _Planner:
@@ -224,66 +224,65 @@ class _Planner:
                 yield v, self._held_back(v)
 
     def _loops(self, members: Sequence[Materialized]) -> dict[Vertex, LoopPlan]:
-        made: dict[tuple[object, ...], LoopPlan] = {}
+        plans: dict[tuple[object, ...], LoopPlan] = {}
         loops = {}
         for v in (m.vertex for m in members):
             if isinstance(v.operator, Fixpoint):
                 inputs = tuple(self._resolve(i) for i in v.inputs)
                 key = (v.operator.body, v.operator.max_iterations, inputs)
-                if key not in made:
+                if key not in plans:
                     operator = named(v.operator, self.graph)
-                    made[key] = loop_of(operator, inputs, *self.names[v], self.identities)
-                    self.names = {**made[key].names, **self.names}
-                loops[v] = made[key]
+                    plans[key] = loop_of(operator, inputs, *self.names[v], self.identities)
+                    self.names = {**plans[key].names, **self.names}
+                loops[v] = plans[key]
         return loops
 
     # -- materialised streams
 
     def _materialised(self) -> list[Vertex]:
-        found: dict[Vertex, None] = dict.fromkeys(self.graph.outputs)
+        streams: dict[Vertex, None] = dict.fromkeys(self.graph.outputs)
         order = list(self.graph.walk())
         for v in order:
             op = v.operator
             if isinstance(op, Integrate):
-                found[v.inputs[0]] = None
+                streams[v.inputs[0]] = None
             elif isinstance(op, Delay):
-                found[self._change(v)] = None
+                streams[self._change(v)] = None
             elif op.written:
-                found[v] = None
+                streams[v] = None
             elif op.holds_back:
-                found[v.inputs[0]] = found[v] = found[self._held_back(v)] = None
+                streams[v.inputs[0]] = streams[v] = streams[self._held_back(v)] = None
             elif isinstance(op, Settled):
-                found[v.inputs[2]] = None
+                streams[v.inputs[2]] = None
             elif python_of(v) is not None:
-                found[v.inputs[0]] = found[v] = None
+                streams[v.inputs[0]] = streams[v] = None
             elif isinstance(op, Haitch):
-                found.update(dict.fromkeys(v.inputs[1::2]))
+                streams.update(dict.fromkeys(v.inputs[1::2]))
             elif isinstance(op, Fixpoint):
-                found.update(dict.fromkeys((*v.inputs, v)))
+                streams.update(dict.fromkeys((*v.inputs, v)))
             elif isinstance(op, LookUp):
-                found[v.inputs[0]] = (
-                    None  # for states too: the text of the fold occurs three times in a query
-                )
+                # A state too: the text of the fold occurs three times in a query.
+                streams[v.inputs[0]] = None
             elif join_of(op):
                 for side, other in (v.inputs, v.inputs[::-1]):
                     if side in self.states and other not in self.states:
-                        found[other] = None
+                        streams[other] = None
         for v in self.graph.caches.values():
-            found[self._summed(v)] = None
-        found.update(dict.fromkeys(self.graph.strict.values()))
-        found.update(dict.fromkeys(x.late for x in self.graph.lateness.values()))
-        for v in self._shared(order, found):
-            found[v] = None
-        resolved = dict.fromkeys(self._resolve(v) for v in found)
+            streams[self._summed(v)] = None
+        streams.update(dict.fromkeys(self.graph.strict.values()))
+        streams.update(dict.fromkeys(x.late for x in self.graph.lateness.values()))
+        for v in self._shared(order, streams):
+            streams[v] = None
+        resolved = dict.fromkeys(self._resolve(v) for v in streams)
         return [v for v in resolved if not isinstance(v.operator, Input)]
 
-    def _shared(self, order: Sequence[Vertex], found: dict[Vertex, None]) -> list[Vertex]:
+    def _shared(self, order: Sequence[Vertex], streams: dict[Vertex, None]) -> list[Vertex]:
         readers: dict[Vertex, int] = {}
         for v in order:
             for i in v.inputs:
                 readers[i] = readers.get(i, 0) + 1
         return [
-            v for v in order if readers.get(v, 0) > 1 and not self._is_read(v) and v not in found
+            v for v in order if readers.get(v, 0) > 1 and not self._is_read(v) and v not in streams
         ]
 
     @staticmethod
@@ -378,13 +377,13 @@ class _Planner:
         keys = keys_of_each(op.of, [c.type for c in changes])
         by = tuple(Keys(c, key) for c, key in zip(changes, keys, strict=True))
         folds = op.of.folds if isinstance(op.of, Collated) else (op.of,)
-        found: list[Term] = []
+        terms: list[Term] = []
         for state, change, key, fold in zip(states, changes, keys, folds, strict=True):
             cut = self._cut(v, op, change)
             first = fold if isinstance(fold, Top) and self._is_old(state, change) else None
             read = Read(change, key, by, nulls=True, cut=cut, first=first)
-            found += [self._term(state, read), self._term(change)]
-        return tuple(found)
+            terms += [self._term(state, read), self._term(change)]
+        return tuple(terms)
 
     def _cut(self, v: Vertex, op: Haitch, change: Vertex) -> Window | None:
         """The window that a change of is computed, where all that its state gets is the change."""
@@ -442,8 +441,8 @@ class _Planner:
 
         def visit(v: Vertex) -> int:
             if v not in depth:
-                found = [visit(w) + (w not in projections) for w in waits[v]]
-                depth[v] = max(found, default=1)
+                depths = [visit(w) + (w not in projections) for w in waits[v]]
+                depth[v] = max(depths, default=1)
             return depth[v]
 
         for m in members:

@@ -38,10 +38,10 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
             return kept
     called = graph.paths[v].parts[1:]
     line = f" ({graph.line(v)})" if lines else ""
-    found = _source(v, graph) if aggregation or _UNNAMED.fullmatch(called[-1]) else None
-    if found is None:
+    picked = _source(v, graph) if aggregation or _UNNAMED.fullmatch(called[-1]) else None
+    if picked is None:
         return f"{'.'.join(called)}{_by(', '.join(key))}{line}"
-    some, source, columns = found
+    some, source, columns = picked
     by = _by(", ".join(columns.get(n, n) for n in key))
     if isinstance(source.operator, Input):
         listed = f" ({', '.join(columns.values())})" if columns else ""

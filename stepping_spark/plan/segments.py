@@ -1,9 +1,9 @@
-"""Cuts a step into segments. Spark's tasks compute each of them, every task a part of the keys.
+"""Cuts a step into segments. Spark's tasks compute a segment, each task for a part of the keys.
 
 A task computes a stream with Arrow if it has all rows that the stream reads for its part of the
-keys. So a stream is sent to where it is read, by the hash of the key by which it is read there, or
-it stays where it was computed, if its rows are taken one by one. Rows change places between two
-segments: a segment is a stage of Spark, and a step is one job.
+keys. So a stream is sent to its readers by the hash of the key by which they read it. If they take
+its rows one by one, it stays where it was computed. Rows are exchanged between two segments: a
+segment is a stage of Spark, and a step is one job.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ ANYWHERE: KeyParts = (ALL,)
 
 
 class NotInTasks(Exception):
-    """Tasks do not compute something. The text says what."""
+    """Tasks cannot compute a step; the message names the reason."""
 
 
 class TooMany(NotInTasks):
-    """A task does not compute so many rows."""
+    """A part of the keys has too many rows for a task."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A stream that is sent by the hash of a key; without a key, it stays where it was computed."""
+    """A stream, sent by the hash of a key; without a key it stays where it was computed."""
 
     vertex: Vertex
     key: KeyParts | None
@@ -62,7 +62,7 @@ class Route:
 class Piece:
     """A stream to compute, or a summand of one, and the routes of the streams that it reads.
 
-    If it reads a register whole, one task computes it.
+    One task computes a piece that reads a `whole` register.
     """
 
     member: Materialized
@@ -72,24 +72,24 @@ class Piece:
 
 @dataclass(frozen=True)
 class Segment:
-    """What is computed and added to registers, of what was sent."""
+    """The pieces that tasks compute of the streams sent to them, and the additions to registers."""
 
     pieces: tuple[Piece, ...]
     adds: tuple[tuple[RegisterPlan, Route], ...]
 
     @property
     def reads(self) -> frozenset[Route]:
-        """The routes that it reads."""
+        """The routes that the segment reads."""
         of_pieces = (route for p in self.pieces for route in p.routes.values())
         return frozenset([*of_pieces, *(route for _, route in self.adds)])
 
 
 @dataclass(frozen=True)
 class Segments:
-    """The segments of a step. The first has the changes as they come, one row at a time.
+    """The segments of a step. The first one has the changes of the inputs, in no order of keys.
 
-    `sent` has the first segment of each route, where its stream is computed, and the last one,
-    which reads it.
+    `sent` has, for each route, the segment that computes its stream, and the last one that reads
+    the route.
     """
 
     segments: tuple[Segment, ...]
@@ -97,9 +97,11 @@ class Segments:
 
 
 def segments_of(plan: Plan) -> Segments:
-    """The segments of a plan. Raises `NotInTasks` if it has something that tasks cannot compute."""
+    """The segments of a plan. Raises `NotInTasks` if tasks cannot compute a part of the plan."""
     if plan.graph.strict or plan.graph.lateness:
         raise NotInTasks("an input is checked against the state")
+    if plan.loops:
+        raise NotInTasks("a recursion goes on until nothing changes")
     return _Cut(plan).segments()
 
 
@@ -109,7 +111,7 @@ class _Cut:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._places: dict[Vertex, int] = dict.fromkeys(plan.graph.inputs, 0)
-        self._keys: dict[Vertex, KeyParts | None] = {}  # of streams that are in parts by a key
+        self._keys: dict[Vertex, KeyParts | None] = {}  # by which the rows of a stream are spread
         self._pieces: list[tuple[int, Piece]] = []
         self._adds: list[tuple[int, tuple[RegisterPlan, Route]]] = []
         self._sent: dict[Route, tuple[int, int]] = {}
@@ -135,12 +137,12 @@ class _Cut:
         return Segments(tuple(segments), self._sent)
 
     def _place(self, m: Materialized) -> None:
-        """Find the segment of a stream: the first one where all that it reads can be."""
+        """Find the segment of a stream: the first one that can have all streams that it reads."""
         pieces = [
             (piece, {v: self._sending(v, key) for v, key in needs.items()})
             for piece, needs in _pieces(m)
         ]
-        # What comes before the first exchange is in no parts, of which one could read a register.
+        # The first segment has no parts of the keys, of which one could read a register whole.
         at = max(
             int(any(reads_whole(piece.term) for piece, _ in pieces)),
             *(self._at(v, key) for _, needs in pieces for v, key in needs.items()),
@@ -157,9 +159,9 @@ class _Cut:
                 self._keys[m.vertex] = keys.pop()
 
     def _sending(self, v: Vertex, key: KeyParts | None) -> KeyParts | None:
-        """The key by which to send a stream; None if it is in parts by that key.
+        """The key by which to send a stream; None if its rows are spread by that key already.
 
-        A part of the key will do. So buckets of a key are in the same task.
+        The key without its bucket will do: all buckets of a key are then in one task.
         """
         key = key and (tuple(e for e in key if not isinstance(e, Bucket)) or key)
         return None if key is not None and self._keys.get(v) == key else key
@@ -172,7 +174,7 @@ class _Cut:
         """The route of a stream that a segment reads by a key."""
         place = self._places[v]
         if key is None and place == 0 < at:
-            key = ANYWHERE  # changes are in no parts as they come
+            key = ANYWHERE  # changes are not spread by a key
         route = Route(v, key)
         _, last = self._sent.get(route, (place, 0))
         self._sent[route] = place, max(last, at)
@@ -184,7 +186,7 @@ class _Clash(Exception):
 
 
 def _pieces(m: Materialized) -> Iterator[tuple[Materialized, Needs]]:
-    """A stream with what it needs; or its summands, if they read a stream by different keys."""
+    """A stream and its needs; or its summands, if they read one stream by different keys."""
     op = m.vertex.operator
     if m.python is not None or isinstance(op, IdentityPrint) or op.holds_back:
         raise NotInTasks(f"{op.name} is for the driver")
@@ -211,7 +213,7 @@ def _needs(t: Term) -> Needs:
 
 
 def reads_whole(t: Term) -> bool:
-    """Whether a term reads a register, and not at the keys of streams."""
+    """Whether a term reads all rows of a register, rather than those of some keys."""
     return any(isinstance(x, Read) and not x.by for x in Materialized.leaves_of(t))
 
 
@@ -219,17 +221,16 @@ def _collect(t: Term, key: KeyParts | None, needs: Needs) -> None:
     if isinstance(t, Apply):
         for arg, by in zip(t.args, _keys_of_args(t, key), strict=True):
             if by and isinstance(arg, Apply) and not all(p.keeps_rows for p in arg.parts):
-                raise NotInTasks(f"{t.operator.name} reads what {arg.operator.name} gives")
+                raise NotInTasks(f"{t.operator.name} reads the result of {arg.operator.name}")
             _collect(arg, by, needs)
         return
     if isinstance(t, Ref):
         streams: list[tuple[Vertex, KeyParts | None]] = [(t.vertex, key)]
-    elif isinstance(t, Read):
-        streams = [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]
     else:
-        raise NotInTasks("a recursion")
+        assert isinstance(t, Read)  # the slices of streams are in recursions
+        streams = [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]
     for v, by in streams:
-        # Rows that are taken one by one may be where others are joined.
+        # A stream whose rows are taken one by one may be sent by any key.
         if needs.get(v) is None:
             needs[v] = by
         elif by not in (None, needs[v]):
@@ -237,7 +238,7 @@ def _collect(t: Term, key: KeyParts | None, needs: Needs) -> None:
 
 
 def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]:
-    """The keys by which an operator reads its inputs, if its result is read by this one."""
+    """The keys by which an operator reads its inputs, if its own result is read by a key."""
     op, join = t.operator, join_of(t.operator)
     keys: tuple[KeyParts, ...]
     if key == () or all(p.linearity in _BY_ROW for p in t.parts):

@@ -100,14 +100,14 @@ class Read:
     by: tuple[Keys, ...] = ()
     nulls: bool = False  # whether NULL keys match each other
     due: Clock | None = None  # where its key is a time that has come since the last step
-    cut: Window | None = None  # which needs the last rows of a key only, where it knows the others
+    cut: Window | None = None  # needs the last rows of a key only, if it knows the others
     new: bool = False
-    first: Top | None = None  # which needs the first rows of a key only
+    first: Top | None = None  # needs the first rows of a key only
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
-        made = object.__new__(cls)
-        made.__init__(*args, **named)  # type: ignore[misc]
-        return cls._all.setdefault(made._parts, made)  # type: ignore[return-value]
+        read = object.__new__(cls)
+        read.__init__(*args, **named)  # type: ignore[misc]
+        return cls._all.setdefault(read._parts, read)  # type: ignore[return-value]
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -134,10 +134,10 @@ class When(enum.Enum):
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of what a loop has of a stream of its body.
+    """Some rows of a stream in the body of a loop: of its state or its change, by iteration.
 
-    `key` is that of the register that keeps the stream. With `near`, only rows matter whose key is
-    among those of these other slices.
+    `key` is the key of the stream's register. With `near`, only rows matter whose key is among the
+    keys of these other slices.
     """
 
     vertex: Vertex
@@ -190,7 +190,7 @@ class Materialized:
     nothing: dict[tuple[bool, ...], bool] = field(default_factory=dict, repr=False)
     """A cache: whether the stream is certainly empty, by which leaves are empty."""
     without: dict[frozenset[Leaf], Materialized | None] = field(default_factory=dict, repr=False)
-    """The same without those leaves, which have no rows: as it was made."""
+    """A cache: the same stream without these leaves, which are empty."""
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -205,16 +205,16 @@ class Materialized:
     @cached_property
     def times_read(self) -> Counter[Leaf]:
         """How often the term reads each leaf."""
-        found: Counter[Leaf] = Counter()
+        counts: Counter[Leaf] = Counter()
         for leaf, times in _times_read(self.term):
-            found[leaf] += times
-        return found
+            counts[leaf] += times
+        return counts
 
     @cached_property
     def inner(self) -> tuple[Vertex, ...]:
         """The vertices within the term, except for the one it is of."""
-        found = dict.fromkeys(n.vertex for n in nodes(self.term))
-        return tuple(v for v in found if v is not self.vertex)
+        vertices = dict.fromkeys(n.vertex for n in nodes(self.term))
+        return tuple(v for v in vertices if v is not self.vertex)
 
     @cached_property
     def python(self) -> PythonCall | None:
@@ -225,7 +225,7 @@ class Materialized:
     def may_make_null(self) -> bool:
         """Whether some function in it may give NULL where its type has none: fields are copied."""
         if isinstance(self.vertex.operator, Fixpoint):
-            return True  # of a recursion, the streams of its body are looked at
+            return True  # the streams in the body of a recursion are checked one by one
         trees = (tree for n in nodes(self.term) for tree in n.trees)
         return not all(_is_copied(e) for n in walk(*trees) for e in n.exprs)
 
@@ -273,22 +273,22 @@ class Selection:
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns that it gives."""
-        made = tuple((n, e.type) for n, e in self.exprs)
-        return Schema(self.of.columns + made, self.of.diffs) if self.beside else Schema(made, ())
+        """The columns of the result."""
+        added = tuple((n, e.type) for n, e in self.exprs)
+        return Schema(self.of.columns + added, self.of.diffs) if self.beside else Schema(added, ())
 
     @cached_property
     def evaluators(self) -> tuple[Evaluator | None, ...]:
-        """What computes each expression in Arrow; None where only Spark can."""
+        """The function that computes each expression in Arrow; None where only Spark can."""
         return tuple(evaluator(e) for _, e in self.exprs)
 
     @cached_property
     def relation(self) -> RelationOf:
-        """What makes a table of its columns and diffs."""
+        """The function that makes a relation of these columns and diffs."""
         return relation_of(self.schema)
 
     def __reduce__(self) -> tuple[type[Selection], tuple[Any, ...]]:
-        return Selection, (self.of, self.exprs, self.beside)  # what is prepared stays here
+        return Selection, (self.of, self.exprs, self.beside)  # without the prepared functions
 
     @classmethod
     def of_key(cls, of: Schema, names: Sequence[str], key: tuple[Expr, ...]) -> Selection:
@@ -404,13 +404,13 @@ def nodes(t: Term) -> Iterator[Apply]:
 
 def reads_of(members: Iterable[Materialized], of: Callable[[Operator], bool]) -> set[Read]:
     """The reads of registers that only such operators take, which add up the rows themselves."""
-    found: dict[Read, bool] = {}
+    reads: dict[Read, bool] = {}
     for m in members:
         for n in nodes(m.term):
             for a in n.args:
                 if isinstance(a, Read):
-                    found[a] = found.get(a, True) and of(n.operator)
-    return {read for read, is_so in found.items() if is_so}
+                    reads[a] = reads.get(a, True) and of(n.operator)
+    return {read for read, is_so in reads.items() if is_so}
 
 
 def is_of_window(op: Operator) -> bool:
@@ -453,9 +453,9 @@ class Identities:
 
     def unfused(self, v: Vertex) -> Vertex:
         """The vertex that a vertex of the plan stands for."""
-        found = self.stands_for.get(v)
-        if found is not None or not v.inputs:
-            return v if found is None else found
+        vertex = self.stands_for.get(v)
+        if vertex is not None or not v.inputs:
+            return v if vertex is None else vertex
         return Vertex(v.operator, *map(self.unfused, v.inputs))  # one that the planner made
 
     def of(self, v: Vertex) -> str:

@@ -12,10 +12,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree
-from xml.sax.saxutils import escape, quoteattr
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.base.errors import SteppingError
+from stepping_spark.base.packages import saxutils
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.plan.explain import Explanation, explain
 from stepping_spark.plan.plan import Plan
@@ -228,7 +228,7 @@ def _drawing(picture: Picture, level: int, title: str) -> Drawing:
             )
         elif kind == "node" and name in shapes:
             number = numbers[name]
-            label = quoteattr(" ".join(shapes[name].lines))
+            label = saxutils.quoteattr(" ".join(shapes[name].lines))
             boxes.append(
                 f'<g class="box k-{shapes[name].kind}" data-box="{number}" tabindex="0" '
                 f'role="button" aria-label={label}>{"".join(_inner(g))}</g>'
@@ -237,8 +237,8 @@ def _drawing(picture: Picture, level: int, title: str) -> Drawing:
     size = [float(n) for n in str(root.get("viewBox")).split()]
     svg = (
         f'<svg data-width="{size[2]:.0f}" data-height="{size[3]:.0f}" role="group" '
-        f"aria-label={quoteattr(picture.title)}>"
-        f'<g class="all"><g transform={quoteattr(str(outer.get("transform")))}>'
+        f"aria-label={saxutils.quoteattr(picture.title)}>"
+        f'<g class="all"><g transform={saxutils.quoteattr(str(outer.get("transform")))}>'
         f"{''.join([*frames, *arrows, *boxes])}</g></g></svg>"
     )
     return Drawing(told, svg)
@@ -269,14 +269,14 @@ def _inner(g: ElementTree.Element) -> Iterator[str]:
         if tag in _SHAPES:
             hollow = ' class="hollow"' if e.get("fill") == "none" else ""
             kept = "".join(
-                f" {name}={quoteattr(_rounded(str(e.get(name))))}"
+                f" {name}={saxutils.quoteattr(_rounded(str(e.get(name))))}"
                 for name in _GEOMETRY
                 if e.get(name) is not None
             )
             yield f"<{tag}{kept}{hollow}/>"
         elif tag == "text":
             x, y = _rounded(str(e.get("x"))), _rounded(str(e.get("y")))
-            yield f'<text x="{x}" y="{y}">{escape("".join(e.itertext()))}</text>'
+            yield f'<text x="{x}" y="{y}">{saxutils.escape("".join(e.itertext()))}</text>'
 
 
 def _leaves(g: ElementTree.Element) -> Iterable[ElementTree.Element]:

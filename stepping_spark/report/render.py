@@ -9,10 +9,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import graphviz
-
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError, SteppingError
+from stepping_spark.base.packages import graphviz
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.report.picture import Arrow, DrawnCircuit, Picture, PictureBox, picture_of
 

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -26,6 +25,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from stepping_spark.base.errors import SteppingError
+from stepping_spark.base.packages import metadata
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
@@ -311,6 +311,6 @@ def _other(beside: Report | str | os.PathLike[str] | None) -> PageData | None:
 
 def _version() -> str:
     try:
-        return version("stepping-spark")
-    except PackageNotFoundError:
+        return metadata.version("stepping-spark")
+    except metadata.PackageNotFoundError:
         return "of a checkout"

@@ -86,14 +86,15 @@ def write(
     parts = -(-rows // rows_of_file(rows, limits))
     bucket = f"(shiftright({place}, 48) + {_BUCKETS // 2})"
     types = ", ".join(f"c{i} {t.ddl}" for i, (_, t) in enumerate(register.schema.all))
-    placed = (
-        _numbered(frame)
-        .mapInArrow(_Places(register, place), f"{types}, {place} BIGINT")
-        .repartitionById(parts, F.expr(f"CAST({bucket} * {parts} DIV {_BUCKETS} AS INT)"))
-        .sortWithinPartitions(place)
-    )
+    placed = _numbered(frame).mapInArrow(_Places(register, place), f"{types}, {place} BIGINT")
+    if hasattr(placed, "repartitionById"):  # since Spark 4.1
+        number = F.expr(f"CAST({bucket} * {parts} DIV {_BUCKETS} AS INT)")
+        placed = placed.repartitionById(parts, number)
+    else:  # Spark computes the rows twice, to find the ranges first
+        placed = placed.repartitionByRange(parts, place)
     task = _Write(content_of(register), directory, stem, rows_of_file(rows, limits))
-    return _written(placed.mapInArrow(task, _WRITTEN), f"register {register.name!r}")
+    written = placed.sortWithinPartitions(place).mapInArrow(task, _WRITTEN)
+    return _written(written, f"register {register.name!r}")
 
 
 def write_plain(

@@ -19,7 +19,7 @@ import stepping_spark as st
 from stepping_spark import functions as F
 from tests import elsewhere
 from tests.cases import ROOT, User
-from tests.every_store import InMemory, MakeStore
+from tests.every_store import InFiles, InMemory, MakeStore
 
 pytestmark = [pytest.mark.compat, pytest.mark.spark]
 
@@ -72,6 +72,43 @@ def test_a_function_in_python_runs_in_the_workers(spark: SparkSession) -> None:
     processes = dict(out.to_python().iter())
     assert sum(processes.values()) == 100_000
     assert os.getpid() not in processes
+
+
+class Named(st.Data):
+    name: str
+    users: int
+
+
+def counted(users: st.ZSet[User], names: st.ZSet[str]) -> st.ZSet[Named]:
+    pairs = st.join(users, names, on_left=lambda u: u.name, on_right=lambda name: name)
+    return st.aggregate(pairs, by=lambda pair: pair.right, into=Named, users=st.agg.count())
+
+
+@pytest.mark.parametrize("held_by_spark", [False, True], ids=["on the driver", "in Spark"])
+@pytest.mark.parametrize("files", [False, True], ids=["memory", "parquet"])
+def test_a_large_step_is_computed_in_tasks(
+    spark: SparkSession, tmp_path: Path, files: bool, held_by_spark: bool
+) -> None:
+    graph = st.compile(counted)
+    stores = InFiles(tmp_path) if files else InMemory()
+    stepper = st.Stepper(graph, stores(graph), limits=elsewhere.IN_TASKS)
+    reference = st.reference(graph)
+    names = st.ZSetPython({"name 1": 1, "name 2": 1})
+    for number, weight in ((600, 1), (400, -1)):
+        users = st.ZSetPython({User(id=i, name=f"name {i % 3}"): weight for i in range(number)})
+        change: Any = users
+        if held_by_spark:
+            frame = users.to_dataframe(spark)
+            change = st.ZSetSpark.from_dataframe(frame, User, count="_count_")
+        (out,) = stepper.step((change, names))
+        assert elsewhere.in_python(out) == reference.step((users, names))[0]
+        metrics = stepper.metrics[-1]
+        if files or not is_remote():
+            assert not metrics.not_in_tasks
+            assert {v.how for v in metrics.vertices.values()} == {"tasks"}
+        else:  # the server's workers do not see the memory of this process
+            assert "cannot read the state" in metrics.not_in_tasks
+    stores.close()
 
 
 def called(users: st.ZSet[User]) -> st.ZSet[tuple[str, int, str | None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from stepping_spark.execution.tasks import pickled
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.segments import NotInTasks, segments_of
 from stepping_spark.rows.schema import ZSetType
+from tests.elsewhere import QUERY
 from tests.every_store import InFiles
-from tests.oracle.test_oracle import EVERY, REGISTERS, expected, shown
+from tests.oracle.test_oracle import REGISTERS, expected, shown
 from tests.queries import Circuit
 from tests.strategies import Step, streams_of
 
@@ -32,18 +34,19 @@ def in_tasks(query: Circuit, *, optimize: bool) -> bool:
         segments_of(plan_of(st.compile(query.in_spark, optimize=optimize)))
     except NotInTasks:
         return False
-    return True
+    return query.name != PYTHON_ROWS
 
 
-COVERED = [
-    pytest.param(q, rule, id=f"{q}, {'optimized' if rule else 'as written'}")
-    for q in EVERY
-    for rule in (True, False)
-    if in_tasks(q, optimize=rule)
-]
+def both_ways(queries: Iterable[Circuit]) -> list[Any]:
+    """Each query with the rules and without them."""
+    return [
+        pytest.param(q, rule, id=f"{q}, {'optimized' if rule else 'as written'}")
+        for q in queries
+        for rule in (True, False)
+    ]
 
 
-@pytest.mark.parametrize(("query", "optimize"), COVERED)
+@pytest.mark.parametrize(("query", "optimize"), both_ways(QUERY.values()))
 @pytest.mark.turn(6)
 @settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(data=hs.data())
@@ -53,13 +56,11 @@ def test_tasks_give_what_plain_python_gives(
     steps = data.draw(streams_of(*query.rows, max_steps=3))
     stepper = stepper_of(query.in_spark, optimize=optimize)
     assert [shown(stepper.step(s)) for s in steps] == expected(query.changes, steps)
-    if query.name != PYTHON_ROWS:
+    if in_tasks(query, optimize=optimize):
         assert {m.not_in_tasks for m in stepper.metrics} == {""}
 
 
-@pytest.mark.parametrize(
-    ("query", "optimize"), [x for x in COVERED if str(x.id).rsplit(", ", 1)[0] in REGISTERS]
-)
+@pytest.mark.parametrize(("query", "optimize"), both_ways(map(QUERY.__getitem__, REGISTERS)))
 @pytest.mark.turn(3)
 def test_a_parquet_store_opened_anew_between_steps_gives_that_too(
     spark: SparkSession, tmp_path: Path, query: Circuit, optimize: bool
@@ -82,7 +83,7 @@ def test_a_parquet_store_opened_anew_between_steps_gives_that_too(
             store = stores.reopen(store, graph)
             stepper = st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=0))
             found.append(shown(stepper.step(step)))
-            if query.name != PYTHON_ROWS:
+            if in_tasks(query, optimize=optimize):
                 assert not stepper.metrics[-1].not_in_tasks
         assert found == expected(query.changes, steps)
 
@@ -197,6 +198,14 @@ def test_a_step_with_too_many_rows_for_a_task_is_taken_by_queries(spark: SparkSe
     assert "not in Spark's tasks: " in str(stepper.metrics[-1])
     stepper.step((sales(2), None))
     assert where(stepper) == {"tasks"}
+
+
+def test_a_recursion_is_not_for_tasks(spark: SparkSession) -> None:
+    closed = QUERY["recursion"].in_spark
+    stepper, reference = stepper_of(closed), st.reference(st.compile(closed))
+    edges = st.ZSetPython({st.Pair(left=i, right=i + 1): 1 for i in range(5)})
+    assert shown(stepper.step((edges,))) == reference.step((edges,))
+    assert "recursion" in stepper.metrics[-1].not_in_tasks
 
 
 def test_what_failed_tasks_have_written_goes_away(spark: SparkSession) -> None:

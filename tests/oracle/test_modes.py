@@ -18,6 +18,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
+from examples.shop import Click
+from tests.benchmarks.shop import MORE, VIEWS, Trade
 from tests.cases import LEAST, MOST, Z
 
 pytestmark = pytest.mark.driver  # each test takes its steps in both modes
@@ -132,11 +134,13 @@ class Reading(st.Data):
 class Seen(st.Data):
     hour: int
     day: dt.date
+    month: dt.date | None
+    text: str
     local: st.LocalDateTime
     at: dt.datetime | None
 
 
-@pytest.fixture(params=["America/New_York", "Asia/Kathmandu"])
+@pytest.fixture(params=["America/New_York", "Europe/Berlin", "Asia/Kathmandu"])
 def zone(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[ZoneInfo]:
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", request.param)
@@ -160,6 +164,8 @@ def seen(a: st.ZSet[Reading]) -> st.ZSet[Seen]:
         f=lambda r: Seen(
             hour=field(F.hour(field(r.at))),
             day=field(F.to_date(field(r.at))),
+            month=field(F.trunc(field(r.at), "month")),
+            text=field(F.date_format(field(r.at), "yyyy-MM-dd HH:mm")),
             local=field(r.at).cast("timestamp_ntz"),
             at=field(r.local).cast("timestamp"),
         ),
@@ -172,15 +178,30 @@ def latest(a: st.ZSet[Reading]) -> st.ZSet[Seen]:
     return st.first_n(found, lambda s: s.local, 2, by=lambda s: s.hour)
 
 
-# Before and after clocks are changed in New York, and an hour that is there twice.
+# Before and after clocks are changed in New York and in Berlin, an hour that is there twice, and
+# times before there were time zones.
 INSTANTS = [
     dt.datetime(2024, 3, 10, 6, 59, 59, tzinfo=dt.UTC),
     dt.datetime(2024, 3, 10, 7, 0, tzinfo=dt.UTC),
     dt.datetime(2024, 11, 3, 5, 30, tzinfo=dt.UTC),
     dt.datetime(2024, 11, 3, 6, 30, tzinfo=dt.UTC),
+    dt.datetime(2024, 3, 31, 0, 59, 59, tzinfo=dt.UTC),
+    dt.datetime(2024, 3, 31, 1, 0, tzinfo=dt.UTC),
+    dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC),
+    dt.datetime(2024, 10, 27, 1, 30, tzinfo=dt.UTC),
     dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC),
+    dt.datetime(1883, 11, 18, 16, 58, tzinfo=dt.UTC),
+    dt.datetime(1850, 7, 1, 23, 30, tzinfo=dt.UTC),
 ]
-LOCALS = [None, dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 11, 3, 1, 30)]
+LOCALS = [
+    None,
+    dt.datetime(2024, 3, 10, 2, 30),
+    dt.datetime(2024, 11, 3, 1, 30),
+    dt.datetime(2024, 3, 31, 2, 30),
+    dt.datetime(2024, 10, 27, 2, 30),
+    dt.datetime(1883, 11, 18, 12, 1),
+    dt.datetime(1850, 7, 1),
+]
 readings = hs.builds(Reading, at=hs.sampled_from(INSTANTS), local=hs.sampled_from(LOCALS))
 
 
@@ -208,8 +229,50 @@ def test_functions_of_instants_are_in_the_session_s_time_zone(
 ) -> None:
     (found,) = outcome(seen, [[(Reading(at=at, local=None), 1) for at in INSTANTS]], local_rows)
     there = [at.astimezone(zone) for at in INSTANTS]
-    rows = [Seen(hour=t.hour, day=t.date(), local=wall(t), at=None) for t in there]
+    rows = [
+        Seen(
+            hour=t.hour,
+            day=t.date(),
+            month=t.date().replace(day=1),
+            text=f"{t:%Y-%m-%d %H:%M}",
+            local=wall(t),
+            at=None,
+        )
+        for t in there
+    ]
     assert found == (Z([(row, 1) for row in rows]),)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin"], indirect=True)
+@pytest.mark.parametrize("name", [*MORE, "visits"])
+def test_where_clocks_change_views_of_instants_are_those_of_spark_and_ask_nothing(
+    spark: SparkSession, zone: ZoneInfo, name: str
+) -> None:
+    graph: Any = st.compile({**MORE, **VIEWS}[name])
+    near = [dt.timedelta(minutes=m) for m in (-61, -30, 0, 1, 29, 59)]
+    rows = [Click(user=i % 2, at=at + d) for i, at in enumerate(INSTANTS) for d in near]
+    steps = [[(row, 1) for row in rows], [(row, -1) for row in rows[::3]]]
+    found = []
+    for local_rows in (st.Limits.local_rows, 0):
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+        found.append([stepper.step((Z(step),))[0].to_python() for step in steps])
+        asked = sum(m.queries for m in stepper.metrics)
+        assert bool(asked) == (local_rows == 0)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin"], indirect=True)
+@pytest.mark.parametrize("name", VIEWS)
+def test_in_a_time_zone_with_known_rules_the_views_of_a_shop_ask_nothing(
+    spark: SparkSession, zone: ZoneInfo, name: str
+) -> None:
+    graph: Any = st.compile(VIEWS[name])
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    trade = Trade()
+    for _ in range(3):
+        day, changes = trade.step()
+        stepper.step([changes[v.operator.label] for v, _ in graph.named_inputs], now=day)
+    assert [m.queries for m in stepper.metrics] == [0, 0, 0]
 
 
 class Odd(st.Data):

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pyspark
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameReader, SparkSession
 
 import stepping_spark as st
 from stepping_spark.base.errors import InputError, SourceError
@@ -120,6 +120,19 @@ def test_what_cannot_be_read_names_the_table(lake: Lake, spark: SparkSession) ->
     frame.createOrReplaceTempView("plain")
     with pytest.raises(SourceError, match=r"table plain: its changes from version 0 on cannot be"):
         following(lake, view, st.CatalogTable("plain", spark=spark)).dry_run()
+
+
+def test_a_spark_without_changes_of_tables_is_refused_with_its_version(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if hasattr(DataFrameReader, "changes"):  # since Spark 4.2
+        monkeypatch.delattr(DataFrameReader, "changes")
+    spark.sql("SELECT id, 'x' AS name FROM range(3)").createOrReplaceTempView("plain")
+    table = st.CatalogTable("plain", spark=spark)
+    pipeline = st.Pipeline(names, store=f"parquet:{tmp_path}", users=table, into={"names": View()})
+    said = rf"table plain: its changes need Spark 4\.2 or newer, found {spark.version}; read it"
+    with pytest.raises(SourceError, match=said):
+        pipeline.dry_run()
 
 
 def test_what_is_given_is_checked() -> None:

