@@ -42,6 +42,7 @@ from stepping_spark.expressions.zones import between, moved, moved_local
 from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import (
     BOOL,
+    DATE,
     DATETIME,
     FLOAT,
     INT,
@@ -279,7 +280,9 @@ def _as_decimal(x: Any, of: tuple[int, int], to: RowType) -> Any:
 
 
 def _days(op: str, t: RowType) -> KernelFunction | None:
-    """The kernel that moves a day by a number of days."""
+    """The kernel that moves a day by a number of days, or measures the duration between two."""
+    if t == DATE and op == "-":
+        return _days_between
     if t != INT or op not in ("+", "-"):
         return None
 
@@ -291,6 +294,11 @@ def _days(op: str, t: RowType) -> KernelFunction | None:
         return found.cast(pa.int32()).cast(pa.date32())
 
     return moved
+
+
+def _days_between(a: Any, b: Any) -> Any:
+    days = pc.subtract(a.cast(pa.int32()).cast(pa.int64()), b.cast(pa.int32()).cast(pa.int64()))
+    return pc.multiply(days, pa.scalar(86_400_000_000)).cast(TIMEDELTA.arrow)
 
 
 def _of_local_times(op: str, t: RowType) -> KernelFunction | None:

@@ -23,7 +23,7 @@ from stepping_spark.expressions.spark_functions import (
     TEXTS,
 )
 from stepping_spark.expressions.spark_to_arrow import SparkFunction, reading_of
-from stepping_spark.expressions.zones import TESTED, instants, known_zone, local_times
+from stepping_spark.expressions.zones import TESTED, day_of, instants, known_zone, local_times
 from stepping_spark.relations.transfer import frame_of
 from stepping_spark.rows.atoms import (
     BOOL,
@@ -314,13 +314,23 @@ def test_times_are_moved_by_spans_as_in_spark(spark: SparkSession, zone: str) ->
         "d": pa.array([*spans, None], pa.int64()).cast(d.arrow),
     }
     columns |= {"m": columns["u"].cast(pa.int64()).cast(n.arrow), "e": columns["d"][::-1]}
-    fields = {"t": t, "u": t, "n": n, "m": n, "d": Optional(d), "e": Optional(d)}
+    columns |= {"x": day_of(columns["n"]), "y": day_of(columns["m"])}
+    fields = {
+        "t": t,
+        "u": t,
+        "n": n,
+        "m": n,
+        "d": Optional(d),
+        "e": Optional(d),
+        "x": DATE,
+        "y": DATE,
+    }
     f = {name: Field(of, (name,)) for name, of in fields.items()}
     day, hour = (Literal(d, dt.timedelta(hours=hours)) for hours in (27, 1))
     given: list[Any] = [
         *((op, f[x], by) for x in "tn" for by in (f["d"], day, hour) for op in "+-"),
         *((op, f["d"], f["e"]) for op in "+-"),
-        *(("-", f[a], f[b]) for a, b in ("tu", "nm")),
+        *(("-", f[a], f[b]) for a, b in ("tu", "nm", "xy")),
         ("neg", f["d"]),
     ]
     calls = [
