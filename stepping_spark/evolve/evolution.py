@@ -115,7 +115,7 @@ class Evolution:
         anew = f"empty what was made of it, and take all its rows: evolve(whole=[{name!r}])"
         if self.views[name] == OTHER_COLUMNS:
             return (
-                f"view {name!r} has other columns than its table: {why}. In a pipeline, give it "
+                f"view {name!r} has other columns than before: {why}. In a pipeline, give it "
                 "another table, or remove the one that it has: the next run with --evolve fills "
                 f"it. Else {anew}"
             )

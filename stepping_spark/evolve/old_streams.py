@@ -86,7 +86,7 @@ class KeptCircuit:
                 if isinstance(operator, Add):  # what is there already may be of another class
                     inputs = [_of_class(i, inputs[0]) for i in inputs]
                 if isinstance(operator, Temporal) and then is not None:
-                    operator = _come_by(operator.time, then)
+                    operator = _as_of(operator.time, then)
                 made[at] = Vertex(operator, *inputs)
             except Exception as e:  # somebody may have edited the text
                 raise Unreadable(f"{said.get('called')}: {e}") from e
@@ -237,9 +237,9 @@ def _fewer(v: Vertex, given: Input) -> Vertex | None:
     return Vertex(Map(Build(was.row, tuple(Field(t, (n,)) for n, t in was.row.fields))), v)
 
 
-def _come_by(time: RowType, then: Now) -> Filter:
-    """The timed rows whose time had come."""
-    return Filter(Call(BOOL, "<=", (Field(time, ("time",)), Literal(time, then))))
+def _as_of(t: RowType, then: Now) -> Filter:
+    """The timed rows whose time had come at a time of the type."""
+    return Filter(Call(BOOL, "<=", (Field(t, ("time",)), Literal(t, then))))
 
 
 def _number(taken: Mapping[Vertex, str]) -> int:

@@ -215,12 +215,28 @@ def of_updates(days: int) -> Any:
     return query
 
 
+def of_a_recursion(days: Any) -> Any:
+    """The rows of some days, and below each those with less by two."""
+
+    def query(a: st.ZSet[Placed]) -> Any:
+        def by_twos(a: st.ZSet[Placed], y: st.ZSet[Placed]) -> st.ZSet[Placed]:
+            now = st.temporal_filter(a, upper=lambda r: r.day + days)
+            big = st.filter(y, f=lambda r: r.id > 1)
+            return st.add(now, st.map(big, f=lambda r: Placed(id=r.id - 2, day=r.day, at=r.at)))
+
+        return st.fixpoint(a, by_twos, to=Placed)
+
+    return query
+
+
 CLOCKS: list[tuple[Any, Any]] = [
     (of_days(3), of_instants(2)),
     (of_instants(3), of_days(4)),
     (of_days(2), of_updates(3)),
     (of_updates(2), of_days(5)),
     (of_instants(2), of_updates(3)),
+    (of_a_recursion(2), of_instants(3)),
+    (of_instants(3), of_a_recursion(2)),
 ]
 FIRST = dt.datetime(2026, 3, 1, 9, tzinfo=dt.UTC)
 
