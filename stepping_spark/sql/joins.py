@@ -86,22 +86,30 @@ def joined(
     names = _shared(queries, join, scope, other)
     if names:
         return _using(queries, (left, right), (scope, other), how, names, join)
-    plan = SqlJoin(left, right, how, _condition(queries, join, left, right, both))
-    return plan, scope if how in ("semi", "anti") else both
+    left, right, on = _conditions(queries, join, left, right, both)
+    return SqlJoin(left, right, how, on), scope if how in ("semi", "anti") else both
 
 
-def _condition(
+def _conditions(
     queries: QueryScope, join: exp.Join, left: RelationalPlan, right: RelationalPlan, both: Scope
-) -> tuple[Scalar, ...]:
+) -> tuple[RelationalPlan, RelationalPlan, tuple[Scalar, ...]]:
+    """The sides of a join, with the values of the sub-queries in ON, and the conditions of ON."""
     on = join.args.get("on")
     if on is None:
-        return ()
+        return left, right, ()
     binder = Binder(queries, SqlJoin(left, right, "inner"), both)
     binder.refuse_windows(on)
     conditions = tuple(binder.bind_row(e) for e in conjuncts(on))
-    if binder.before:
-        queries.fail(on, "a sub-query in ON is not supported", "write it in WHERE, or join it")
-    return conditions
+    for attach in binder.before:
+        of_left, of_right = attach(left), attach(right)
+        if not (free(of_left) - free(left)) & set(right.columns):
+            left = of_left
+        elif not (free(of_right) - free(right)) & set(left.columns):
+            right = of_right
+        else:
+            remedy = "write it in WHERE, or join it"
+            queries.fail(on, "a sub-query in ON reads columns of both sides", remedy)
+    return left, right, conditions
 
 
 def _how(queries: QueryScope, join: exp.Join) -> str:
@@ -175,7 +183,7 @@ def _lateral(
     fresh = tuple((PlanColumn(name, table), ref(c)) for c, name in pairs)
     plan = SelectList(plan, fresh)
     both = Scope([*scope.names, *Scope.of(plan.columns, table, None).names], scope.outer)
-    on = _condition(queries, join, left, plan, both)
+    left, plan, on = _conditions(queries, join, left, plan, both)
     if free(plan) & set(left.columns):
         domain = Domain.of(left, plan)
         plan = over_domain(plan, domain)

@@ -597,3 +597,17 @@ HAVING sum(price * qty) > (SELECT sum(price * qty) / 4 FROM orders JOIN items ON
 --- equal to a single row
 SELECT c.name, o.id FROM customers c, orders o, (SELECT min(qty) AS q FROM orders) m
 WHERE c.customer = o.customer AND m.q = o.qty
+
+--- scalar sub-query in ON
+SELECT a.id, b.id AS other FROM orders a JOIN orders b
+ON a.customer = b.customer AND b.qty <= a.qty + (SELECT min(customer) FROM customers)
+
+--- IN and EXISTS in ON of outer joins
+SELECT o.id, c.name, i.product FROM orders o LEFT JOIN customers c
+ON o.customer = c.customer AND c.customer IN (SELECT customer FROM orders WHERE qty > 1)
+FULL JOIN items i ON i.order_id = o.id AND (o.qty IN (SELECT customer FROM customers)
+OR EXISTS (SELECT 1 FROM lists WHERE k = i.order_id))
+
+--- NOT IN in ON of an antijoin
+SELECT o.id FROM orders o LEFT ANTI JOIN customers c
+ON o.customer = c.customer AND c.customer NOT IN (SELECT qty FROM orders WHERE note = 'a')
