@@ -37,7 +37,8 @@ from stepping_spark.sql.values import (
 )
 
 _CLOCK = {
-    *("curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "now"),
+    *("curdate", "current_date", "current_time", "current_timestamp", "localtime"),
+    *("localtimestamp", "now"),
     "unix_timestamp",
 }
 _RANDOM = {"aes_encrypt", "rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"}
@@ -55,8 +56,9 @@ _OF_TEXT = (
 _SESSION = {
     *("current_catalog", "current_database", "current_schema", "current_timezone", "current_user"),
     *("input_file_block_length", "input_file_block_start", "input_file_name", "session_user"),
-    *("monotonically_increasing_id", "spark_partition_id", "user", "version"),
+    *("current_path", "monotonically_increasing_id", "spark_partition_id", "user", "version"),
 }
+_OF_JAVA = {"java_method", "reflect", "try_reflect"}
 
 # Functions whose result has 32 bits in Spark
 _INTS = {
@@ -99,7 +101,7 @@ def function(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlVa
 
 
 def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> None:
-    if name in _CLOCK and not args:
+    if name in _CLOCK and (not args or name in ("current_time", "localtime")):
         env.fail(
             node,
             f"{name} differs from step to step, so that removing a row would not undo what adding "
@@ -115,6 +117,12 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
             f"{name} gives another value each time, so that removing a row would not undo what "
             "adding it did",
             "compute a number from the row: pmod(xxhash64(id), 100)",
+        )
+    if name in _OF_JAVA:
+        env.fail(
+            node,
+            f"{name} calls any code of Java, which may give another value each time",
+            "use st.map with st.python",
         )
     if name in _OF_TIME:
         env.fail(
@@ -224,6 +232,20 @@ def _ceiling(name: str) -> CallHandler:
     return rounded
 
 
+def _bits(op: str) -> CallHandler:
+    """`&`, `|` and `^`, which Spark has as operators only."""
+
+    def combined(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+        a, b = map(column_of, args)
+        found = _ours(op, args)
+        return found or in_spark(getattr(a, _BITWISE[op])(b), args, node, env)
+
+    return combined
+
+
+_BITWISE = {"&": "bitwiseAND", "|": "bitwiseOR", "^": "bitwiseXOR"}
+
+
 def _exactly(n: int) -> Callable[[int], bool]:
     return lambda count: count == n
 
@@ -252,12 +274,13 @@ _HANDLERS: dict[str, CallHandler] = {
     "ceil": _ceiling("ceil"),
     "ceiling": _ceiling("ceil"),
     "floor": _ceiling("floor"),
+    **{op: _bits(op) for op in _BITWISE},
     "equal_null": lambda args, node, env: compared("eqNullSafe", args[0], args[1], node, env),
 }
 _ARITY: dict[str, Callable[[int], bool]] = {
     **dict.fromkeys(("if", "iff", "nvl2"), _exactly(3)),
     **dict.fromkeys(("nullif", "nvl", "ifnull", "mod", "equal_null"), _exactly(2)),
-    **dict.fromkeys(("date_add", "dateadd", "date_sub"), _exactly(2)),
+    **dict.fromkeys(("date_add", "dateadd", "date_sub", *_BITWISE), _exactly(2)),
     **dict.fromkeys(("isnull", "isnotnull", "negative", "isnan"), _exactly(1)),
     **dict.fromkeys(("coalesce", "concat", "ceil", "ceiling", "floor"), _some),
 }

@@ -30,6 +30,40 @@ if TYPE_CHECKING:
     from stepping_spark.sql.query import QueryScope
 
 
+_INSTEAD = {
+    "json_tuple": "use get_json_object(x, '$.field')",
+    "variant_explode": "rows cannot hold a VARIANT: use from_json, and explode",
+}
+"""What to write in the place of functions that make rows."""
+
+
+def _stacked(binder: Binder, call: Scalar, args: Sequence[Scalar]) -> Scalar:
+    """The list of the rows of stack(n, a, b, …): n rows, the last one with NULLs at its end."""
+    number = args[0] if args else call
+    n = int(number.name) if isinstance(number, exp.Literal) and number.name.isdigit() else 0
+    if n < 1 or len(args) < 2:
+        reason = "stack takes a number of rows, and their values"
+        binder.fail(call, reason, "write stack(2, 'a', a, 'b', b)")
+    values = args[1:]
+    width = -(-len(values) // n)
+    rows = [values[i : i + width] for i in range(0, n * width, width)]
+    filled = [[*row, *(exp.Null() for _ in range(width - len(row)))] for row in rows]
+    return exp.Anonymous(
+        this="array",
+        expressions=[
+            exp.Anonymous(
+                this="named_struct",
+                expressions=[
+                    part
+                    for i, v in enumerate(row)
+                    for part in (exp.Literal.string(f"col{i}"), v.copy())
+                ],
+            )
+            for row in filled
+        ],
+    )
+
+
 def unnested(
     binder: Binder,
     plan: RelationalPlan,
@@ -41,9 +75,13 @@ def unnested(
     """The plan with the items of a list, by explode, posexplode or inline, and their columns."""
     name = name_of(call)
     kind = name.removesuffix("_outer")
-    if kind not in ("explode", "posexplode", "inline"):
-        binder.fail(call, f"{name} is not supported", "use explode")
+    if kind not in ("explode", "posexplode", "inline", "stack"):
+        binder.fail(call, f"{name} is not supported", _INSTEAD[kind])
     args, _ = args_of(call)
+    if kind == "stack":
+        kind, args = "inline", [_stacked(binder, call, args)]
+    if len(args) != 1:
+        binder.fail(call, f"{name} takes 1 argument, found {len(args)}")
     value = binder.bind_row(args[0])
     made = ["pos", "col"] if kind == "posexplode" else ["col"]
     if kind == "inline":

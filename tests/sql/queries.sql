@@ -611,3 +611,17 @@ OR EXISTS (SELECT 1 FROM lists WHERE k = i.order_id))
 --- NOT IN in ON of an antijoin
 SELECT o.id FROM orders o LEFT ANTI JOIN customers c
 ON o.customer = c.customer AND c.customer NOT IN (SELECT qty FROM orders WHERE note = 'a')
+
+--- a text as an instant, read twice
+SELECT date_trunc('month', x) AS m, x FROM
+(SELECT CAST(CAST(placed AS STRING) AS TIMESTAMP) AS x FROM orders)
+
+--- stack
+SELECT id, stack(2, 'qty', qty, 'customer', customer) AS (what, n) FROM orders
+
+--- stack in LATERAL VIEW, with a value less
+SELECT id, s.col0, s.col1 FROM orders LATERAL VIEW stack(2, note, qty, 'x') s
+
+--- named arguments
+SELECT id, x, mask(str => note, digitChar => '#', lowerChar => 'l') AS m
+FROM orders LATERAL VIEW explode(collection => array(qty, customer)) t AS x
