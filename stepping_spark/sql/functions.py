@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlglot import exp
 
@@ -11,7 +12,7 @@ from stepping_spark.expressions.portable import narrowed
 from stepping_spark.expressions.spark_to_arrow import function_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import unwrap
-from stepping_spark.sql.kinds import BITS, FLOATS, INTEGERS, is_decimal, kind_of
+from stepping_spark.sql.kinds import BITS, FLOATS, INTEGERS, is_decimal, is_months, kind_of
 from stepping_spark.sql.operators import (
     arithmetic,
     chosen,
@@ -140,7 +141,7 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
 
 def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
     """A function that the driver computes; None for others."""
-    if any(a.kind == "float" or is_null(a) for a in args):
+    if any(a.kind == "float" or is_months(a.kind) or is_null(a) for a in args):
         return None
     if name in _ALIKE:
         kind = common_of(args)
@@ -302,3 +303,31 @@ def units_of_time(
     differs = name.lower() in ("datediff", "date_diff", "timestampdiff")
     made = (F.timestamp_diff if differs else F.timestamp_add)(unit.upper(), *columns)
     return in_spark(made, list(args), node, env)
+
+
+# Windows of time
+
+
+def slid_in_spark(at: Any, kind: str, slide: int, offset: int, shift: int) -> Any:
+    """The begin or the end of a window of time, shifted, of a time that is in it once."""
+
+    def moved(micros: Any) -> Any:
+        return micros - F.pmod(micros - offset, F.lit(slide)) + shift
+
+    def moved_local(x: Any) -> Any:
+        hours = F.unix_date(x.cast("date")).cast("bigint") * 24 + F.hour(x)
+        seconds = F.extract(F.lit("SECOND"), x) * 1_000_000
+        return (hours * 60 + F.minute(x)) * 60_000_000 + seconds.cast("bigint")
+
+    if kind == "timestamp":
+        return F.timestamp_micros(_of_one(F.unix_micros(at), moved))
+    zero, micros = F.lit(0), _of_one(_of_one(at, moved_local), moved)
+    span = F.make_dt_interval(
+        zero, zero, zero, (micros / F.expr("1000000BD")).cast("decimal(18,6)")
+    )
+    return F.expr("TIMESTAMP_NTZ '1970-01-01 00:00:00'") + span
+
+
+def _of_one(value: Any, f: Callable[[Any], Any]) -> Any:
+    """A function of a Column, which is computed once."""
+    return F.transform(F.array(value), lambda x: f(x))[0]

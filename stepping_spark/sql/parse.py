@@ -28,6 +28,9 @@ SUFFIXES = ("L", "S", "Y", "D", "F", "BD")
 _OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
 
 
+_CLOCKS = (exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.CurrentUser, exp.SessionUser)
+
+
 class SteppingSparkSql(Spark):
     """Spark SQL, with function calls as they are written."""
 
@@ -63,6 +66,12 @@ class SteppingSparkSql(Spark):
         # IN, LIKE, BETWEEN and IS are of all that: `a = b IN (TRUE)` is `(a = b) IN (TRUE)`.
         TERM: ClassVar[dict[Any, Any]] = {**SparkParser.TERM, TokenType.DPIPE: exp.DPipe}
         COMPARISON: ClassVar[dict[Any, Any]] = {**SparkParser.EQUALITY, **SparkParser.COMPARISON}
+
+        def expression(self, *args: Any, **kwargs: Any) -> Any:
+            made = super().expression(*args, **kwargs)
+            if isinstance(made, _CLOCKS):  # to which sqlglot gives no place
+                made.update_positions(self._prev)
+            return made
 
         def _parse_equality(self, *_: Any, **__: Any) -> exp.Expr | None:
             return self._parse_range(self._parse_comparison())

@@ -18,12 +18,11 @@ from stepping_spark.expressions.spark_to_arrow import function_of
 from stepping_spark.rows.row_class import field_name, open_class
 from stepping_spark.rows.types import Optional, Struct, unwrap
 from stepping_spark.sql import operators, values
-from stepping_spark.sql.functions import concatenated, function, units_of_time
+from stepping_spark.sql.functions import concatenated, function, slid_in_spark, units_of_time
 from stepping_spark.sql.kinds import kind_of_struct, struct_fields
 from stepping_spark.sql.names import same
 from stepping_spark.sql.operators import explicit, kind_written
 from stepping_spark.sql.plan import SLID
-from stepping_spark.sql.slid import slid_in_spark
 from stepping_spark.sql.values import (
     Env,
     SqlValue,
@@ -162,7 +161,8 @@ def _name_of(e: exp.Expr, number: int) -> str:
         return str(e.meta["column"].name)
     if isinstance(e, exp.Dot):
         return str(e.expression.name)
-    return e.alias_or_name if isinstance(e, exp.Alias | exp.Column) else f"col{number}"
+    named = isinstance(e, exp.Alias | exp.Column | exp.Identifier)  # the last one in a lambda
+    return e.alias_or_name if named else f"col{number}"
 
 
 def names_of(node: exp.Expr) -> list[str] | None:

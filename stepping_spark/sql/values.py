@@ -145,13 +145,22 @@ def in_spark(column: Column, args: list[SqlValue], node: exp.Expr, env: Env) -> 
     kind = asked(column, node, env)
     if kind == "void":  # rows have no type for NULL alone
         return SqlValue(column.cast("string"), kind)
-    if "struct<" in kind and "void" not in kind:  # NULL gets its type beside other structs
+    if "struct<" in kind and _is_held(kind):
         return SqlValue(symbolic(_with_open_classes(column, node, env)), kind)
     return SqlValue(column, kind)
 
 
 _OF_ONE_KIND = (STR, ListOf(STR), ListOf(Optional(STR)), BOOL, DATE)
 """Types that are of one kind: an int may have fewer bits in Spark."""
+
+
+def _is_held(kind: str) -> bool:
+    """Whether rows can hold values of a kind, in which NULL has its type."""
+    try:
+        row_type_of(kind, nullable=True)
+    except TypeError:
+        return False
+    return True
 
 
 def _with_open_classes(column: Column, node: exp.Expr, env: Env) -> Expr:
