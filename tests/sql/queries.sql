@@ -623,5 +623,5 @@ SELECT id, stack(2, 'qty', qty, 'customer', customer) AS (what, n) FROM orders
 SELECT id, s.col0, s.col1 FROM orders LATERAL VIEW stack(2, note, qty, 'x') s
 
 --- named arguments
-SELECT id, x, mask(str => note, digitChar => '#', lowerChar => 'l') AS m
-FROM orders LATERAL VIEW explode(collection => array(qty, customer)) t AS x
+SELECT id, mask(str => note, digitChar => '#', lowerChar => 'l') AS m,
+explode(collection => array(qty, customer)) AS x FROM orders

@@ -221,6 +221,12 @@ REASONS = {
 """Why an example is refused, by what its error says."""
 
 
+UNDETERMINED = {"any_value", "array_agg", "collect_list", "first", "first_value", "last"} | {
+    *("last_value", "mode"),
+}
+"""Functions whose answer depends on the order of the rows, which there is none of."""
+
+
 @dataclass(frozen=True)
 class Example:
     """An example of Spark's documentation: a statement."""
@@ -300,7 +306,7 @@ def test_every_function_of_spark_is_known(spark: SparkSession) -> None:
 def test_each_example_of_rows_is_answered_or_refused(spark: SparkSession) -> None:
     wrong = []
     for e in examples(spark):
-        if any(map(_is_constant, e.items)):
+        if e.function in UNDETERMINED or any(map(_is_constant, e.items)):
             continue
         try:
             theirs = plain_rows(spark.sql(e.text))
