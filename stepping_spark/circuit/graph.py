@@ -130,6 +130,7 @@ class Origin:
     beside: tuple[Origin, ...] = ()  # origins of vertices that were rewritten away into this one
     inner: bool = False  # a rewrite made it, below a vertex that has a name
     of_text: bool = False  # it stands for a part of a text, as SQL
+    comment: str = ""  # what the text says of it
 
 
 @dataclass(frozen=True)

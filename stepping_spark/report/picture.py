@@ -368,7 +368,9 @@ class _Drawing(Generic[V]):
         names = (self._own_name(m) for m in self.members[v])
         doing = {f"{m.operator.name}{end}" for m in self.members[v] for end in ("d", "ed")}
         name = next((n for n in names if n and n.removesuffix("_delayed") not in doing), "")
-        return tuple(line for text in (name, *said) if text for line in wrap(text))
+        comments = (self.graph.origins[m].comment for m in self.members[v])
+        told = (name, *comments, *said)
+        return tuple(line for text in told if text for line in wrap(text))
 
     def _own_name(self, v: V) -> str:
         """The user's name for a vertex; "" if it only repeats the operator."""

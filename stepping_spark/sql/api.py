@@ -199,6 +199,8 @@ def _made_of(view: View, plan: RelationalPlan, emitter: Emitter, to: type[Data] 
         stream = rows.as_rows(cls, names)
     if view.name:
         stream = tracer().record(stream.vertex, view.name)
+    if view.comment:
+        tracer().comments[stream.vertex] = view.comment
     kinds = map(rows.relation.kind, rows.values)
     made = {c.name: ((n,), k) for c, n, k in zip(columns, names, kinds, strict=True)}
     return SqlTable(stream_row(stream, "sql"), None, made, stream)

@@ -106,9 +106,8 @@ def test_many_random_views_are_what_spark_answers(
     assert refused[1] <= refused[0] * 0.05, refused
 
 
-@pytest.mark.parametrize("feature", ["NATURAL", "RANGE BETWEEN", "LATERAL (", "EXCEPT ALL", "NULL"])
-def test_a_view_that_fails_is_shown_as_small_as_it_can_be(feature: str) -> None:
-    quick = settings(max_examples=2_000, deadline=None, database=None, derandomize=True)
-    found = find(cases(depth=3, steps=STEPS), lambda case: feature in case.text, settings=quick)
-    assert len(found.text) < 400
+def test_a_view_that_fails_is_shown_as_small_as_it_can_be() -> None:
+    quick = settings(max_examples=200, deadline=None, database=None, derandomize=True)
+    found = find(cases(depth=1, steps=1), lambda case: " JOIN " in case.text, settings=quick)
+    assert len(found.text) < 150, found.text
     assert all(not comes and not goes for step in found.steps for comes, goes in step.values())
