@@ -290,6 +290,10 @@ class Graph(Generic[In, Out]):
         """The user's line that made a vertex."""
         return self.origins[v].line
 
+    def comment(self, v: Vertex) -> str:
+        """What the text that a vertex stands for says of it."""
+        return self.origins[v].comment
+
     def same_as(self, other: AnyGraph) -> bool:
         """Whether both are the same circuit, under any names of vertices."""
         return (

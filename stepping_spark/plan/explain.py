@@ -144,7 +144,7 @@ def explain(graph: AnyGraph) -> Explanation:
                 state=_state(v, plan),
                 within=str(plan.names[host.vertex][0]) if host else "",
                 fused=tuple(f"{o.path} ({o.line})" for o in graph.origins[v].parts),
-                comment=graph.origins[v].comment,
+                comment=graph.comment(v),
             )
         )
         loop = plan.loops.get(v)
