@@ -122,6 +122,11 @@ def is_aggregate(node: Scalar) -> bool:
     return not is_quantifier and name_of(inner_call(node)) in AGGREGATES | REFUSED_AGGREGATES
 
 
+def is_star(node: Scalar) -> bool:
+    """Whether an argument is `*` or `table.*`."""
+    return isinstance(node.this if isinstance(node, exp.Column) else node, exp.Star)
+
+
 def args_of(node: Scalar) -> tuple[list[Scalar], bool]:
     """The arguments of a call, and whether it has DISTINCT."""
     if isinstance(node, exp.Anonymous):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from stepping_spark.sql.aggregate_calls import args_of, name_of
+from stepping_spark.sql.aggregate_calls import GENERATORS, args_of, name_of
 from stepping_spark.sql.binder import Binder
 from stepping_spark.sql.names import Scope, VisibleName
 from stepping_spark.sql.plan import (
@@ -212,9 +212,14 @@ def _lateral(
     node = join.this
     if how not in ("inner", "left"):
         queries.fail(join, f"a {how} join with LATERAL is not supported")
-    plan = queries.planned(node.this, Scope(scope.names, scope.outer))
     alias = node.args.get("alias")
     names = [c.name for c in (alias.args.get("columns") or ())] if alias is not None else []
+    if name_of(node.this) in GENERATORS:
+        if how == "left" or join.args.get("on") not in (None, exp.true()):
+            remedy = "use explode_outer, and WHERE for conditions"
+            queries.fail(join, "LATERAL with a function has no LEFT and no ON", remedy)
+        return lateral_view(queries, left, scope, node)
+    plan = queries.planned(node.this, Scope(scope.names, scope.outer))
     table = alias.name if alias is not None else ""
     columns = plan.columns
     pairs = zip(columns, names or [c.name for c in columns], strict=True)

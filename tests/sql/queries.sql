@@ -625,3 +625,30 @@ SELECT id, s.col0, s.col1 FROM orders LATERAL VIEW stack(2, note, qty, 'x') s
 --- named arguments
 SELECT id, mask(str => note, digitChar => '#', lowerChar => 'l') AS m,
 explode(collection => array(qty, customer)) AS x FROM orders
+
+--- WITH ROLLUP
+SELECT customer, note, count(*) AS n, grouping(note) AS g FROM orders GROUP BY customer, note WITH ROLLUP
+
+--- WITH CUBE
+SELECT customer, note, sum(qty) AS n FROM orders GROUP BY customer, note WITH CUBE
+
+--- keys, and GROUPING SETS of them
+SELECT customer, note, count(*) AS n FROM orders GROUP BY customer, note GROUPING SETS ((customer), (note))
+
+--- a key beside GROUPING SETS
+SELECT customer, note, count(*) AS n FROM orders GROUP BY customer, GROUPING SETS ((customer), (note))
+
+--- columns as arguments
+SELECT count(*, qty) AS n, max(struct(o.*)).id AS last FROM orders o
+
+--- all columns as an array
+SELECT array(*) AS all FROM (SELECT qty, customer FROM orders)
+
+--- order by all
+SELECT customer, qty FROM orders ORDER BY ALL DESC LIMIT 3
+
+--- LATERAL with a function
+SELECT k, x, l.pos FROM lists, LATERAL explode(xs) AS e(x) JOIN LATERAL posexplode(array(x, k)) AS l
+
+--- range of partitions
+SELECT * FROM range(1, 9, 3, 2) AS r(n)
