@@ -151,7 +151,9 @@ def _conditions(
 
 
 def _how(queries: QueryScope, join: exp.Join) -> str:
-    side, kind = (str(join.args.get(k) or "").upper() for k in ("side", "kind"))
+    side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
+    if method not in ("", "NATURAL"):
+        queries.fail(join, f"Spark has no {method} JOIN", "use st.asof_join for it")
     if kind in ("SEMI", "ANTI"):
         if side not in ("", "LEFT"):
             remedy = f"write LEFT {kind} JOIN, with the tables in the other order"

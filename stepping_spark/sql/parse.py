@@ -202,11 +202,62 @@ def query_of(query: str, text: str) -> exp.Expr:
     _set_levels(tree, levels)
     if not isinstance(tree, exp.Query | exp.Values):
         raise failure(text, tree, "this is no query", "write SELECT …")
+    _refuse_others_syntax(tree, text)
     _flatten(tree)
     _set_units(tree)
     _set_order_of_arguments(tree, text)
     _set_memberships(tree)
     return tree
+
+
+_MODIFIERS = ("with_", "limit", "offset", "order", "sample", "joins", "laterals", "pivots", "locks")
+_CLAUSES = ("cluster", "connect", "distribute", "match", "sort")
+_UNDERSTOOD: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Select: (
+        *("distinct", "expressions", "from_", "group", "having", "hint", "qualify", "where"),
+        *("windows", *_MODIFIERS, *_CLAUSES),
+    ),
+    exp.SetOperation: ("this", "expression", "distinct", "by_name", *_MODIFIERS),
+    exp.Subquery: ("this", "alias", *_MODIFIERS),
+    exp.Values: ("expressions", "alias", "order", "limit", "offset", "pivots"),
+    exp.Table: (
+        *("this", "alias", "db", "catalog", "laterals", "joins", "pivots", "sample"),
+        *("version", "when"),
+    ),
+    exp.Join: ("this", "on", "side", "kind", "using", "method", "pivots"),
+    exp.Lateral: ("this", "view", "outer", "alias"),
+    exp.Group: ("expressions", "grouping_sets", "cube", "rollup", "all"),
+    exp.Window: ("this", "partition_by", "order", "spec", "alias", "over"),
+    exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
+    exp.Order: ("this", "expressions"),
+    exp.Ordered: ("this", "desc", "nulls_first"),
+    exp.Limit: ("this", "expression"),
+    exp.Offset: ("this", "expression"),
+    exp.CTE: ("this", "alias"),
+    exp.With: ("expressions", "recursive"),
+    exp.Star: ("except_",),
+    exp.Column: ("this", "table", "db", "catalog"),
+    exp.In: ("this", "expressions", "query", "unnest"),
+    exp.Between: ("this", "low", "high"),
+    exp.Cast: ("this", "to", "safe"),
+    exp.Trim: ("this", "expression", "position"),
+}
+"""What of each kind of node is read. The parser takes the syntax of other databases, too."""
+
+
+def _refuse_others_syntax(tree: exp.Expr, text: str) -> None:
+    """Refuse what the parser understands and Spark does not: nobody would read it here."""
+    for node in tree.walk():
+        kind = exp.SetOperation if isinstance(node, exp.SetOperation) else type(node)
+        kind = exp.Cast if kind is exp.TryCast else kind
+        understood = _UNDERSTOOD.get(kind)
+        if understood is None:
+            continue
+        for name, value in node.args.items():
+            if value and name not in understood:
+                said = name.removesuffix("_").replace("_", " ").upper()
+                at = value if isinstance(value, exp.Expr) else node
+                raise failure(text, at, f"Spark has no {said} here", "leave it out")
 
 
 def _without_streams(tokens: list[Token]) -> list[Token]:

@@ -238,7 +238,7 @@ class QueryScope:
         if isinstance(node, exp.SetOperation):
             return self._first(self._set(node, outer), node)
         if isinstance(node, exp.Values):
-            return self.values(node)
+            return self._first(self.values(node), node)
         if isinstance(node, exp.Table):
             return self.table(node, outer)[0]
         self.fail(node, f"{type(node).__name__} is no query")

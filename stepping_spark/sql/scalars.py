@@ -302,10 +302,6 @@ def _in(node: exp.In, t: Translator) -> SqlValue:
 
 
 def _between(node: exp.Between, t: Translator) -> SqlValue:
-    if node.args.get("symmetric"):
-        t.fail(
-            node, "Spark has no BETWEEN SYMMETRIC", "write BETWEEN least(a, b) AND greatest(a, b)"
-        )
     a, low, high = (t.value(node.args[part]) for part in ("this", "low", "high"))
     least = operators.compared(">=", a, low, node, t)
     return operators.both(least, operators.compared("<=", a, high, node, t), node, t)
