@@ -130,6 +130,7 @@ class Origin:
     beside: tuple[Origin, ...] = ()  # origins of vertices that were rewritten away into this one
     inner: bool = False  # a rewrite made it, below a vertex that has a name
     of_text: bool = False  # it stands for a part of a text, as SQL
+    comment: str = ""  # what the text says of it
 
 
 @dataclass(frozen=True)
@@ -288,6 +289,10 @@ class Graph(Generic[In, Out]):
     def line(self, v: Vertex) -> Line:
         """The user's line that made a vertex."""
         return self.origins[v].line
+
+    def comment(self, v: Vertex) -> str:
+        """What the text that a vertex stands for says of it."""
+        return self.origins[v].comment
 
     def same_as(self, other: AnyGraph) -> bool:
         """Whether both are the same circuit, under any names of vertices."""

@@ -151,6 +151,7 @@ class Tracer:
     bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
     lateness: dict[str, Lateness] = field(default_factory=dict)  # by input
     translates: bool = False  # whether a text is being translated
+    comments: dict[Vertex, str] = field(default_factory=dict)  # what the text says of some
 
     def input(
         self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False
@@ -299,7 +300,10 @@ class Tracer:
         ours = made.home is None or is_ours(made.home.f_code.co_filename)
         inner = ours and not made.explicit and v not in self.names
         path = Path((*scope, name))
-        return Origin(path, made.line, made.explicit, inner=inner, of_text=made.of_text)
+        said = self.comments.get(v, "")
+        return Origin(
+            path, made.line, made.explicit, inner=inner, of_text=made.of_text, comment=said
+        )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,16 @@ from stepping_spark.circuit.operators import (
     only_projects,
     parts_of,
 )
-from stepping_spark.expressions.expr import NotComposed, PythonCall, field_of, replaced
+from stepping_spark.expressions.expr import (
+    Build,
+    Expr,
+    Field,
+    NotComposed,
+    PythonCall,
+    field_of,
+    replaced,
+    with_parts,
+)
 from stepping_spark.rows.row_class import OPEN
 from stepping_spark.rows.types import unwrap
 
@@ -148,13 +157,26 @@ class _Merging:
         if not only_projects(f) and not (only_projects(g) and f.f.in_sql):
             return None
         try:
-            both = replaced(f.f, lambda field: field_of(g.f, field.path, field.type))
+            both = _composed(f.f, g.f)
         except NotComposed:
             return None
         made = Vertex(Map(both, note=f.note or g.note), *before.inputs)
         line = named.line if only_projects(g) else self.origins[a].line  # where values are made
         adopt(made, dataclasses.replace(named, line=line), self.origins)
         return made
+
+
+def _composed(f: Expr, g: Expr) -> Expr:
+    """An expression over the row that another one makes, over that one's own row.
+
+    Raises `NotComposed` where an operator would be of what only Spark can compute.
+    """
+    if isinstance(f, Build):
+        return with_parts(f, lambda part: _composed(part, g))
+    made = replaced(f, lambda field: field_of(g, field.path, field.type))
+    if not isinstance(f, Field) and not made.in_sql:
+        raise NotComposed
+    return made
 
 
 def _readers(graph: AnyCircuit) -> Counter[Vertex]:

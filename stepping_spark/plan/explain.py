@@ -44,6 +44,7 @@ class VertexExplained:
     state: tuple[str, ...]
     within: str
     fused: tuple[str, ...] = ()
+    comment: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Explanation:
         lines = [f"circuit {self.name}"]
         for v in self.vertices:
             lines.append(f"  {v.path}: {v.type}")
+            lines += [f"      -- {line}" for line in v.comment.splitlines()]
             lines.append(f"      {v.operator}, {v.how}  ({v.line})")
             lines += [f"      one vertex of {f}" for f in v.fused]
             lines += [f"      state: {s}" for s in v.state]
@@ -83,7 +85,16 @@ class Explanation:
         vertices = html_table(
             ("vertex", "operator", "takes a step", "keeps", "line"),
             (False,) * 5,
-            [(v.path, v.operator, v.how, "\n".join(v.state), v.line) for v in self.vertices],
+            [
+                (
+                    "\n".join(filter(None, (v.path, v.comment))),
+                    v.operator,
+                    v.how,
+                    "\n".join(v.state),
+                    v.line,
+                )
+                for v in self.vertices
+            ],
         )
         registers = html_table(
             ("register", "arranged by"),
@@ -133,6 +144,7 @@ def explain(graph: AnyGraph) -> Explanation:
                 state=_state(v, plan),
                 within=str(plan.names[host.vertex][0]) if host else "",
                 fused=tuple(f"{o.path} ({o.line})" for o in graph.origins[v].parts),
+                comment=graph.comment(v),
             )
         )
         loop = plan.loops.get(v)

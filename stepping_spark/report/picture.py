@@ -61,6 +61,7 @@ class DrawnCircuit(Protocol[V]):
     def bodies(self) -> Mapping[Operator, Any]: ...
     def walk(self) -> Iterator[V]: ...
     def line(self, v: V, /) -> Line: ...
+    def comment(self, v: V, /) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,7 @@ class Flat:
     loops: dict[InlinedVertex, InlinedVertex] = field(default_factory=dict)
     paths: dict[InlinedVertex, PartName] = field(default_factory=dict)
     lines: dict[InlinedVertex, Line] = field(default_factory=dict)
+    comments: dict[InlinedVertex, str] = field(default_factory=dict)
     bodies: Mapping[Operator, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[InlinedVertex]:
@@ -100,6 +102,10 @@ class Flat:
     def line(self, v: InlinedVertex, /) -> Line:
         """The user's line that made a part."""
         return self.lines[v]
+
+    def comment(self, v: InlinedVertex, /) -> str:
+        """What the text of the user says of a part."""
+        return self.comments.get(v, "")
 
 
 def flattened(graph: DrawnCircuit[Any]) -> Flat | None:
@@ -119,6 +125,7 @@ def flattened(graph: DrawnCircuit[Any]) -> Flat | None:
         if (inner, inputs) not in insides:
             insides[inner, inputs] = _inside(flat, inner, inputs, graph.paths[v].parts)
         parts[v] = insides[inner, inputs][inner.outputs[v.operator.number]]
+    flat.comments = {parts[v]: graph.comment(v) for v in order}
     flat.loops.update((parts[leaf], parts[v]) for leaf, v in graph.loops.items())
     flat.outputs, flat.called = tuple(parts[v] for v in graph.outputs), graph.called
     flat.no_output = tuple(parts[v] for v in graph.no_output)
@@ -368,7 +375,9 @@ class _Drawing(Generic[V]):
         names = (self._own_name(m) for m in self.members[v])
         doing = {f"{m.operator.name}{end}" for m in self.members[v] for end in ("d", "ed")}
         name = next((n for n in names if n and n.removesuffix("_delayed") not in doing), "")
-        return tuple(line for text in (name, *said) if text for line in wrap(text))
+        comments = (self.graph.comment(m) for m in self.members[v])
+        told = (name, *comments, *said)
+        return tuple(line for text in told if text for line in wrap(text))
 
     def _own_name(self, v: V) -> str:
         """The user's name for a vertex; "" if it only repeats the operator."""

@@ -10,7 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from stepping_spark.base.errors import CompileError
-from stepping_spark.base.packages import Column, DataFrame, SparkSession, functions, raised
+from stepping_spark.base.packages import (
+    Column,
+    DataFrame,
+    SparkSession,
+    functions,
+    raised,
+)
 from stepping_spark.base.packages import types as T
 from stepping_spark.rows.atoms import (
     BOOL,
@@ -29,7 +35,7 @@ from stepping_spark.rows.schema import columns_of
 from stepping_spark.rows.types import ListOf, Optional, Struct, quote
 from stepping_spark.spark.column_made import in_running_session
 from stepping_spark.spark.column_tree import as_trees, is_window
-from stepping_spark.spark.session import first_line, get_session
+from stepping_spark.spark.session import first_line, get_session, raised_by_java
 
 _SIMPLE: dict[str, RowType] = {
     "BooleanType": BOOL,
@@ -92,7 +98,7 @@ def _analyzed(column: Column, row: RowType, where: str) -> RowType:
     rows = _rows(spark, ddl)
     try:
         field = rows.select(column).schema.fields[0]
-    except raised.PySparkException as e:
+    except (raised.PySparkException, raised_by_java.Py4JJavaError) as e:
         raise CompileError(f"{where}: Spark refuses {column}: {first_line(e)}") from e
     _refuse_what_is_no_function_of_the_row(rows, column, where)
     return from_spark(field.dataType, field.nullable, where)
@@ -101,7 +107,8 @@ def _analyzed(column: Column, row: RowType, where: str) -> RowType:
 def kind_in_spark(column: Column, row: RowType) -> str:
     """Spark's own type of a Column over rows of the type, as text. Runs no job.
 
-    Raises `PySparkException` if Spark refuses the Column.
+    If Spark refuses the Column, it raises `PySparkException`, or an error of Java that PySpark does
+    not know.
     """
     spark = get_session()
     ddl = ", ".join(f"{quote(n)} {t.ddl}" for n, t in columns_of(row))
@@ -144,7 +151,7 @@ def _refuse_what_is_no_function_of_the_row(rows: DataFrame, column: Column, wher
     """Refuse aggregates, generators and random values: Spark does, inside an aggregate."""
     try:
         _ = rows.agg(functions.count(column)).schema  # on Connect, this asks the analyzer
-    except raised.PySparkException as e:
+    except (raised.PySparkException, raised_by_java.Py4JJavaError) as e:
         raise CompileError(
             f"{where}: {column} is not a function of one row alone: {first_line(e)}; a row "
             "function may hold no aggregate, window, generator or random value: use st.aggregate "

@@ -8,32 +8,36 @@ from stepping_spark.sql.plan import FunctionCall, Scalar
 
 AGGREGATES = frozenset(
     """
-    any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor
-    bool_and bool_or collect_list collect_set corr count count_if covar_pop covar_samp every first
-    first_value grouping grouping_id kurtosis last last_value listagg max max_by mean median min
-    min_by mode percentile percentile_approx percentile_cont percentile_disc regr_avgx regr_avgy
-    regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy skewness some std stddev
-    stddev_pop stddev_samp string_agg sum var_pop var_samp variance
+    any any_value array_agg avg bit_and bit_or bit_xor bool_and bool_or collect_list collect_set
+    corr count count_if covar_pop covar_samp every first first_value grouping grouping_id kurtosis
+    last last_value listagg max max_by mean median min min_by mode percentile percentile_cont
+    regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
+    skewness some std stddev stddev_pop stddev_samp string_agg sum var_pop var_samp variance
     """.split()  # noqa: SIM905 - a list of 60 strings reads worse
 )
+REFUSED_AGGREGATES = frozenset(
+    """
+    approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate
+    approx_top_k_combine bitmap_and_agg bitmap_construct_agg bitmap_or_agg collect_union
+    count_min_sketch histogram_numeric hll_sketch_agg hll_union_agg kll_merge_agg_bigint
+    kll_merge_agg_double kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double
+    kll_sketch_agg_float measure percentile_approx percentile_disc schema_of_variant_agg
+    theta_intersection_agg theta_sketch_agg theta_union_agg try_avg try_sum
+    tuple_intersection_agg_double tuple_intersection_agg_integer tuple_sketch_agg_double
+    tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer vector_avg vector_sum
+    """.split()  # noqa: SIM905 - a list of 40 strings reads worse
+)
+"""Aggregates of Spark that are not maintained: sketches and approximations above all."""
 WINDOW_ONLY = frozenset(
     ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
 ) | {"nth_value"}
 GENERATORS = frozenset(
-    [
-        "explode",
-        "explode_outer",
-        "posexplode",
-        "posexplode_outer",
-        "inline",
-        "inline_outer",
-        "stack",
-    ]
-)
+    ("explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer")
+) | {"json_tuple", "stack", "variant_explode", "variant_explode_outer"}
 _MANY = 1_000
 _ONE_VALUE = """
     avg bit_and bit_or bit_xor bool_and bool_or collect_list collect_set count_if grouping kurtosis
-    max median min percentile_cont percentile_disc skewness stddev stddev_pop sum var_pop variance
+    max median min percentile_cont skewness stddev stddev_pop sum var_pop variance
 """
 _ARITIES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(_ONE_VALUE.split(), (1, 1)),
@@ -100,7 +104,7 @@ def wrong_call(call: FunctionCall) -> str:
         return f"{name} has no IGNORE NULLS"
     if call.condition is not None and name in WINDOW_ONLY:
         return f"{name} has no FILTER"
-    if name in ("percentile_cont", "percentile_disc") and not call.order:
+    if name == "percentile_cont" and not call.order:
         return f"{name} needs WITHIN GROUP (ORDER BY …)"
     return ""
 
@@ -115,7 +119,12 @@ def inner_call(node: Scalar) -> Scalar:
 def is_aggregate(node: Scalar) -> bool:
     """Whether a node is a call of an aggregate function."""
     is_quantifier = isinstance(node, exp.Any) and isinstance(node.this, exp.Query)
-    return not is_quantifier and name_of(inner_call(node)) in AGGREGATES
+    return not is_quantifier and name_of(inner_call(node)) in AGGREGATES | REFUSED_AGGREGATES
+
+
+def is_star(node: Scalar) -> bool:
+    """Whether an argument is `*` or `table.*`."""
+    return isinstance(node.this if isinstance(node, exp.Column) else node, exp.Star)
 
 
 def args_of(node: Scalar) -> tuple[list[Scalar], bool]:

@@ -128,7 +128,7 @@ class _Groups:
             return self.source.stream
 
         def row_of(row: Any) -> Any:
-            return built(fields, [self.source.value(e, row).column for e in exprs])
+            return built(fields, [self.source.held(e, row).column for e in exprs])
 
         return map_(self.source.stream, f=row_of)
 
@@ -175,7 +175,8 @@ class _Groups:
         maker = _MAKERS.get((name, call.distinct))
         if maker is None or not call.args:
             said = f"{name}(DISTINCT …)" if call.distinct else name
-            raise failure(self.source.text, call.at, f"the aggregate {said} is not supported")
+            reason = f"the aggregate {said} is not supported"
+            raise failure(self.source.text, call.at, reason, _INSTEAD.get(name, ""))
         return maker(self, call)
 
     def value_of(self, call: FunctionCall, at: int = 0) -> Scalar:
@@ -262,6 +263,16 @@ def _bit(number: PlanColumn, order: Sequence[int], key: int) -> Scalar:
         ifs=[exp.If(this=high, true=exp.Literal.number(1))], default=exp.Literal.number(0)
     )
 
+
+_INSTEAD = {
+    "approx_count_distinct": "count exactly: count(DISTINCT x)",
+    **dict.fromkeys(
+        ("approx_percentile", "percentile_approx", "percentile_disc"), "use percentile(x, 0.5)"
+    ),
+    "try_avg": "use avg",
+    "try_sum": "use sum, which raises an error for a sum that does not fit",
+}
+"""What to write in the place of aggregates that are not supported."""
 
 Maker = Callable[[_Groups, FunctionCall], Any]
 _PLAIN: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -198,6 +199,8 @@ def _made_of(view: View, plan: RelationalPlan, emitter: Emitter, to: type[Data] 
         stream = rows.as_rows(cls, names)
     if view.name:
         stream = tracer().record(stream.vertex, view.name)
+    if view.comment:
+        tracer().comments[stream.vertex] = view.comment
     kinds = map(rows.relation.kind, rows.values)
     made = {c.name: ((n,), k) for c, n, k in zip(columns, names, kinds, strict=True)}
     return SqlTable(stream_row(stream, "sql"), None, made, stream)
@@ -225,7 +228,7 @@ class _ViewRows:
 
         def row_of(row: Any) -> Any:
             pairs = zip(names, self.values, strict=True)
-            return cls(**{n: self.relation.value(e, row).column for n, e in pairs})
+            return cls(**{n: self.relation.held(e, row).column for n, e in pairs})
 
         return map_(self.relation.stream, f=row_of)
 
@@ -257,11 +260,12 @@ def _check_names(view: View) -> None:
     for c in view.plan.columns:
         other = seen.setdefault(c.name.lower(), c)
         if other is not c and (c not in items or items[c] != items[other]):
+            named = re.sub(r"\W+", "_", c.name).strip("_")
             raise failure(
                 view.text,
                 view.at,
                 f"two columns of the result are called {c.name}",
-                f"give one another name: … AS {c.name}_2",
+                f"give one another name: … AS {named or 'x'}_2",
             )
 
 

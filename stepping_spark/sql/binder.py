@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,6 +17,7 @@ from stepping_spark.sql.aggregate_calls import (
     canonical,
     inner_call,
     is_aggregate,
+    is_star,
     name_of,
     wrong_call,
 )
@@ -79,6 +80,8 @@ def grouping_of(group: exp.Group, items: Sequence[tuple[str, Scalar]], binder: B
     for e in group.expressions:
         if isinstance(e, exp.Tuple) and not e.expressions:
             binder.fail(e, "Spark has no GROUP BY ()", "leave GROUP BY out, or write GROUPING SETS")
+    for e in group.expressions if group.args.get("grouping_sets") else ():
+        _sets(e, found, items, binder)  # GROUP BY a, b GROUPING SETS (…) names its keys first
     parts = [_sets(e, found, items, binder) for e in _elements(group)]
     if all(len(sets) == 1 for sets in parts) and not _has_sets(group):
         return found
@@ -87,10 +90,12 @@ def grouping_of(group: exp.Group, items: Sequence[tuple[str, Scalar]], binder: B
     return found
 
 
-def _elements(group: exp.Group) -> Iterator[Scalar]:
-    yield from group.expressions
-    for kind in ("grouping_sets", "cube", "rollup"):
-        yield from group.args.get(kind) or ()
+def _elements(group: exp.Group) -> list[Scalar]:
+    """The elements of GROUP BY; WITH ROLLUP and WITH CUBE are of all that stand before it."""
+    for kind, made in (("rollup", exp.Rollup), ("cube", exp.Cube)):
+        if group.args.get(kind):
+            return [made(expressions=[e.copy() for e in group.expressions])]
+    return list(group.args.get("grouping_sets") or group.expressions)
 
 
 def _has_sets(group: exp.Group) -> bool:
@@ -232,11 +237,23 @@ class Binder:
                 return key
         if isinstance(node, exp.Column):
             return self._name(node, grouped)
+        if isinstance(node, exp.Anonymous) and any(map(is_star, node.expressions)):
+            node = node.copy()
+            node.set("expressions", self._spread(node.expressions))
         if name_of(node) in WINDOW_ONLY:
             self.fail(node, f"{name_of(node)} needs OVER (…)")
         if name_of(node) in GENERATORS:
             self.fail(node, f"{name_of(node)} makes rows", "use LATERAL VIEW")
         return self._with_parts(node, grouped)
+
+    def _spread(self, args: Sequence[Scalar]) -> list[Scalar]:
+        """The arguments of a call, with the columns in the place of each `*`."""
+        found: list[Scalar] = []
+        for a in args:
+            columns = self.scope.of_table(a.table) if isinstance(a, exp.Column) else None
+            made = [ref(c, a) for c in columns or self.scope.columns]
+            found += made if is_star(a) else [a]
+        return found
 
     def _with_parts(self, node: Scalar, grouped: bool) -> Scalar:
         """The node with its parts bound."""
@@ -375,7 +392,8 @@ class Binder:
         if args and isinstance(args[0], exp.Order):
             order = tuple(self._order_part(o, bind) for o in args[0].expressions)
             args = [args[0].this, *args[1:]]
-        bound = tuple(a.copy() if isinstance(a, exp.Star) else bind(a) for a in args)
+        starred = len(args) == 1 and isinstance(args[0], exp.Star)  # count(*)
+        bound = (args[0].copy(),) if starred else tuple(map(bind, self._spread(args)))
         name = canonical(name_of(node))
         call = FunctionCall(name, bound, at, distinct, condition, order, ignore)
         wrong = wrong_call(call)
@@ -495,6 +513,11 @@ class Binder:
 
     def ordered(self, order: exp.Order, shown: Sequence[Item]) -> list[Scalar]:
         """The parts of ORDER BY: an alias or a position of the select list, or an expression."""
+        (first, *_) = parts = list(order.expressions)
+        if isinstance(first.this, exp.Var) and same(first.this.name, "all"):
+            parts = [first.copy() for _ in shown]
+            for part, (_, e) in zip(parts, shown, strict=True):
+                part.set("this", e.copy())
 
         def bind(e: Scalar) -> Scalar:
             if isinstance(e, exp.Literal) and not e.is_string and e.name.isdigit():
@@ -508,7 +531,7 @@ class Binder:
                     return named[0]
             return self._bind(e)
 
-        return [self._order_part(o, bind) for o in order.expressions]
+        return [self._order_part(o, bind) for o in parts]
 
     def fail(self, node: Scalar, reason: str, remedy: str = "") -> NoReturn:
         """Raise the error of a place in the text."""

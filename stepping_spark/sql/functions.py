@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlglot import exp
 
@@ -11,7 +12,7 @@ from stepping_spark.expressions.portable import narrowed
 from stepping_spark.expressions.spark_to_arrow import function_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import unwrap
-from stepping_spark.sql.kinds import BITS, FLOATS, INTEGERS, is_decimal, kind_of
+from stepping_spark.sql.kinds import BITS, FLOATS, INTEGERS, is_decimal, is_months, kind_of
 from stepping_spark.sql.operators import (
     arithmetic,
     chosen,
@@ -37,7 +38,8 @@ from stepping_spark.sql.values import (
 )
 
 _CLOCK = {
-    *("curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "now"),
+    *("curdate", "current_date", "current_time", "current_timestamp", "localtime"),
+    *("localtimestamp", "now"),
     "unix_timestamp",
 }
 _RANDOM = {"aes_encrypt", "rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"}
@@ -55,8 +57,9 @@ _OF_TEXT = (
 _SESSION = {
     *("current_catalog", "current_database", "current_schema", "current_timezone", "current_user"),
     *("input_file_block_length", "input_file_block_start", "input_file_name", "session_user"),
-    *("monotonically_increasing_id", "spark_partition_id", "user", "version"),
+    *("current_path", "monotonically_increasing_id", "spark_partition_id", "user", "version"),
 }
+_OF_JAVA = {"java_method", "reflect", "try_reflect"}
 
 # Functions whose result has 32 bits in Spark
 _INTS = {
@@ -99,7 +102,7 @@ def function(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlVa
 
 
 def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> None:
-    if name in _CLOCK and not args:
+    if name in _CLOCK and (not args or name in ("current_time", "localtime")):
         env.fail(
             node,
             f"{name} differs from step to step, so that removing a row would not undo what adding "
@@ -115,6 +118,12 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
             f"{name} gives another value each time, so that removing a row would not undo what "
             "adding it did",
             "compute a number from the row: pmod(xxhash64(id), 100)",
+        )
+    if name in _OF_JAVA:
+        env.fail(
+            node,
+            f"{name} calls any code of Java, which may give another value each time",
+            "use st.map with st.python",
         )
     if name in _OF_TIME:
         env.fail(
@@ -132,7 +141,7 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
 
 def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
     """A function that the driver computes; None for others."""
-    if any(a.kind == "float" or is_null(a) for a in args):
+    if any(a.kind == "float" or is_months(a.kind) or is_null(a) for a in args):
         return None
     if name in _ALIKE:
         kind = common_of(args)
@@ -224,6 +233,20 @@ def _ceiling(name: str) -> CallHandler:
     return rounded
 
 
+def _bits(op: str) -> CallHandler:
+    """`&`, `|` and `^`, which Spark has as operators only."""
+
+    def combined(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+        a, b = map(column_of, args)
+        found = _ours(op, args)
+        return found or in_spark(getattr(a, _BITWISE[op])(b), args, node, env)
+
+    return combined
+
+
+_BITWISE = {"&": "bitwiseAND", "|": "bitwiseOR", "^": "bitwiseXOR"}
+
+
 def _exactly(n: int) -> Callable[[int], bool]:
     return lambda count: count == n
 
@@ -252,12 +275,13 @@ _HANDLERS: dict[str, CallHandler] = {
     "ceil": _ceiling("ceil"),
     "ceiling": _ceiling("ceil"),
     "floor": _ceiling("floor"),
+    **{op: _bits(op) for op in _BITWISE},
     "equal_null": lambda args, node, env: compared("eqNullSafe", args[0], args[1], node, env),
 }
 _ARITY: dict[str, Callable[[int], bool]] = {
     **dict.fromkeys(("if", "iff", "nvl2"), _exactly(3)),
     **dict.fromkeys(("nullif", "nvl", "ifnull", "mod", "equal_null"), _exactly(2)),
-    **dict.fromkeys(("date_add", "dateadd", "date_sub"), _exactly(2)),
+    **dict.fromkeys(("date_add", "dateadd", "date_sub", *_BITWISE), _exactly(2)),
     **dict.fromkeys(("isnull", "isnotnull", "negative", "isnan"), _exactly(1)),
     **dict.fromkeys(("coalesce", "concat", "ceil", "ceiling", "floor"), _some),
 }
@@ -279,3 +303,31 @@ def units_of_time(
     differs = name.lower() in ("datediff", "date_diff", "timestampdiff")
     made = (F.timestamp_diff if differs else F.timestamp_add)(unit.upper(), *columns)
     return in_spark(made, list(args), node, env)
+
+
+# Windows of time
+
+
+def slid_in_spark(at: Any, kind: str, slide: int, offset: int, shift: int) -> Any:
+    """The begin or the end of a window of time, shifted, of a time that is in it once."""
+
+    def moved(micros: Any) -> Any:
+        return micros - F.pmod(micros - offset, F.lit(slide)) + shift
+
+    def moved_local(x: Any) -> Any:
+        hours = F.unix_date(x.cast("date")).cast("bigint") * 24 + F.hour(x)
+        seconds = F.extract(F.lit("SECOND"), x) * 1_000_000
+        return (hours * 60 + F.minute(x)) * 60_000_000 + seconds.cast("bigint")
+
+    if kind == "timestamp":
+        return F.timestamp_micros(_of_one(F.unix_micros(at), moved))
+    zero, micros = F.lit(0), _of_one(_of_one(at, moved_local), moved)
+    span = F.make_dt_interval(
+        zero, zero, zero, (micros / F.expr("1000000BD")).cast("decimal(18,6)")
+    )
+    return F.expr("TIMESTAMP_NTZ '1970-01-01 00:00:00'") + span
+
+
+def _of_one(value: Any, f: Callable[[Any], Any]) -> Any:
+    """A function of a Column, which is computed once."""
+    return F.transform(F.array(value), lambda x: f(x))[0]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from stepping_spark.sql.aggregate_calls import args_of, name_of
+from stepping_spark.sql.aggregate_calls import GENERATORS, args_of, name_of
 from stepping_spark.sql.binder import Binder
 from stepping_spark.sql.names import Scope, VisibleName
 from stepping_spark.sql.plan import (
@@ -30,6 +30,40 @@ if TYPE_CHECKING:
     from stepping_spark.sql.query import QueryScope
 
 
+_INSTEAD = {
+    "json_tuple": "use get_json_object(x, '$.field')",
+    "variant_explode": "rows cannot hold a VARIANT: use from_json, and explode",
+}
+"""What to write in the place of functions that make rows."""
+
+
+def _stacked(binder: Binder, call: Scalar, args: Sequence[Scalar]) -> Scalar:
+    """The list of the rows of stack(n, a, b, …): n rows, the last one with NULLs at its end."""
+    number = args[0] if args else call
+    n = int(number.name) if isinstance(number, exp.Literal) and number.name.isdigit() else 0
+    if n < 1 or len(args) < 2:
+        reason = "stack takes a number of rows, and their values"
+        binder.fail(call, reason, "write stack(2, 'a', a, 'b', b)")
+    values = args[1:]
+    width = -(-len(values) // n)
+    rows = [values[i : i + width] for i in range(0, n * width, width)]
+    filled = [[*row, *(exp.Null() for _ in range(width - len(row)))] for row in rows]
+    return exp.Anonymous(
+        this="array",
+        expressions=[
+            exp.Anonymous(
+                this="named_struct",
+                expressions=[
+                    part
+                    for i, v in enumerate(row)
+                    for part in (exp.Literal.string(f"col{i}"), v.copy())
+                ],
+            )
+            for row in filled
+        ],
+    )
+
+
 def unnested(
     binder: Binder,
     plan: RelationalPlan,
@@ -41,9 +75,13 @@ def unnested(
     """The plan with the items of a list, by explode, posexplode or inline, and their columns."""
     name = name_of(call)
     kind = name.removesuffix("_outer")
-    if kind not in ("explode", "posexplode", "inline"):
-        binder.fail(call, f"{name} is not supported", "use explode")
+    if kind not in ("explode", "posexplode", "inline", "stack"):
+        binder.fail(call, f"{name} is not supported", _INSTEAD[kind])
     args, _ = args_of(call)
+    if kind == "stack":
+        kind, args = "inline", [_stacked(binder, call, args)]
+    if len(args) != 1:
+        binder.fail(call, f"{name} takes 1 argument, found {len(args)}")
     value = binder.bind_row(args[0])
     made = ["pos", "col"] if kind == "posexplode" else ["col"]
     if kind == "inline":
@@ -86,26 +124,36 @@ def joined(
     names = _shared(queries, join, scope, other)
     if names:
         return _using(queries, (left, right), (scope, other), how, names, join)
-    plan = SqlJoin(left, right, how, _condition(queries, join, left, right, both))
-    return plan, scope if how in ("semi", "anti") else both
+    left, right, on = _conditions(queries, join, left, right, both)
+    return SqlJoin(left, right, how, on), scope if how in ("semi", "anti") else both
 
 
-def _condition(
+def _conditions(
     queries: QueryScope, join: exp.Join, left: RelationalPlan, right: RelationalPlan, both: Scope
-) -> tuple[Scalar, ...]:
+) -> tuple[RelationalPlan, RelationalPlan, tuple[Scalar, ...]]:
+    """The sides of a join, with the values of the sub-queries in ON, and the conditions of ON."""
     on = join.args.get("on")
     if on is None:
-        return ()
+        return left, right, ()
     binder = Binder(queries, SqlJoin(left, right, "inner"), both)
     binder.refuse_windows(on)
     conditions = tuple(binder.bind_row(e) for e in conjuncts(on))
-    if binder.before:
-        queries.fail(on, "a sub-query in ON is not supported", "write it in WHERE, or join it")
-    return conditions
+    for attach in binder.before:
+        of_left, of_right = attach(left), attach(right)
+        if not (free(of_left) - free(left)) & set(right.columns):
+            left = of_left
+        elif not (free(of_right) - free(right)) & set(left.columns):
+            right = of_right
+        else:
+            remedy = "write it in WHERE, or join it"
+            queries.fail(on, "a sub-query in ON reads columns of both sides", remedy)
+    return left, right, conditions
 
 
 def _how(queries: QueryScope, join: exp.Join) -> str:
-    side, kind = (str(join.args.get(k) or "").upper() for k in ("side", "kind"))
+    side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
+    if method not in ("", "NATURAL"):
+        queries.fail(join, f"Spark has no {method} JOIN", "use st.asof_join for it")
     if kind in ("SEMI", "ANTI"):
         if side not in ("", "LEFT"):
             remedy = f"write LEFT {kind} JOIN, with the tables in the other order"
@@ -166,16 +214,21 @@ def _lateral(
     node = join.this
     if how not in ("inner", "left"):
         queries.fail(join, f"a {how} join with LATERAL is not supported")
-    plan = queries.planned(node.this, Scope(scope.names, scope.outer))
     alias = node.args.get("alias")
     names = [c.name for c in (alias.args.get("columns") or ())] if alias is not None else []
+    if name_of(node.this) in GENERATORS:
+        if how == "left" or join.args.get("on") not in (None, exp.true()):
+            remedy = "use explode_outer, and WHERE for conditions"
+            queries.fail(join, "LATERAL with a function has no LEFT and no ON", remedy)
+        return lateral_view(queries, left, scope, node)
+    plan = queries.planned(node.this, Scope(scope.names, scope.outer))
     table = alias.name if alias is not None else ""
     columns = plan.columns
     pairs = zip(columns, names or [c.name for c in columns], strict=True)
     fresh = tuple((PlanColumn(name, table), ref(c)) for c, name in pairs)
     plan = SelectList(plan, fresh)
     both = Scope([*scope.names, *Scope.of(plan.columns, table, None).names], scope.outer)
-    on = _condition(queries, join, left, plan, both)
+    left, plan, on = _conditions(queries, join, left, plan, both)
     if free(plan) & set(left.columns):
         domain = Domain.of(left, plan)
         plan = over_domain(plan, domain)

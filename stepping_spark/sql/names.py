@@ -64,6 +64,10 @@ def same(a: str, b: str) -> bool:
     return a.lower() == b.lower()
 
 
+_WITHOUT_PARENTHESES = ("current_time", "localtime", "session_user", "user")
+"""Functions that Spark calls by their names alone, if there is no column of the name."""
+
+
 def resolve(
     node: exp.Column, scope: Scope, alias: Callable[[str], Scalar | None], fail: Fail
 ) -> Scalar:
@@ -80,6 +84,9 @@ def resolve(
     while found is None and outer is not None:
         found = _within(parts, outer, node, fail)
         outer = outer.outer
+    if found is None and len(parts) == 1 and parts[0].lower() in _WITHOUT_PARENTHESES:
+        found = exp.Anonymous(this=parts[0], expressions=[])
+        found.meta.update(node.this.meta)
     if found is None:
         fail(node, f"there is no column {'.'.join(parts)}", _there(parts, scope))
     return found

@@ -290,7 +290,7 @@ def _of_numbers(op: str, a: SqlValue, b: SqlValue, kind: str) -> SqlValue | None
 def _as_number(v: SqlValue, kind: str) -> SqlValue:
     if v.kind == "string":
         return converted(v, "bigint" if kind in INTEGERS else "double")
-    return converted(v, "double")
+    return v if kind in INTEGERS else converted(v, "double")
 
 
 def _as_decimal(v: SqlValue) -> SqlValue:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import ErrorLevel, TokenType, exp
@@ -28,16 +28,28 @@ SUFFIXES = ("L", "S", "Y", "D", "F", "BD")
 _OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
 
 
+_CLOCKS = (exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.CurrentUser, exp.SessionUser)
+
+
 class SteppingSparkSql(Spark):
     """Spark SQL, with function calls as they are written."""
 
     def tokenize(self, sql: str, dialect: Any = None) -> list[Token]:
-        """The tokens of a text. `window(…)` is a call, and no clause WINDOW."""
+        """The tokens of a text. `window(…)` is a call, and no clause WINDOW; `X '1F'` are bytes."""
         tokens: list[Token] = super().tokenize(sql)
-        for token, after in itertools.pairwise(tokens):
-            if token.token_type is TokenType.WINDOW and after.token_type is TokenType.L_PAREN:
+        kept: list[Token] = []
+        for token, after in itertools.zip_longest(tokens, tokens[1:]):
+            if token.token_type is TokenType.WINDOW and _is(after, TokenType.L_PAREN):
                 token.token_type = TokenType.VAR
-        return tokens
+            if (
+                token.text.upper() == "X"
+                and _is(token, TokenType.VAR)
+                and _is(after, TokenType.STRING)
+            ):
+                after.token_type = TokenType.HEX_STRING
+            else:
+                kept.append(token)
+        return kept
 
     class Tokenizer(Spark.Tokenizer):
         # Spark 4 reads 'it''s' as one string; sqlglot as two.
@@ -50,6 +62,56 @@ class SteppingSparkSql(Spark):
         }
 
     class Parser(SparkParser):
+        # Spark's operators, the tightest first: * / % DIV; + - ||; << >> >>>; &; ^; |; comparisons.
+        # IN, LIKE, BETWEEN and IS are of all that: `a = b IN (TRUE)` is `(a = b) IN (TRUE)`.
+        TERM: ClassVar[dict[Any, Any]] = {**SparkParser.TERM, TokenType.DPIPE: exp.DPipe}
+        COMPARISON: ClassVar[dict[Any, Any]] = {**SparkParser.EQUALITY, **SparkParser.COMPARISON}
+
+        def expression(self, *args: Any, **kwargs: Any) -> Any:
+            made = super().expression(*args, **kwargs)
+            if isinstance(made, _CLOCKS):  # to which sqlglot gives no place
+                made.update_positions(self._prev)
+            return made
+
+        def _parse_equality(self, *_: Any, **__: Any) -> exp.Expr | None:
+            return self._parse_range(self._parse_comparison())
+
+        def _parse_comparison(self, *_: Any, **__: Any) -> exp.Expr | None:
+            return self._parse_chain(self._parse_bitwise, self.COMPARISON)
+
+        def _is_predicate_ahead(self) -> bool:
+            return False
+
+        def _parse_bitwise(self) -> exp.Expr | None:
+            return self._parse_chain(self._parse_exclusive_or, {TokenType.PIPE: exp.BitwiseOr})
+
+        def _parse_exclusive_or(self) -> exp.Expr | None:
+            return self._parse_chain(self._parse_bitwise_and, {TokenType.CARET: exp.BitwiseXor})
+
+        def _parse_bitwise_and(self) -> exp.Expr | None:
+            return self._parse_chain(self._parse_shift, {TokenType.AMP: exp.BitwiseAnd})
+
+        def _parse_chain(
+            self, operand: Callable[[], exp.Expr | None], operators: Mapping[Any, Any]
+        ) -> exp.Expr | None:
+            """Operands between operators of one level, from the left."""
+            this = operand()
+            while self._match_set(operators):
+                made = operators[self._prev.token_type]
+                this = self.expression(made(this=this, expression=operand()))
+            return this
+
+        def _parse_shift(self) -> exp.Expr | None:
+            this = self._parse_term()
+            while True:
+                if self._match_pair(TokenType.LT, TokenType.LT):
+                    name = "shiftleft"
+                elif self._match_pair(TokenType.GT, TokenType.GT):
+                    name = "shiftrightunsigned" if self._match(TokenType.GT) else "shiftright"
+                else:
+                    return this
+                this = exp.Anonymous(this=name, expressions=[this, self._parse_term()])
+
         STRICT_CAST: ClassVar[bool] = True
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -82,6 +144,10 @@ class SteppingSparkSql(Spark):
 
         # sqlglot reads array(1, 2)[0] as the list [0].
         ARRAY_CONSTRUCTORS: ClassVar[dict[str, Any]] = {}
+
+
+def _is(token: Token | None, kind: TokenType) -> bool:
+    return token is not None and token.token_type is kind
 
 
 def _typed_literal(this: exp.Expr, to: exp.DataType) -> exp.Cast:
@@ -136,10 +202,62 @@ def query_of(query: str, text: str) -> exp.Expr:
     _set_levels(tree, levels)
     if not isinstance(tree, exp.Query | exp.Values):
         raise failure(text, tree, "this is no query", "write SELECT …")
+    _refuse_others_syntax(tree, text)
     _flatten(tree)
     _set_units(tree)
+    _set_order_of_arguments(tree, text)
     _set_memberships(tree)
     return tree
+
+
+_MODIFIERS = ("with_", "limit", "offset", "order", "sample", "joins", "laterals", "pivots", "locks")
+_CLAUSES = ("cluster", "connect", "distribute", "match", "sort")
+_UNDERSTOOD: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.Select: (
+        *("distinct", "expressions", "from_", "group", "having", "hint", "qualify", "where"),
+        *("windows", *_MODIFIERS, *_CLAUSES),
+    ),
+    exp.SetOperation: ("this", "expression", "distinct", "by_name", *_MODIFIERS),
+    exp.Subquery: ("this", "alias", *_MODIFIERS),
+    exp.Values: ("expressions", "alias", "order", "limit", "offset", "pivots"),
+    exp.Table: (
+        *("this", "alias", "db", "catalog", "laterals", "joins", "pivots", "sample"),
+        *("version", "when"),
+    ),
+    exp.Join: ("this", "on", "side", "kind", "using", "method", "pivots"),
+    exp.Lateral: ("this", "view", "outer", "alias"),
+    exp.Group: ("expressions", "grouping_sets", "cube", "rollup", "all"),
+    exp.Window: ("this", "partition_by", "order", "spec", "alias", "over"),
+    exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
+    exp.Order: ("this", "expressions"),
+    exp.Ordered: ("this", "desc", "nulls_first"),
+    exp.Limit: ("this", "expression"),
+    exp.Offset: ("this", "expression"),
+    exp.CTE: ("this", "alias"),
+    exp.With: ("expressions", "recursive"),
+    exp.Star: ("except_",),
+    exp.Column: ("this", "table", "db", "catalog"),
+    exp.In: ("this", "expressions", "query", "unnest"),
+    exp.Between: ("this", "low", "high"),
+    exp.Cast: ("this", "to", "safe"),
+    exp.Trim: ("this", "expression", "position"),
+}
+"""What of each kind of node is read. The parser takes the syntax of other databases, too."""
+
+
+def _refuse_others_syntax(tree: exp.Expr, text: str) -> None:
+    """Refuse what the parser understands and Spark does not: nobody would read it here."""
+    for node in tree.walk():
+        kind = exp.SetOperation if isinstance(node, exp.SetOperation) else type(node)
+        kind = exp.Cast if kind is exp.TryCast else kind
+        understood = _UNDERSTOOD.get(kind)
+        if understood is None:
+            continue
+        for name, value in node.args.items():
+            if value and name not in understood:
+                said = name.removesuffix("_").replace("_", " ").upper()
+                at = value if isinstance(value, exp.Expr) else node
+                raise failure(text, at, f"Spark has no {said} here", "leave it out")
 
 
 def _without_streams(tokens: list[Token]) -> list[Token]:
@@ -265,6 +383,45 @@ def _set_units(tree: exp.Expr) -> None:
         unit = args[0]
         if isinstance(unit, exp.Column) and not unit.table:
             unit.replace(exp.Var(this=unit.name))
+
+
+_OUTER = ("", "_outer")
+_NAMED: dict[str, dict[str, exp.Expr | None]] = {
+    **{f"{name}explode{outer}": {"collection": None} for name in ("", "pos") for outer in _OUTER},
+    **{f"inline{outer}": {"input": None} for outer in _OUTER},
+    "mask": {
+        "str": None,
+        "upperChar": exp.Literal.string("X"),
+        "lowerChar": exp.Literal.string("x"),
+        "digitChar": exp.Literal.string("n"),
+        "otherChar": exp.Null(),
+    },
+}
+"""The functions whose arguments have names, which are in order, each with its default."""
+
+
+def _set_order_of_arguments(tree: exp.Expr, text: str) -> None:
+    """Bring arguments with names, `mask(s, digitChar => '#')`, into their order."""
+    for call in list(tree.find_all(exp.Anonymous)):
+        named = [a for a in call.expressions if isinstance(a, exp.Kwarg)]
+        if not named:
+            continue
+        known = _NAMED.get(call.name.lower())
+        if known is None:
+            reason = f"the arguments of {call.name} have no names here"
+            raise failure(text, named[0], reason, "write them in order, without names")
+        plain = call.expressions[: len(call.expressions) - len(named)]
+        rest = {name.lower(): default for name, default in [*known.items()][len(plain) :]}
+        for a in named:
+            if a not in call.expressions[len(plain) :] or a.this.name.lower() not in rest:
+                left = ", ".join([*known][len(plain) :]) or "none"
+                reason = f"{a.this.name} is no argument of {call.name} here"
+                raise failure(text, a, reason, f"those that are left are: {left}")
+            rest[a.this.name.lower()] = a.expression
+        missing = [name for name, value in rest.items() if value is None]
+        if missing:
+            raise failure(text, call, f"{call.name} has no argument {missing[0]}", "give it")
+        call.set("expressions", [*plain, *(v.copy() for v in rest.values() if v is not None)])
 
 
 def _dialect_of(text: str) -> SteppingSparkSql:

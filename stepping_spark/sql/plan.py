@@ -42,7 +42,7 @@ def ref(column: PlanColumn, at: Scalar | None = None) -> exp.Column:
 def place(node: Scalar) -> dict[str, Any]:
     """The position of a node, or of the first part of it that has one."""
     for part in node.walk():
-        if "line" in part.meta:
+        if part._meta and "line" in part._meta:
             return {k: part.meta[k] for k in _PLACE if k in part.meta}
     return {}
 

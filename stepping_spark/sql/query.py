@@ -238,7 +238,7 @@ class QueryScope:
         if isinstance(node, exp.SetOperation):
             return self._first(self._set(node, outer), node)
         if isinstance(node, exp.Values):
-            return self.values(node)
+            return self._first(self.values(node), node)
         if isinstance(node, exp.Table):
             return self.table(node, outer)[0]
         self.fail(node, f"{type(node).__name__} is no query")
@@ -438,9 +438,9 @@ class QueryScope:
         """range(end), range(start, end) or range(start, end, step), as rows of constants."""
         args, _ = args_of(call)
         numbers = [_whole(a) for a in args]
-        if None in numbers or not 1 <= len(numbers) <= 3 or 0 in numbers[2:]:
-            self.fail(call, "range takes one to three whole numbers")
-        bounds = range(*(n for n in numbers if n is not None))
+        if None in numbers or not 1 <= len(numbers) <= 4 or 0 in numbers[2:]:
+            self.fail(call, "range takes one to four whole numbers")
+        bounds = range(*(n for n in numbers[:3] if n is not None))  # the fourth is of partitions
         if len(bounds) > MOST_ROWS:
             self.fail(call, f"range makes {len(bounds):,} rows, and a view may have {MOST_ROWS:,}")
         rows = tuple(

@@ -21,6 +21,7 @@ from stepping_spark.language.trace import on_streams, row_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.row_class import field_name, open_class
 from stepping_spark.rows.types import Struct, tuple_of
+from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.operators import converted
 from stepping_spark.sql.parse import connected, failure
 from stepping_spark.sql.plan import Item, PlanColumn, Scalar, column_of
@@ -28,6 +29,14 @@ from stepping_spark.sql.scalars import scalar
 from stepping_spark.sql.values import SqlValue
 
 RowFunction = Callable[[Any], Any]
+
+_HELD_AS = {
+    "map<": "take a value of it, m['key'], or its entries, map_entries(m)",
+    "variant": "read a part of it: variant_get(v, '$.a', 'int'), or to_json(v)",
+    "interval": "make it a number: CAST(x AS INT), or add it to a date",
+    "string collate": "CAST it AS STRING",
+}
+"""What to write in the place of a value that rows cannot hold, by the beginning of its type."""
 
 
 @dataclass
@@ -48,12 +57,23 @@ class PlacedStream:
         """An expression on a symbolic row."""
         return scalar(e, _Env(self, row))
 
+    def held(self, e: Scalar, row: Any) -> SqlValue:
+        """The value, as a part of a row. Raises `SqlError` for a type that rows cannot hold."""
+        value = self.value(e, row)
+        try:
+            row_type_of("string" if value.kind in ("", "void") else value.kind, nullable=True)
+        except TypeError:
+            remedies = (r for start, r in _HELD_AS.items() if value.kind.startswith(start))
+            reason = f"this is {value.kind}, and rows cannot hold that"
+            raise failure(self.text, e, reason, next(remedies, "convert it")) from None
+        return value
+
     def function(self, e: Scalar, kind: str | None = None) -> RowFunction:
         """An expression as a function of the row, converted to a Spark type."""
 
         def of(row: Any) -> Any:
-            value = self.value(e, row)
-            return (value if kind is None else converted(value, kind)).column
+            value = self.held(e, row) if kind is None else converted(self.value(e, row), kind)
+            return value.column
 
         return of
 
@@ -134,7 +154,7 @@ def projected(source: PlacedStream, items: Sequence[Item]) -> PlacedStream:
     kinds: dict[PlanColumn, str] = {}
 
     def row_of(row: Any) -> Any:
-        values = [source.value(e, row) for _, e in items]
+        values = [source.held(e, row) for _, e in items]
         kinds.update(zip(columns, (v.kind for v in values), strict=True))
         return built(names, [v.column for v in values])
 

@@ -12,14 +12,13 @@ from typing import Any, NoReturn, Protocol
 from sqlglot import exp
 
 from stepping_spark.base.packages import functions as F
-from stepping_spark.expressions.columns import opaque
 from stepping_spark.expressions.expr import Build, Field
 from stepping_spark.expressions.portable import slid
 from stepping_spark.expressions.spark_to_arrow import function_of
 from stepping_spark.rows.row_class import field_name, open_class
 from stepping_spark.rows.types import Optional, Struct, unwrap
 from stepping_spark.sql import operators, values
-from stepping_spark.sql.functions import concatenated, function, units_of_time
+from stepping_spark.sql.functions import concatenated, function, slid_in_spark, units_of_time
 from stepping_spark.sql.kinds import kind_of_struct, struct_fields
 from stepping_spark.sql.names import same
 from stepping_spark.sql.operators import explicit, kind_written
@@ -162,7 +161,8 @@ def _name_of(e: exp.Expr, number: int) -> str:
         return str(e.meta["column"].name)
     if isinstance(e, exp.Dot):
         return str(e.expression.name)
-    return e.alias_or_name if isinstance(e, exp.Alias | exp.Column) else f"col{number}"
+    named = isinstance(e, exp.Alias | exp.Column | exp.Identifier)  # the last one in a lambda
+    return e.alias_or_name if named else f"col{number}"
 
 
 def names_of(node: exp.Expr) -> list[str] | None:
@@ -435,7 +435,15 @@ def _slid(at: SqlValue, numbers: Sequence[int], node: exp.Expr, t: Translator) -
     if at.kind not in ("timestamp", "timestamp_ntz"):
         t.fail(node, f"a window of time is of a TIMESTAMP, found {at.kind}", "cast it")
     e = expr_of(at)
-    e = opaque(column_of(at)) if e is None else e
+    is_ours = e is not None and e.in_sql
+    if not is_ours and (slide, shift, back) == (1, 0, 0):
+        return at
+    if e is None or not is_ours:
+        column = column_of(at)
+        if back:
+            column = slid_in_spark(column, at.kind, 1, 0, -back)
+        column = slid_in_spark(column, at.kind, slide, offset, shift)
+        return in_spark(column, [at], node, t)
     if back:
         e = slid(e, 1, 0, -back)
     return ours(slid(e, slide, offset, shift), at.kind)
@@ -537,8 +545,6 @@ _HANDLERS: dict[type, NodeHandler] = {
     exp.BitwiseOr: _bits("|"),
     exp.BitwiseXor: _bits("^"),
     exp.BitwiseNot: _bits_inverted,
-    exp.BitwiseLeftShift: _bits("shiftleft"),
-    exp.BitwiseRightShift: _bits("shiftright"),
     exp.Bracket: _subscript,
     exp.Dot: field_of,
     exp.Extract: _extract,

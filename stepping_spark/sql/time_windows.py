@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -64,6 +64,10 @@ class TimeWindow:
 
     def over(self, plan: RelationalPlan) -> RelationalPlan:
         """The rows of a plan, each with a window that it is in."""
+        if not isinstance(self.time, exp.Column):  # begin and end read it, which costs once then
+            time = PlanColumn("time")
+            plan = SelectList(plan, (*kept(plan.columns), (time, slid(self.time))))
+            return replace(self, time=ref(time)).over(plan)
         number = -(-self.size // self.slide)
         windows = [self._window(i) for i in range(number)]
         if number == 1 and self.size == self.slide:

@@ -29,7 +29,7 @@ from stepping_spark.rows.sql_text import text
 from stepping_spark.rows.types import ListOf, Optional, unwrap
 from stepping_spark.spark.column_made import in_running_session
 from stepping_spark.spark.column_tree import as_trees, tree_of
-from stepping_spark.spark.session import first_line, get_session
+from stepping_spark.spark.session import first_line, get_session, raised_by_java
 from stepping_spark.spark.types import kind_in_spark
 from stepping_spark.sql.kinds import (
     decimal_kind,
@@ -145,13 +145,22 @@ def in_spark(column: Column, args: list[SqlValue], node: exp.Expr, env: Env) -> 
     kind = asked(column, node, env)
     if kind == "void":  # rows have no type for NULL alone
         return SqlValue(column.cast("string"), kind)
-    if "struct<" in kind and "void" not in kind:  # NULL gets its type beside other structs
+    if "struct<" in kind and _is_held(kind):
         return SqlValue(symbolic(_with_open_classes(column, node, env)), kind)
     return SqlValue(column, kind)
 
 
 _OF_ONE_KIND = (STR, ListOf(STR), ListOf(Optional(STR)), BOOL, DATE)
 """Types that are of one kind: an int may have fewer bits in Spark."""
+
+
+def _is_held(kind: str) -> bool:
+    """Whether rows can hold values of a kind, in which NULL has its type."""
+    try:
+        row_type_of(kind, nullable=True)
+    except TypeError:
+        return False
+    return True
 
 
 def _with_open_classes(column: Column, node: exp.Expr, env: Env) -> Expr:
@@ -168,7 +177,7 @@ def asked(column: Column, node: exp.Expr, env: Env) -> str:
     """The kind of a Column, from Spark's analyzer."""
     try:
         return kind_in_spark(column, ROW.get())
-    except raised.PySparkException as e:
+    except (raised.PySparkException, raised_by_java.Py4JJavaError) as e:
         remedy = ""
         if "UNRESOLVED_ROUTINE" in str(e):
             remedy = "look for it in the list of Spark's functions, or use st.map with st.python"
@@ -222,7 +231,7 @@ def typed_literal(written: exp.Literal, kind: str, node: exp.Expr, env: Env) -> 
     column = functions.expr(f"{kind.upper()} {text(said)}")
     try:
         found = kind_in_spark(column, ROW.get())
-    except raised.PySparkException:
+    except (raised.PySparkException, raised_by_java.Py4JJavaError):
         remedy = f"write it like {kind.upper()} '{_EXAMPLES[kind]}'"
         env.fail(node, f"{said!r} is no {kind.upper()}", remedy)
     return SqlValue(column, found)
@@ -377,7 +386,7 @@ def folded_in_spark(v: SqlValue) -> SqlValue:
     try:
         t = row_type_of(v.kind, nullable=True)
         encoded = _computed(v.column.cast(t.ddl))
-    except (TypeError, raised.PySparkException):
+    except (TypeError, raised.PySparkException, raised_by_java.Py4JJavaError):
         return v
     if not isinstance(row_type_of(v.kind, nullable=False), Atom):
         return v

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -227,9 +227,12 @@ _SHAPE = "write CREATE MATERIALIZED VIEW name AS SELECT …"
 
 
 def _statement(tokens: list[Token], text: str) -> SqlStatement:
+    before = "\n".join(c.strip() for c in tokens[0].comments).strip() or None
     if tokens[0].text.upper() != "CREATE":
-        return SqlStatement(query_of(_at_its_place(text, tokens), text), text)
-    return _Head(tokens, text).statement()
+        tree = query_of(_at_its_place(text, tokens), text)
+        return SqlStatement(tree, text, comment=before)
+    found = _Head(tokens, text).statement()
+    return found if found.comment else replace(found, comment=before)
 
 
 def _at_its_place(text: str, tokens: list[Token]) -> str:

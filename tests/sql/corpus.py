@@ -161,11 +161,12 @@ def compare(
     spark: Any,
     **how: Any,
 ) -> Compared:
-    """Step the view of each query; after the first and the last step it is what Spark answers.
+    """Step the view of each query; after every step it is what Spark answers.
 
     `how` are arguments of `Maintained`.
     """
     found = Compared()
+    frames = Frames(spark, ddls)
     for q in queries:
         try:
             view = Maintained(q["sql"], {t: ddls[t] for t in q["tables"]}, **how)
@@ -175,7 +176,7 @@ def compare(
         except Exception as e:
             found.wrong[q["name"]] = f"{type(e).__name__}: {e}"
             continue
-        said = _held(q, view, ddls, [*streams_of(q)], spark)
+        said = _held(q, view, streams_of(q), frames)
         if said is None:
             found.right += 1
         else:
@@ -183,12 +184,28 @@ def compare(
     return found
 
 
+class Frames:
+    """Tables in Spark, each made once for the views that are compared on the same rows."""
+
+    def __init__(self, spark: Any, ddls: Mapping[str, str]) -> None:
+        self.spark = spark
+        self._ddls = ddls
+        self._made: dict[int, tuple[Rows, Any]] = {}
+
+    def register(self, names: Iterable[str], tables: Mapping[str, Rows]) -> None:
+        """Let texts read these tables."""
+        for name in names:
+            rows = tables[name]
+            if id(rows) not in self._made:
+                self._made[id(rows)] = rows, table_in_spark(self.spark, rows, self._ddls[name])
+            self._made[id(rows)][1].createOrReplaceTempView(name)
+
+
 def _held(
     q: Mapping[str, Any],
     view: Maintained,
-    ddls: Mapping[str, str],
-    steps: Sequence[tuple[Change, dict[str, Rows]]],
-    spark: Any,
+    steps: Iterable[tuple[Change, dict[str, Rows]]],
+    frames: Frames,
 ) -> str | None:
     """What is wrong with a view; None: nothing."""
     for number, (change, tables) in enumerate(steps):
@@ -198,14 +215,11 @@ def _held(
             ours: Exception | None = e
         else:
             ours = None
-        if ours is None and 0 < number < len(steps) - 1:
-            continue
-        for name in q["tables"]:
-            table_in_spark(spark, tables[name], ddls[name]).createOrReplaceTempView(name)
+        frames.register(q["tables"], tables)
         if ours is not None:
-            return None if _fails(spark, q["sql"]) else f"step {number}: {ours}"
+            return None if _fails(frames.spark, q["sql"]) else f"step {number}: {ours}"
         try:
-            wanted = plain_rows(spark.sql(q["sql"]))
+            wanted = plain_rows(frames.spark.sql(q["sql"]))
         except FAILED:  # of a sub-query whose rows nobody reads here
             return None
         if not same(view.left, wanted):

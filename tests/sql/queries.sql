@@ -597,3 +597,61 @@ HAVING sum(price * qty) > (SELECT sum(price * qty) / 4 FROM orders JOIN items ON
 --- equal to a single row
 SELECT c.name, o.id FROM customers c, orders o, (SELECT min(qty) AS q FROM orders) m
 WHERE c.customer = o.customer AND m.q = o.qty
+
+--- scalar sub-query in ON
+SELECT a.id, b.id AS other FROM orders a JOIN orders b
+ON a.customer = b.customer AND b.qty <= a.qty + (SELECT min(customer) FROM customers)
+
+--- IN and EXISTS in ON of outer joins
+SELECT o.id, c.name, i.product FROM orders o LEFT JOIN customers c
+ON o.customer = c.customer AND c.customer IN (SELECT customer FROM orders WHERE qty > 1)
+FULL JOIN items i ON i.order_id = o.id AND (o.qty IN (SELECT customer FROM customers)
+OR EXISTS (SELECT 1 FROM lists WHERE k = i.order_id))
+
+--- NOT IN in ON of an antijoin
+SELECT o.id FROM orders o LEFT ANTI JOIN customers c
+ON o.customer = c.customer AND c.customer NOT IN (SELECT qty FROM orders WHERE note = 'a')
+
+--- a text as an instant, read twice
+SELECT date_trunc('month', x) AS m, x FROM
+(SELECT CAST(CAST(placed AS STRING) AS TIMESTAMP) AS x FROM orders)
+
+--- stack
+SELECT id, stack(2, 'qty', qty, 'customer', customer) AS (what, n) FROM orders
+
+--- stack in LATERAL VIEW, with a value less
+SELECT id, s.col0, s.col1 FROM orders LATERAL VIEW stack(2, note, qty, 'x') s
+
+--- named arguments
+SELECT id, mask(str => note, digitChar => '#', lowerChar => 'l') AS m,
+explode(collection => array(qty, customer)) AS x FROM orders
+
+--- WITH ROLLUP
+SELECT customer, note, count(*) AS n, grouping(note) AS g FROM orders GROUP BY customer, note WITH ROLLUP
+
+--- WITH CUBE
+SELECT customer, note, sum(qty) AS n FROM orders GROUP BY customer, note WITH CUBE
+
+--- keys, and GROUPING SETS of them
+SELECT customer, note, count(*) AS n FROM orders GROUP BY customer, note GROUPING SETS ((customer), (note))
+
+--- a key beside GROUPING SETS
+SELECT customer, note, count(*) AS n FROM orders GROUP BY customer, GROUPING SETS ((customer), (note))
+
+--- columns as arguments
+SELECT count(*, qty) AS n, max(struct(o.*)).id AS last FROM orders o
+
+--- all columns as an array
+SELECT array(*) AS all FROM (SELECT qty, customer FROM orders)
+
+--- order by all
+SELECT customer, qty FROM orders ORDER BY ALL DESC LIMIT 3
+
+--- LATERAL with a function
+SELECT k, x, l.pos FROM lists, LATERAL explode(xs) AS e(x) JOIN LATERAL posexplode(array(x, k)) AS l
+
+--- range of partitions
+SELECT * FROM range(1, 9, 3, 2) AS r(n)
+
+--- first of VALUES
+SELECT * FROM (VALUES (3), (1), (2) ORDER BY 1 LIMIT 2) AS t(n)

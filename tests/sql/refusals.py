@@ -42,6 +42,7 @@ def texts() -> Iterator[tuple[str, list[Text]]]:
     """The views of each corpus, with their tables."""
     tables = corpus.tpcc().TABLES
     yield "openivm", [_of(q, tables) for q in corpus.queries("openivm")]
+    yield "openivm, long texts", [_of(q, tables) for q in corpus.queries("openivm_large")]
     for name in ("tpch", "tpcds"):
         ddls = tpc.tables(name)
         title = {"tpch": "TPC-H", "tpcds": "TPC-DS"}[name]

@@ -25,6 +25,9 @@ SAMPLES = 12
 TIES = {"query_1391", "tpcds_q51", "tpcds_q68", "tpcds_q89"}
 """Queries whose answer their rows do not determine."""
 
+LARGE = 12
+"""Parts of the large views of openivm: Spark takes half a minute for each answer."""
+
 REFUSED = {"openivm": 2, "tpch": 0, "tpcds": 2}
 """How many of a part may be refused, by corpus."""
 
@@ -49,6 +52,16 @@ def test_views_of_openivm_are_what_spark_answers(part: int, spark: SparkSession)
     found = corpus.compare(chosen, corpus.tpcc().TABLES, lambda _: steps, spark)
     assert not found.wrong
     assert len(found.refused) <= REFUSED["openivm"], found.refused
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(LARGE))
+def test_large_views_of_openivm_are_what_spark_answers(part: int, spark: SparkSession) -> None:
+    steps = [*corpus.streams(seed=1, steps=2)]
+    chosen = corpus.queries("openivm_large")[part::LARGE]
+    found = corpus.compare(chosen, corpus.tpcc().TABLES, lambda _: steps, spark)
+    assert not found.wrong
+    assert not found.refused
 
 
 @pytest.mark.turn(PARTS)

@@ -83,6 +83,15 @@ MISTAKES: list[tuple[str, str]] = [
     ("SELECT id FROM orders LIMIT x", "LIMIT takes a number"),
     ("SELECT id FROM orders LIMIT -1", "LIMIT takes a number"),
     ("SELECT id FROM orders USING (id)", "line 1, column 23"),
+    # what other databases have
+    ("SELECT id FROM orders WHERE id BETWEEN SYMMETRIC 3 AND 1", "Spark has no SYMMETRIC here"),
+    ("SELECT id FROM orders WHERE id IN cents", "Spark has no FIELD here"),
+    ("SELECT * REPLACE (1 AS id) FROM orders", "Spark has no REPLACE here"),
+    ("SELECT CAST(id AS STRING FORMAT 'x') FROM orders", "Spark has no FORMAT here"),
+    ("SELECT sum(id) OVER (ORDER BY id ROWS 1 PRECEDING EXCLUDE TIES) FROM orders", "no EXCLUDE"),
+    ("SELECT o.id FROM orders o ASOF JOIN customers c ON o.id >= c.id", "Spark has no ASOF JOIN"),
+    ("SELECT id INTO x FROM orders", "Spark has no INTO here"),
+    ("SELECT o.id FROM orders o, customers c WHERE o.id = c.id (+)", "column"),
     # statements
     ("SELECT id FROM orders; DROP TABLE orders", "column 35: this is no query"),
     ("INSERT INTO x SELECT id FROM orders", "this is no query"),
@@ -99,8 +108,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("SELECT id FROM orders VERSION AS OF 1", "leave out AS OF"),
     ("SELECT id FROM orders WHERE window(at, '1 hour').start > at", "window makes rows"),
     ("SELECT approx_count_distinct(id) FROM orders", "approx_count_distinct is not supported"),
-    ("SELECT o.id FROM orders o JOIN customers c ON c.id = (SELECT 1 FROM orders)",
-     "a sub-query in ON is not supported"),
+    ("SELECT o.id FROM orders o JOIN customers c ON o.id + c.id IN (SELECT id FROM orders)",
+     "a sub-query in ON reads columns of both sides; write it in WHERE"),
     ("WITH RECURSIVE r AS (SELECT id FROM orders UNION ALL SELECT count(*) FROM r) "
      "SELECT * FROM r", "it has no aggregate"),
     # long texts

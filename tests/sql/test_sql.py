@@ -457,3 +457,21 @@ def test_what_is_not_explained_is_refused(
         Path(name).write_text(VIEWS)
     code, text = explained(*arguments)
     assert (code, said in " ".join(text.split())) == (2, True), text
+
+
+def test_what_the_text_says_of_a_view_is_shown() -> None:
+    text = """
+    -- Large orders,
+    -- for the report
+    CREATE VIEW large AS SELECT * FROM orders WHERE cents > 5; -- not this
+    CREATE MATERIALIZED VIEW revenue COMMENT 'By country' AS
+    SELECT country, sum(cents) AS cents FROM large GROUP BY country
+    """
+    graph = st.compile(st.sql(text, orders="id INT, country STRING, cents INT"))
+    said = {v.path: v.comment for v in st.explain(graph).vertices if v.comment}
+    assert said == {
+        "views.large": "Large orders,\nfor the report",
+        "views.revenue": "By country",
+    }
+    assert "      -- By country\n" in str(st.explain(graph))
+    assert "By country" in graph._repr_svg_()

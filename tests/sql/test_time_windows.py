@@ -43,6 +43,14 @@ QUERIES = {
     "join of windows": "SELECT a.w.start AS s, a.c, b.m FROM (SELECT window(t, '10 minutes') w, "
     "count(*) c FROM t GROUP BY 1) a JOIN (SELECT window(t, '10 minutes') w, max(x) m FROM t "
     "GROUP BY 1) b ON a.w = b.w",
+    "texts": "SELECT window(CAST(n AS STRING), '7 minutes', '3 minutes', '1 minute') w, count(*) c "
+    "FROM t GROUP BY 1",
+    "window_time of texts": "SELECT k, window_time(window(CAST(t AS STRING), '10 minutes')) w "
+    "FROM t",
+    "local times of texts": "SELECT window(to_timestamp_ntz(CAST(n AS STRING)), '1 hour').end e, "
+    "sum(x) s FROM t GROUP BY 1",
+    "sessions of texts": "SELECT session_window(CAST(n AS STRING), '4 minutes') w, count(*) c "
+    "FROM t GROUP BY 1",
     "correlated": "SELECT DISTINCT k, (SELECT max(window(t.t, '9 minutes').end) FROM t WHERE t.k = "
     "o.k) m FROM t o",
     "sessions": "SELECT session_window, k, count(*) c FROM t GROUP BY session_window(t, "
