@@ -382,17 +382,17 @@ class Drawing:
         pairs = [(a, b) for a in own for b in others if a.kind == b.kind]
         if not pairs:
             return self.joined(depth)
-        shared = [(self.name("u"), a, b) for a, b in self.some(pairs, 1, 2)]
+        shared = [(self.name("u"), pair) for pair in self.some(pairs, 1, 2)]
         sides = []
-        for source, columns, at in ((left, own, 1), (right, others, 2)):
+        for side, source, columns in ((0, left, own), (1, right, others)):
             rest, made = self.shown([(c.text, c.kind) for c in self.some(columns, 1, 2)])
-            names = ", ".join(f"{one[at].text} AS {one[0]}" for one in shared)
+            names = ", ".join(f"{pair[side].text} AS {name}" for name, pair in shared)
             sides.append((f"(SELECT {names}, {rest} FROM {source}) {self.name('t')}", made))
         how = self.one_of("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN")
-        visible = [Column(n, a.kind) for n, a, _ in shared] + sides[0][1]
+        visible = [Column(n, a.kind) for n, (a, _) in shared] + sides[0][1]
         visible += [] if "SEMI" in how else sides[1][1]
         listed, made = self.shown([(c.text, c.kind) for c in visible])
-        names = ", ".join(n for n, _, _ in shared)
+        names = ", ".join(n for n, _ in shared)
         if self.one_of(True, False):
             text = f"{sides[0][0]} {how} {sides[1][0]} USING ({names})"
         else:

@@ -252,7 +252,7 @@ class Example:
 
 def examples(spark: SparkSession) -> Iterator[Example]:
     """The examples of all functions of Spark, in its documentation."""
-    jvm: Any = spark._jvm  # type: ignore[attr-defined]
+    jvm: Any = spark._jvm
     for info in jvm.org.apache.spark.sql.api.python.PythonSQLUtils.listBuiltinFunctionInfos():
         for text in re.findall(r"> (SELECT .*?);\n", info.getExamples(), re.DOTALL | re.IGNORECASE):
             yield Example(info.getName(), text)
