@@ -26,7 +26,7 @@ from stepping_spark.engines.spark.nodes import Rendering
 from stepping_spark.execution.metrics import Cost
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
-from stepping_spark.expressions.arrow_kernels import Ask
+from stepping_spark.expressions.arrow_evaluator import Ask
 from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
 from stepping_spark.plan.eager import columns_read
 from stepping_spark.plan.plan import Plan

@@ -18,7 +18,7 @@ from stepping_spark.circuit.graph import Vertex
 from stepping_spark.execution import tasks
 from stepping_spark.execution.step import rows_of
 from stepping_spark.execution.tasks import NOTES, OUTPUTS, Done, Job, Notes, Segmented
-from stepping_spark.expressions.arrow_kernels import ZoneOf
+from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.segments import NotInTasks, Segments, TooMany, segments_of
 from stepping_spark.plan.step_ir import Materialized

@@ -29,7 +29,7 @@ from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.registers import Registers
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Deferred, Step, null_error
-from stepping_spark.expressions.arrow_kernels import ZoneOf
+from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Piece, Route, Segments, TooMany
 from stepping_spark.plan.step_ir import Materialized, Read, Selection

@@ -1,18 +1,15 @@
-"""Evaluates expressions over small relations with Arrow, exactly as Spark does, without Spark.
+"""Arrow's kernels of the operators on values, exactly as Spark computes them.
 
 Only operators that are exact in both are here: whole numbers within 64 bits, Decimals, which are
 rounded once where their type lacks room for each digit, floats by the rules of IEEE 754,
-comparisons, days, and logic with NULL. Arrow's checked arithmetic fails on an overflow. Spark would
-fail or wrap around there, depending on its settings, so then Spark is asked.
-
-Each expression is compiled once, when a plan is prepared, to a function of tables.
+comparisons, days and times, and logic with NULL. Arrow's checked arithmetic fails on an overflow.
+Spark would fail or wrap around there, depending on its settings, so then Spark is asked.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial, reduce
 from itertools import repeat
@@ -24,22 +21,15 @@ import pyarrow.compute
 
 from stepping_spark.base.errors import StepError
 from stepping_spark.expressions.expr import (
-    Build,
     Call,
     Expr,
-    Field,
-    Items,
     Literal,
     Opaque,
-    Singleton,
-    Transformed,
-    Variable,
     is_plain,
 )
 from stepping_spark.expressions.operations import OPERATORS, digits, digits_of_result, fit, rank
-from stepping_spark.expressions.portable import Derived
 from stepping_spark.expressions.zones import between, moved, moved_local
-from stepping_spark.relations.arrow import Array, one_array
+from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.atoms import (
     BOOL,
     DATE,
@@ -53,8 +43,7 @@ from stepping_spark.rows.atoms import (
     Atom,
     RowType,
 )
-from stepping_spark.rows.schema import Schema
-from stepping_spark.rows.types import Struct, unwrap
+from stepping_spark.rows.types import unwrap
 
 pc: Any = pyarrow.compute
 
@@ -99,7 +88,7 @@ def is_known(e: Expr) -> bool:
         return e.reading is not None
     if not isinstance(e, Call):
         return is_plain(e) or (e.on_driver and all(map(is_known, e.parts())))
-    return (_function(e) or _of_instants(e)) is not None and all(map(is_known, e.args))
+    return (_function(e) or zoned_kernel_of(e)) is not None and all(map(is_known, e.args))
 
 
 def kernel_of(e: Call) -> Callable[[Sequence[Any]], Any] | None:
@@ -322,7 +311,7 @@ ZonedKernel: TypeAlias = Callable[[Arrays, dt.tzinfo], Any]
 """Computes a column from columns, in the time zone of the session; None: ask Spark."""
 
 
-def _of_instants(e: Call) -> ZonedKernel | None:
+def zoned_kernel_of(e: Call) -> ZonedKernel | None:
     """The kernel that moves instants by durations, or measures the duration between two."""
     types = tuple(unwrap(a.type) for a in e.args)
     if e.op not in ("+", "-") or types[0] != DATETIME or _is_below_a_day(e.args[1]):
@@ -414,273 +403,3 @@ def _of_nulls(op: str, types: Sequence[RowType]) -> KernelFunction | None:
 def _same(equal: KernelFunction, a: Any, b: Any) -> Any:
     neither = pc.and_(pc.is_null(a), pc.is_null(b))
     return pc.if_else(neither, True, equal(a, b).fill_null(False))
-
-
-ZoneOf: TypeAlias = Callable[[], dt.tzinfo | None]
-"""Tells the session's time zone; None if it is unknown, or if only Spark knows its rules."""
-
-Evaluator: TypeAlias = Callable[[pa.Table, ZoneOf], Any]
-"""Computes the column of an expression over a table's rows; None on an overflow: ask Spark."""
-
-
-def unknown_zone() -> None:
-    """No time zone: Spark is asked for functions of times."""
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Evaluates expressions over the rows of a relation where Arrow alone cannot."""
-
-    values: Callable[[pa.Table, Schema, tuple[Expr, ...]], Arrays]  # Spark evaluates these
-    zone: ZoneOf = unknown_zone
-
-
-ArraysOf: TypeAlias = Callable[[pa.Table, Ask], Arrays]
-RelationOf: TypeAlias = Callable[[Sequence[Any]], pa.Table]
-
-
-def evaluator(e: Expr) -> Evaluator | None:
-    """The function that computes an expression in Arrow; None if only Spark can evaluate it."""
-    if isinstance(e, Literal):
-        return _constant(e)
-    if isinstance(e, Field):
-        return _field(e)
-    if isinstance(e, Opaque):
-        return None if e.reading is None else evaluator(e.reading)
-    if isinstance(e, Variable):
-        return _at(_column_of(e))
-    parts = tuple(map(evaluator, e.parts()))
-    known = [p for p in parts if p is not None]
-    if len(known) < len(parts):
-        return None
-    if isinstance(e, Transformed):
-        return _of_items(e, *known)
-    if isinstance(e, Items):
-        return _of_parts(known, partial(_lists, e.type)) if known else None
-    t = unwrap(e.type)
-    if isinstance(e, Build) and isinstance(t, Struct):
-        return _of_parts(known, struct_of(t))
-    if isinstance(e, Singleton):
-        return _of_parts(known, _singletons(e))
-    if isinstance(e, Derived):
-        if e.in_session_zone:
-            return _of_parts_in_zone(known, e.arrow_in)
-        return _of_parts(known, e.arrow)
-    if not isinstance(e, Call):
-        return None
-    in_zone, kernel = _of_instants(e), kernel_of(e)
-    if in_zone is not None:
-        return _of_parts_in_zone(known, in_zone)
-    return None if kernel is None else _of_parts(known, kernel)
-
-
-def values_of(schema: Schema, exprs: Sequence[Expr]) -> ArraysOf:
-    """A function that computes the values of expressions over the rows of a relation."""
-    distinct = list(dict.fromkeys(exprs))
-    evaluators = [evaluator(e) for e in distinct]
-    places = None if len(distinct) == len(exprs) else [distinct.index(e) for e in exprs]
-
-    def values(table: pa.Table, ask: Ask) -> Arrays:
-        columns: list[Any] = []
-        asked = []
-        for i, compute in enumerate(evaluators):
-            column = None if compute is None else compute(table, ask.zone)
-            if column is None:
-                asked.append(i)
-            columns.append(column)
-        if asked:
-            wanted = tuple(distinct[i] for i in asked)
-            found = ask.values(table, schema, wanted) if table.num_rows else map(_nothing, wanted)
-            for i, column in zip(asked, found, strict=True):
-                columns[i] = column
-        return columns if places is None else [columns[i] for i in places]
-
-    return values
-
-
-def _nothing(e: Expr) -> Any:
-    return pa.array([], e.type.arrow)
-
-
-def relation_of(schema: Schema) -> RelationOf:
-    """A function that makes a table of columns and diffs."""
-    made = schema.arrow
-    fields = list(made)
-
-    types = [f.type for f in fields]
-
-    def relation(columns: Sequence[Any]) -> pa.Table:
-        for column, t in zip(columns, types, strict=True):
-            if column.type != t:
-                columns = cast(columns, fields)
-                break
-        return pa.Table.from_arrays(columns, schema=made)
-
-    return relation
-
-
-def _constant(e: Literal) -> Evaluator:
-    value: Any = pa.scalar(e.type.encode(e.constant, "a constant"), e.type.arrow)
-
-    def constant(table: pa.Table, _: ZoneOf) -> Array:
-        n = table.num_rows
-        # A list cannot be repeated zero times.
-        column: Array = pa.repeat(value, n) if n else pa.nulls(0, value.type)
-        return column
-
-    return constant
-
-
-def _field(e: Field) -> Evaluator:
-    if not e.path:
-        t = unwrap(e.type)
-        assert isinstance(t, Struct)
-        return _row(t)
-    return _at(*e.path)
-
-
-def _row(t: Struct) -> Evaluator:
-    """A function that makes one column of a table's columns."""
-    names, made = [n for n, _ in t.fields], struct_of(t)
-
-    def row(table: pa.Table, _: ZoneOf) -> Any:
-        columns = []
-        for name in names:
-            chunks: Any = table.column(name)
-            columns.append(chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks))
-        return made(columns)
-
-    return row
-
-
-def _at(name: str, *path: str) -> Evaluator:
-    """A function that reads a column, or a field within it."""
-
-    def read(table: pa.Table, _: ZoneOf) -> Any:
-        chunks: Any = table.column(name)
-        found: Any = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
-        for part in path:
-            found = pc.struct_field(found, part) if found.null_count else found.field(part)
-        return found
-
-    return read
-
-
-def _part(rows: Any, name: str) -> Array:
-    """The column of a field; NULL where the row is."""
-    found: Array = pc.struct_field(rows, name) if rows.null_count else rows.field(name)
-    return found
-
-
-def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Evaluator:
-    """A function that computes the columns of the parts, and makes one column of them."""
-
-    def compute(table: pa.Table, zone: ZoneOf) -> Any:
-        columns = []
-        for part in parts:
-            column = part(table, zone)
-            if column is None:
-                return None
-            columns.append(column)
-        return made(columns)
-
-    return compute
-
-
-def _of_parts_in_zone(parts: Sequence[Evaluator], made: ZonedKernel) -> Evaluator:
-    """The same for a function of times, of the session's time zone."""
-
-    def compute(table: pa.Table, zone: ZoneOf) -> Any:
-        there = zone()
-        if there is None:
-            return None
-        return _of_parts(parts, lambda columns: made(columns, there))(table, zone)
-
-    return compute
-
-
-def _column_of(variable: Variable) -> str:
-    """The column of a variable, beside those of the rows that the lists are in."""
-    return f"item {variable.name}"
-
-
-def _of_items(e: Transformed, items: Evaluator, body: Evaluator) -> Evaluator:
-    """A function that computes lists, of a row for each item of others."""
-    made: Any = unwrap(e.type).arrow
-
-    def compute(table: pa.Table, zone: ZoneOf) -> Any:
-        lists = items(table, zone)
-        if lists is None:
-            return None
-        lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(), np.int64)
-        ends = np.cumsum(lengths)
-        parents = np.repeat(np.arange(len(lengths)), lengths)
-        rows = table.take(pa.array(parents, pa.int64()))
-        places = np.arange(len(parents)) - (ends - lengths)[parents]
-        for v, column in zip(e.variables, (pc.list_flatten(lists), pa.array(places)), strict=False):
-            rows = rows.append_column(_column_of(v), column)
-        found = body(rows, zone)
-        if found is None:
-            return None
-        offsets = pa.array(np.append(0, ends), pa.int32())
-        (values,) = cast([found], [made.value_field])
-        mask = lists.is_null() if lists.null_count else None
-        return pa.ListArray.from_arrays(offsets, values, type=made, mask=mask)
-
-    return compute
-
-
-def _lists(t: RowType, columns: Arrays) -> Any:
-    """The lists of one item of each column."""
-    made: Any = unwrap(t).arrow
-    width, rows = len(columns), len(columns[0])
-    each = pa.concat_arrays(cast(columns, [made.value_field] * width))
-    in_turn = np.arange(rows * width).reshape(width, rows).T.reshape(-1)
-    offsets = pa.array(np.arange(rows + 1) * width, pa.int32())
-    return pa.ListArray.from_arrays(offsets, each.take(pa.array(in_turn, pa.int64())), type=made)
-
-
-def _singletons(e: Singleton) -> Callable[[Arrays], Array]:
-    lists: Any = e.type.arrow
-    fields = list(lists.value_type)
-
-    def made(columns: Arrays) -> Array:
-        rows = len(columns[0])
-        items = pa.StructArray.from_arrays(
-            [columns[0], pa.array(np.ones(rows, np.int64))], fields=fields
-        )
-        return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1), pa.int32()), items)
-
-    return made
-
-
-def struct_of(t: Struct) -> Callable[[Arrays], Array]:
-    """A function that makes one column of rows from the columns of their fields."""
-    fields = [pa.field(n, ft.arrow) for n, ft in t.fields]
-
-    types = [f.type for f in fields]
-
-    def made(columns: Arrays) -> Array:
-        for column, t in zip(columns, types, strict=True):
-            if column.type != t:
-                columns = cast(columns, fields)
-                break
-        return pa.StructArray.from_arrays(columns, fields=fields)
-
-    return made
-
-
-def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Arrays:
-    """The columns, cast to the types of the fields."""
-    made = list(columns)
-    for i, f in enumerate(fields):
-        if made[i].type != f.type:
-            made[i] = made[i].cast(f.type)
-    return made
-
-
-def spread(values: Array, t: RowType) -> Arrays:
-    """The columns of the fields of rows that are in one column."""
-    if not isinstance(t, Struct):
-        return [values]
-    return [_part(values, n) for n, _ in t.fields]

@@ -32,13 +32,8 @@ from stepping_spark.circuit.physical import (
     times_read,
     walk,
 )
-from stepping_spark.expressions.arrow_kernels import (
-    Evaluator,
-    RelationOf,
-    evaluator,
-    is_known,
-    relation_of,
-)
+from stepping_spark.expressions.arrow_evaluator import Evaluator, RelationOf, evaluator, relation_of
+from stepping_spark.expressions.arrow_kernels import is_known
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal, PythonCall
 from stepping_spark.relations.store import Ordering, Register
 from stepping_spark.rows.atoms import RowType

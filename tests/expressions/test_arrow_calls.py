@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow_kernels import evaluator, is_known, unknown_zone
+from stepping_spark.expressions.arrow_evaluator import evaluator, unknown_zone
+from stepping_spark.expressions.arrow_kernels import is_known
 from stepping_spark.expressions.expr import Call, Field, Literal
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.rows.atoms import INT

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow_kernels import evaluator, unknown_zone
+from stepping_spark.expressions.arrow_evaluator import evaluator, unknown_zone
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.portable import (
     Bucket,

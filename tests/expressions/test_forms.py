@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from stepping_spark.expressions.arrow_kernels import evaluator, is_known
+from stepping_spark.expressions.arrow_evaluator import evaluator
+from stepping_spark.expressions.arrow_kernels import is_known
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.spark_functions import (

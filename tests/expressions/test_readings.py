@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
 import stepping_spark as st
-from stepping_spark.expressions.arrow_kernels import evaluator, unknown_zone
+from stepping_spark.expressions.arrow_evaluator import evaluator, unknown_zone
 from stepping_spark.expressions.expr import Opaque
 from stepping_spark.expressions.spark_functions import ALSO_CALLED, CAST, FORMS, TRY_CAST
 from stepping_spark.expressions.symbolic import trace_row

@@ -27,7 +27,8 @@ from stepping_spark.circuit.physical.eager import (
 )
 from stepping_spark.engines.arrow.folds import join_indices, most_given
 from stepping_spark.engines.arrow.groups import positions
-from stepping_spark.expressions.arrow_kernels import Arrays, Ask, is_known, relation_of, values_of
+from stepping_spark.expressions.arrow_evaluator import Ask, relation_of, values_of
+from stepping_spark.expressions.arrow_kernels import Arrays, is_known
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal
 from stepping_spark.expressions.portable import Widened
 from stepping_spark.plan.eager import Branch, branches_of, eager_branches

@@ -31,13 +31,8 @@ from stepping_spark.engines.arrow.groups import (
 )
 from stepping_spark.engines.arrow.kernels import Context
 from stepping_spark.engines.arrow.windows import Partitions, column_of
-from stepping_spark.expressions.arrow_kernels import (
-    Arrays,
-    relation_of,
-    spread,
-    struct_of,
-    values_of,
-)
+from stepping_spark.expressions.arrow_evaluator import relation_of, spread, struct_of, values_of
+from stepping_spark.expressions.arrow_kernels import Arrays
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
 from stepping_spark.relations.arrow import (

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.expressions.arrow_kernels import ArraysOf, Ask, ZoneOf, evaluator, values_of
+from stepping_spark.expressions.arrow_evaluator import ArraysOf, Ask, ZoneOf, evaluator, values_of
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
 from stepping_spark.relations.arrow import (

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.circuit.physical import WindowCall
-from stepping_spark.expressions.arrow_kernels import Ask
+from stepping_spark.expressions.arrow_evaluator import Ask
 from stepping_spark.relations.store import Now
 from stepping_spark.rows.schema import Schema
 

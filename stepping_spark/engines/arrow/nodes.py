@@ -53,7 +53,8 @@ from stepping_spark.engines.arrow.eager import Eager, eager, sums_at_once
 from stepping_spark.engines.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
 from stepping_spark.engines.arrow.kernels import Context, Kernel, NeedsPrefix
 from stepping_spark.engines.arrow.window_delta import cut_of
-from stepping_spark.expressions.arrow_kernels import Arrays, relation_of, spread, values_of
+from stepping_spark.expressions.arrow_evaluator import relation_of, spread, values_of
+from stepping_spark.expressions.arrow_kernels import Arrays
 from stepping_spark.plan.step_ir import Apply, Leaf, Term
 from stepping_spark.relations.arrow import concat, empty, negate, one_array
 from stepping_spark.relations.relation import FanOut

@@ -47,7 +47,7 @@ from stepping_spark.engines.arrow.kernels import (
     Prefix,
     Prefixes,
 )
-from stepping_spark.expressions.arrow_kernels import ArraysOf, evaluator, values_of
+from stepping_spark.expressions.arrow_evaluator import ArraysOf, evaluator, values_of
 from stepping_spark.expressions.expr import Call, Expr
 from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, one_array
 from stepping_spark.relations.hashing import Numbers, order_numbers
