@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ TABLE = "NAME=KIND:ADDRESS"
 PLACE = "KIND:ADDRESS"
 COLUMNS = "NAME=DDL"
 _COLUMNS_OF = "orders='id BIGINT, country STRING'"
+_OBJECTS = ("filesystem",)  # what no text says
 _EXAMPLES = "orders=delta:lake/orders, or revenue=delta:lake/revenue:country with a key"
 
 
@@ -281,6 +283,15 @@ def _table(name: str, said: Mapping[str, Any], what: str) -> Any:
         )
     (kind,) = kinds
     options = {k: v for k, v in said.items() if k != kind}
+    takes = list(inspect.signature(KINDS[kind]).parameters.values())[1:]
+    unknown = options.keys() - {p.name for p in takes}
+    lacking = [p.name for p in takes if p.default is p.empty and p.name not in options]
+    if unknown or lacking:
+        wrong = f"needs {lacking[0]} = …" if lacking else f"has no {min(unknown)!r}"
+        known = ", ".join(p.name for p in takes if p.name not in _OBJECTS)
+        raise InputError(
+            f"the {what} {name}: {kind} {wrong}; beside its address it may say {known}"
+        )
     try:
         return KINDS[kind](said[kind], **options)
     except TypeError as e:

@@ -14,6 +14,8 @@ from stepping_spark.cli import main
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 SOLD = "CREATE VIEW sold AS SELECT id, customer, cents FROM orders"
+STATED = 'sql = "v.sql"\nstore = "parquet:state"\n'
+READ = f'{STATED}[sources.orders]\ndelta = "orders"\n'
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +76,19 @@ def test_an_input_has_one_source() -> None:
         ('sql = "v.sql"\n[sinks.a]\ndelta = "a"\nkey = 3', "got `int` - at `sinks[...].key`"),
         ('sql = "v.sql"\n[sinks.a]\ndelta = "a"\nchanges = "yes"', "`sinks[...].changes`"),
         ('sql = "v.sql"\ninto = "delta:a"', "'into' is not known without dbt = …; it may say"),
+        (
+            f'{STATED}[sources.orders]\nfiles = "landing"\nformat = "csv"',
+            "the source orders: files has no 'format'; beside its address it may say kind, order, "
+            "key, changes, columns, on_invalid",
+        ),
+        (
+            f'{READ}[sinks.sold]\npostgres = "postgresql://host/shop"',
+            "the sink sold: postgres needs table = …; beside its address it may say table, schema",
+        ),
+        (
+            f'{READ}[sources.others]\ndelta = "others"',
+            "sources are given for orders, others; leave out others, or have a view read it",
+        ),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(text: str, said: str) -> None:
