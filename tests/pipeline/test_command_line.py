@@ -7,8 +7,10 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyarrow import csv
 
 from stepping_spark.cli import main
 
@@ -157,4 +159,21 @@ def test_a_dry_run_is_refused_where_the_run_is() -> None:
         code, said = run(changed, *sink, "--evolve", *more)
         assert (code, "--evolve --refresh sold" in said) == (2, True), said
     assert run(changed, *sink, "--evolve", "--refresh", "sold")[0] == 0
+    assert content("sold", "id") == [(1,), (2,), (3,), (4,)]
+
+
+@pytest.mark.parametrize(("kind", "written"), [("parquet", "csv"), ("csv", "parquet")])
+def test_a_file_that_is_named_after_another_kind_is_read_as_that(kind: str, written: str) -> None:
+    Path("landing").mkdir()
+    rows = deltalake.DeltaTable("orders").to_pyarrow_table()
+    (csv.write_csv if written == "csv" else pq.write_table)(rows, f"landing/1.{written}")
+    Path("v.sql").write_text(SOLD)
+    text = STATED + '[sinks.sold]\ndelta = "sold"\n[sources.orders]\nfiles = "landing"\nkind = '
+    code, said = toml(f'{text}"{kind}"')
+    assert (code, f"read it as kind='{written}', or correct or remove the file" in said) == (
+        2,
+        True,
+    )
+    code, said = toml(f'{text}"{written}"')
+    assert code == 0, said
     assert content("sold", "id") == [(1,), (2,), (3,), (4,)]
