@@ -177,3 +177,24 @@ def test_a_file_that_is_named_after_another_kind_is_read_as_that(kind: str, writ
     code, said = toml(f'{text}"{written}"')
     assert code == 0, said
     assert content("sold", "id") == [(1,), (2,), (3,), (4,)]
+
+
+def test_rows_that_wait_for_their_time_are_named_after_their_input() -> None:
+    timed = f"{SOLD} WHERE date_add(DATE '2020-01-01', CAST(id AS INT)) <= current_date"
+    for dry in (("--dry-run",), ("--dry-run", "--verbose"), ()):
+        code, said = run(timed, "--sink", "sold=delta:sold:id", *dry)
+        assert (code, "core.py" in said) == (0, False), said
+        assert "some orders whose time is to come (views.sql:1, in sold)" in said or not dry
+    code, said = run(SOLD, "--sink", "sold=delta:sold:id")
+    assert (code, "dropped: some orders whose time is to come" in said) == (2, True), said
+
+
+def test_what_is_said_of_another_input_names_the_file_and_no_line_of_the_library() -> None:
+    assert run(SOLD, "--sink", "sold=delta:sold:id")[0] == 0
+    for dry in (("--dry-run",), ()):
+        code, said = run(
+            SOLD.replace("orders", "sales"),
+            *("--sink", "sold=delta:sold:id", "--evolve", "--renamed", "order=sales", *dry),
+            source="sales=delta:orders",
+        )
+        assert (code, "Error: views.sql: renamed= says that the input 'order'" in said) == (2, True)
