@@ -68,6 +68,7 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
         known = {outlet.view for outlet in had}
         told = stepper.evolution.views.items()
         whole = [name for name, said in told if said in WHOLE and name not in known]
+        stepper.evolution.check_known(whole)  # before an input is read again
         _take(stepper, rounds, had, (), whole, state)
     elif fresh:
         catch_up(stepper, had, rounds.state_path)
