@@ -110,9 +110,11 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
     """The sources that a query reads; of a dbt project some models may be left out."""
     missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
     if missing:
+        name = missing[0]
+        in_file = f"write [sources.{name}] in it, or " if file.suffix == ".toml" else ""
         raise click.UsageError(
-            f"{file} reads {', '.join(missing)}, and no source is said for "
-            f"{missing[0]}; give --source {missing[0]}=delta:lake/{missing[0]}, or another {TABLE}"
+            f"{file} reads {', '.join(missing)}, and no source is said for {name}; {in_file}give "
+            f"--source {name}=delta:lake/{name}, or another {TABLE}"
         )
     unread = getattr(query, "unread", ())
     return {name: given for name, given in inputs.items() if name not in unread}
