@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import SteppingError
 from stepping_spark.cli.loading import naming, pipeline_in
 from stepping_spark.cli.output import (
@@ -176,9 +177,10 @@ def run(
     of_dbt = said_of_project(select, exclude, no_checks) | ({"into": into} if into else {})
     try:
         with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
+            target = file or str(dbt)
             if evolve:
                 naming(
-                    file or str(dbt),
+                    target,
                     lambda: pipeline.allow_evolution(
                         {**pipeline.renamed, **renamed}, copy_of, refresh
                     ),
@@ -192,12 +194,18 @@ def run(
             if count and not (evolve and dry_run):
                 raise click.UsageError("--count is for --evolve --dry-run")
             if dry_run:
-                found = pipeline.dry_run(count=count)
-                StandardOutput().print_lines(found.in_detail() if verbose else str(found))
+                found = naming(target, lambda: pipeline.dry_run(count=count))
+                text = str(found)
+                if verbose:  # where no line of the user led, a vertex has a line of click
+                    text = found.in_detail().replace(f"  ({user_line()})", "")
+                StandardOutput().print_lines(text)
                 sys.exit(IN_FULL if found.in_full else 0)
             with _served(pipeline, metrics_port), _reported(pipeline, report):
-                steps = pipeline.run(
-                    every=every, max_steps=max_steps, progress=progress, retries=retries
+                steps = naming(
+                    target,
+                    lambda: pipeline.run(
+                        every=every, max_steps=max_steps, progress=progress, retries=retries
+                    ),
                 )
             stopped = pipeline.stopped_by
     except SteppingError as e:

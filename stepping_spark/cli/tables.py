@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ TABLE = "NAME=KIND:ADDRESS"
 PLACE = "KIND:ADDRESS"
 COLUMNS = "NAME=DDL"
 _COLUMNS_OF = "orders='id BIGINT, country STRING'"
+_OBJECTS = ("filesystem",)  # what no text says
 _EXAMPLES = "orders=delta:lake/orders, or revenue=delta:lake/revenue:country with a key"
 
 
@@ -108,9 +110,11 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
     """The sources that a query reads; of a dbt project some models may be left out."""
     missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
     if missing:
+        name = missing[0]
+        in_file = f"write [sources.{name}] in it, or " if file.suffix == ".toml" else ""
         raise click.UsageError(
-            f"{file} reads {', '.join(missing)}, and no source is said for "
-            f"{missing[0]}; give --source {missing[0]}=delta:lake/{missing[0]}, or another {TABLE}"
+            f"{file} reads {', '.join(missing)}, and no source is said for {name}; {in_file}give "
+            f"--source {name}=delta:lake/{name}, or another {TABLE}"
         )
     unread = getattr(query, "unread", ())
     return {name: given for name, given in inputs.items() if name not in unread}
@@ -281,6 +285,15 @@ def _table(name: str, said: Mapping[str, Any], what: str) -> Any:
         )
     (kind,) = kinds
     options = {k: v for k, v in said.items() if k != kind}
+    takes = list(inspect.signature(KINDS[kind]).parameters.values())[1:]
+    unknown = options.keys() - {p.name for p in takes}
+    lacking = [p.name for p in takes if p.default is p.empty and p.name not in options]
+    if unknown or lacking:
+        wrong = f"needs {lacking[0]} = …" if lacking else f"has no {min(unknown)!r}"
+        known = ", ".join(p.name for p in takes if p.name not in _OBJECTS)
+        raise InputError(
+            f"the {what} {name}: {kind} {wrong}; beside its address it may say {known}"
+        )
     try:
         return KINDS[kind](said[kind], **options)
     except TypeError as e:

@@ -145,9 +145,11 @@ def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
         path, line = origins[part].path, origins[part].line
     name = parts_of(v.operator)[part].name
     what = str(error) if isinstance(error, SteppingError) else f"failed: {first_line(error)}"
+    remedy = ": correct the rows or the function, and step again"
+    if type(error) is SteppingError:  # there is no PySpark, no Java, or no session
+        what, remedy = f"asks Spark: {error}", ""
     return StepError(
-        f"{path} ({line}): {name} {what}\nThe store is as it was before the step: correct the "
-        "rows or the function, and step again"
+        f"{path} ({line}): {name} {what}\nThe store is as it was before the step{remedy}"
     )
 
 

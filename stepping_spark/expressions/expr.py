@@ -269,7 +269,9 @@ class Transformed(Expr):
 
     def _sql(self, row: str) -> str:
         names = ", ".join(quote(v.name) for v in self.variables)
-        made = f"transform({self.items.sql(row)}, ({names}) -> {self.body.sql(row)})"
+        if len(self.variables) > 1:  # Spark takes no parentheses around one
+            names = f"({names})"
+        made = f"transform({self.items.sql(row)}, {names} -> {self.body.sql(row)})"
         return f"CAST({made} AS {self.type.ddl})"
 
     def value(self, row: Any) -> Any:

@@ -68,6 +68,7 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
         known = {outlet.view for outlet in had}
         told = stepper.evolution.views.items()
         whole = [name for name, said in told if said in WHOLE and name not in known]
+        stepper.evolution.check_known(whole)  # before an input is read again
         _take(stepper, rounds, had, (), whole, state)
     elif fresh:
         catch_up(stepper, had, rounds.state_path)
@@ -113,7 +114,7 @@ def _take(
     outputs = stepper.evolve(whole=whole, now=now, before_commit=prepare, **again)
     step, done = store.last_step(), stepper.metrics[-1]
     for register, n in done.kept.items():
-        log.info("filled: %s, %s rows", words.get(register, register), "?" if n is None else n)
+        log.info("filled: %s, %s", words.get(register, register), _rows_told(n))
     log.info("step %d: the state is that of the query, %.0f ms", step, done.ms)
     rows = deliver(step, outputs, into, rounds.state_path)
     for outlet, n in zip(into, rows, strict=True):
@@ -336,7 +337,10 @@ def _pieces(
 
 def rows_told(change: ZSetSpark[Any]) -> str:
     """How many rows a change has, for people."""
-    n = rows_of(change)
+    return _rows_told(rows_of(change))
+
+
+def _rows_told(n: int | None) -> str:
     return "rows in Spark" if n is None else f"{n:,} row{'' if n == 1 else 's'}"
 
 

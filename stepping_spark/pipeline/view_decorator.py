@@ -33,10 +33,15 @@ def feeds_of(
     names = input_names(graph)
     if set(names) != set(given):
         several = f"; or, where a view is meant, name one of {', '.join(views)}"
+        remedy = f"give each input its source by name, as {names[0]}=st.DeltaTable(path)" + (
+            several if len(views) > 1 else ""
+        )
+        if set(names) < set(given):
+            unread = [name for name in given if name not in names]
+            remedy = f"leave out {', '.join(unread)}, or have a view read it"
         raise InputError(
             f"{user_line()}: {graph.name} has the inputs {', '.join(names)}, and sources are given "
-            f"for {', '.join(given) or 'none'}; give each input its source by name, as "
-            f"{names[0]}=st.DeltaTable(path)" + (several if len(views) > 1 else "")
+            f"for {', '.join(given) or 'none'}; {remedy}"
         )
     types = [v.type for v in graph.inputs]
     return [Feed(name, t, given[name], limits) for name, t in zip(names, types, strict=True)]

@@ -6,7 +6,18 @@ import re
 from collections.abc import Mapping
 
 from stepping_spark.circuit.graph import AnyGraph, Vertex
-from stepping_spark.circuit.operators import Accumulate, Filter, Haitch, Input, Map, parts_of
+from stepping_spark.circuit.operators import (
+    Accumulate,
+    Add,
+    Expire,
+    Filter,
+    Haitch,
+    Hold,
+    Input,
+    Map,
+    Neg,
+    parts_of,
+)
 from stepping_spark.circuit.operators.groups import ReducePlan
 from stepping_spark.circuit.operators.linear import only_projects
 from stepping_spark.expressions.expr import Build, Expr, Field
@@ -29,6 +40,11 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     key = [n for n in state.register.key if not n.startswith("_key_")]
     if isinstance(v.operator, Input):
         return f"{v.operator.label}{_by(', '.join(key))}"
+    held = _held(v)
+    if held is not None and held in graph.origins:
+        return f"{_rows_of(held)} {_WAITING[type(held.operator)]}" + (
+            f" ({graph.line(held)})" if lines else ""
+        )
     if v not in graph.origins:
         return state.register.name
     aggregation = _aggregation(v, graph)
@@ -50,6 +66,27 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     assert aggregation is not None
     results = ", ".join(a for part in aggregation.parts for a in part.aggregates)
     return f"{some}results of {results}{_by(aggregation.by)}{by and ','}{by}"
+
+
+_WAITING = {Hold: "whose time is to come", Expire: "that no watermark has passed yet"}
+"""What is said of the rows that an operator holds back."""
+
+
+def _held(v: Vertex) -> Vertex | None:
+    """The vertex whose input less its output this is, if it holds rows back."""
+    if isinstance(v.operator, Add) and isinstance(v.inputs[-1].operator, Neg):
+        (held,) = v.inputs[-1].inputs
+        return held if type(held.operator) in _WAITING else None
+    return None
+
+
+def _rows_of(v: Vertex) -> str:
+    """The input whose rows a vertex holds back: "some orders", or "rows" of more than one."""
+    while v.inputs and not isinstance(v.operator, Input):
+        v = v.inputs[0]
+        if len(v.inputs) > 1:
+            return "rows"
+    return f"some {v.operator.label}" if isinstance(v.operator, Input) else "rows"
 
 
 _UNNAMED = re.compile(r"(map|filter)(_\d+)?")

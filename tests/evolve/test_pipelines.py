@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -106,6 +107,20 @@ def test_the_message_without_evolve_says_what_works(orders: Path) -> None:
     assert content(orders.parent / "sums") == [("de", 2), ("fr", 2)]
     run(more, orders, sums="others")
     assert content(orders.parent / "others") == [("de", 15, 10), ("fr", 8, 7)]
+
+
+def test_what_is_refused_is_refused_before_an_input_is_read_again(
+    orders: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "stepping_spark.pipeline")
+    run(of_country("sum(cents) AS n"), orders, sums="sums")
+    number = of_country("count(*) AS n")
+    with pytest.raises(st.StoreMismatch, match="what view 'sums' was before is unknown"):
+        run(number, orders, sums="sums")
+    assert "read again: input orders" in caplog.text
+    assert "input 'orders' is read again" not in caplog.text
+    run(number, orders, refresh=["sums"], sums="sums")
+    assert "input 'orders' is read again" in caplog.text
 
 
 def test_a_run_counts_the_steps_of_an_evolution(orders: Path) -> None:

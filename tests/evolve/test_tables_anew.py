@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -175,8 +176,9 @@ def test_a_table_that_is_removed_may_have_other_columns(orders: Path, kind: Kind
         return pipeline(orders, kind.sink("sums"), query=st.sql(text, orders=Order))
 
     run(orders, kind.sink("sums"))
-    with other() as running, pytest.raises(st.SteppingError, match="cents"):
+    with other() as running, pytest.raises(st.SteppingError, match="cents") as refused:
         running.run()
+    assert re.search("remove .*fills it", str(refused.value))
     kind.remove("sums")
     with other() as running:
         running.run()

@@ -7,13 +7,17 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyarrow import csv
 
 from stepping_spark.cli import main
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 SOLD = "CREATE VIEW sold AS SELECT id, customer, cents FROM orders"
+STATED = 'sql = "v.sql"\nstore = "parquet:state"\n'
+READ = f'{STATED}[sources.orders]\ndelta = "orders"\n'
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +78,20 @@ def test_an_input_has_one_source() -> None:
         ('sql = "v.sql"\n[sinks.a]\ndelta = "a"\nkey = 3', "got `int` - at `sinks[...].key`"),
         ('sql = "v.sql"\n[sinks.a]\ndelta = "a"\nchanges = "yes"', "`sinks[...].changes`"),
         ('sql = "v.sql"\ninto = "delta:a"', "'into' is not known without dbt = …; it may say"),
+        (
+            f'{STATED}[sources.orders]\nfiles = "landing"\nformat = "csv"',
+            "the source orders: files has no 'format'; beside its address it may say kind, order, "
+            "key, changes, columns, on_invalid",
+        ),
+        (STATED, "no source is said for orders; write [sources.orders] in it, or give --source"),
+        (
+            f'{READ}[sinks.sold]\npostgres = "postgresql://host/shop"',
+            "the sink sold: postgres needs table = …; beside its address it may say table, schema",
+        ),
+        (
+            f'{READ}[sources.others]\ndelta = "others"',
+            "sources are given for orders, others; leave out others, or have a view read it",
+        ),
     ],
 )
 def test_a_file_that_says_something_else_is_refused(text: str, said: str) -> None:
@@ -143,3 +161,41 @@ def test_a_dry_run_is_refused_where_the_run_is() -> None:
         assert (code, "--evolve --refresh sold" in said) == (2, True), said
     assert run(changed, *sink, "--evolve", "--refresh", "sold")[0] == 0
     assert content("sold", "id") == [(1,), (2,), (3,), (4,)]
+
+
+@pytest.mark.parametrize(("kind", "written"), [("parquet", "csv"), ("csv", "parquet")])
+def test_a_file_that_is_named_after_another_kind_is_read_as_that(kind: str, written: str) -> None:
+    Path("landing").mkdir()
+    rows = deltalake.DeltaTable("orders").to_pyarrow_table()
+    (csv.write_csv if written == "csv" else pq.write_table)(rows, f"landing/1.{written}")
+    Path("v.sql").write_text(SOLD)
+    text = STATED + '[sinks.sold]\ndelta = "sold"\n[sources.orders]\nfiles = "landing"\nkind = '
+    code, said = toml(f'{text}"{kind}"')
+    assert (code, f"read it as kind='{written}', or correct or remove the file" in said) == (
+        2,
+        True,
+    )
+    code, said = toml(f'{text}"{written}"')
+    assert code == 0, said
+    assert content("sold", "id") == [(1,), (2,), (3,), (4,)]
+
+
+def test_rows_that_wait_for_their_time_are_named_after_their_input() -> None:
+    timed = f"{SOLD} WHERE date_add(DATE '2020-01-01', CAST(id AS INT)) <= current_date"
+    for dry in (("--dry-run",), ("--dry-run", "--verbose"), ()):
+        code, said = run(timed, "--sink", "sold=delta:sold:id", *dry)
+        assert (code, "core.py" in said) == (0, False), said
+        assert "some orders whose time is to come (views.sql:1, in sold)" in said or not dry
+    code, said = run(SOLD, "--sink", "sold=delta:sold:id")
+    assert (code, "dropped: some orders whose time is to come" in said) == (2, True), said
+
+
+def test_what_is_said_of_another_input_names_the_file_and_no_line_of_the_library() -> None:
+    assert run(SOLD, "--sink", "sold=delta:sold:id")[0] == 0
+    for dry in (("--dry-run",), ()):
+        code, said = run(
+            SOLD.replace("orders", "sales"),
+            *("--sink", "sold=delta:sold:id", "--evolve", "--renamed", "order=sales", *dry),
+            source="sales=delta:orders",
+        )
+        assert (code, "Error: views.sql: renamed= says that the input 'order'" in said) == (2, True)

@@ -114,6 +114,29 @@ def test_what_needs_pyspark_names_the_extra(tmp_path: Path) -> None:
     assert all(line.startswith("CompileError program.py:") for line in said[1:4])
 
 
+ZONED = """
+import datetime as dt
+import stepping_spark as st
+
+text = "SELECT id FROM a WHERE at >= now() - INTERVAL 30 DAYS"
+recent = st.sql(text, a="id BIGINT, at TIMESTAMP")
+now = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+graph = st.compile(recent)
+stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+try:
+    stepper.step((st.ZSetPython({recent.rows["a"](id=1, at=now): 1}),), now=now)
+except st.StepError as e:
+    print(e)
+"""
+
+
+def test_a_step_that_has_to_learn_the_time_zone_says_that_it_asks_spark(tmp_path: Path) -> None:
+    said, store = without(ZONED, tmp_path).splitlines()
+    assert ": filter asks Spark: this needs PySpark 4.0 or newer, and" in said
+    assert said.endswith("pip install 'stepping-spark[spark]'")
+    assert store == "The store is as it was before the step"
+
+
 # A PySpark of this version is there, as where a platform brings it.
 OLD = """
 import sys, types

@@ -105,9 +105,9 @@ def listed(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value for comparison: floats to nine digits, lists and rows as tuples."""
+    """A value for comparison: floats to nine digits, one NaN, lists and rows as tuples."""
     if isinstance(value, float):
-        return float(f"{value:.9g}")
+        return math.nan if math.isnan(value) else float(f"{value:.9g}")
     if isinstance(value, Decimal):
         return value.normalize() + 0
     if isinstance(value, dt.datetime) and value.tzinfo is not None:

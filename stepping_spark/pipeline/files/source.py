@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +53,7 @@ class FilesSource(InPieces):
         if not files:
             raise self._failure("it has no file, which would say the columns; add one")
         system, _ = self._directory.place
-        with self._directory.trying(f"{files[-1].name} cannot be read", CORRECT):
+        with self._trying(files[-1]):
             path = self._directory.path_of(files[-1].name)
             return FORMATS[self._kind].schema(system, path)
 
@@ -134,9 +135,15 @@ class FilesSource(InPieces):
 
     def _parts(self, file: ListedFile) -> Iterator[TextBlock]:
         system, _ = self._directory.place
-        with self._directory.trying(f"{file.name} cannot be read", CORRECT):
+        with self._trying(file):
             path = self._directory.path_of(file.name)
             yield from FORMATS[self._kind].read(system, path, self._columns)
+
+    def _trying(self, file: ListedFile) -> AbstractContextManager[None]:
+        """Errors of a file as ours; one that is named after another kind may be of that kind."""
+        named = [kind for kind in FORMATS if kind != self._kind and f".{kind}" in file.name]
+        other = f"read it as kind={named[0]!r}, or " if named else ""
+        return self._directory.trying(f"{file.name} cannot be read", other + CORRECT)
 
     def _failure(self, said: str) -> SourceError:
         return SourceError(f"directory {self._directory.shown}: {said}")

@@ -40,7 +40,7 @@ from stepping_spark.pipeline.changes import (
 from stepping_spark.pipeline.columns import check_names, check_same, check_years, plain_type
 from stepping_spark.pipeline.iceberg.place import IcebergPlace, rewrites
 from stepping_spark.pipeline.iceberg.types import NoType, lost_list, lost_name, schema_of
-from stepping_spark.pipeline.protocols import KEPT, REFRESHED
+from stepping_spark.pipeline.protocols import KEPT, REFRESHED, REMOVED
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -368,7 +368,8 @@ class IcebergSink:
         return self._schema.names[self._columns.get_field_index(name)]
 
     def _check(self, table: Table) -> None:
-        check_same(arrow_of(table), self._schema, self._where, "give another name")
+        remedy = f"give another name, or {REMOVED}"
+        check_same(arrow_of(table), self._schema, self._where, remedy)
         if not self._feed and not table.spec().is_unpartitioned():
             raise self._failure(
                 "it is partitioned, and rows of a view are written to tables without partitions; "

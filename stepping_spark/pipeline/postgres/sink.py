@@ -18,7 +18,7 @@ from stepping_spark.pipeline.changes import STEP, check_key, feed_schema
 from stepping_spark.pipeline.postgres.link import Link, columns_of, listed, run
 from stepping_spark.pipeline.postgres.staging import SAME, STEPS, StagedRows, Staging
 from stepping_spark.pipeline.postgres.types import holds, type_name
-from stepping_spark.pipeline.protocols import ANEW, REFRESHED
+from stepping_spark.pipeline.protocols import ANEW, REFRESHED, REMOVED
 from stepping_spark.rows.names import as_in_table, column_of
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -300,13 +300,13 @@ class PostgresSink:
         if set(there) != set(wanted):
             raise self._link.failure(
                 f"it has the columns {', '.join(there)}, and the view is written as "
-                f"{', '.join(wanted)}; give another table"
+                f"{', '.join(wanted)}; give another table, or {REMOVED}"
             )
         for field in self._schema:
             if not holds(there[field.name], field.type):
                 raise self._link.failure(
                     f"its column {field.name} is {there[field.name]}, and the view is written as "
-                    f"{type_name(field.type)}; give another table"
+                    f"{type_name(field.type)}; give another table, or {REMOVED}"
                 )
 
     # -- the table
