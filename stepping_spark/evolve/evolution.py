@@ -132,7 +132,7 @@ class Evolution:
         def origin(given: Iterable[str]) -> str:
             return " and ".join(f"{of_state.get(n, n)}{self._size(n, ' ({})')}" for n in given)
 
-        of_state = dict(self.words_before)
+        of_state = {name: f"the old {words}" for name, words in self.words_before.items()}
         of_state |= {there: self.words.get(name, there) for name, there in self.names.items()}
         for name in self.kept:
             yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"

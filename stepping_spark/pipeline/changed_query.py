@@ -43,6 +43,7 @@ from stepping_spark.pipeline.protocols import (
 from stepping_spark.pipeline.reporting import StepReport, log, rows_of, signs_of
 from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.pipeline.views import input_names
+from stepping_spark.plan.difference import OtherRegisters
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.store import Store
 from stepping_spark.rows.schema import ZSetType
@@ -238,7 +239,8 @@ def telling_the_plan(
         remedy = _remedy(graph, place, outlets)
         if remedy is None:
             raise
-        raise StoreMismatch(f"{e}\n{remedy}") from e
+        told = f"{graph.name} has changed" if isinstance(e, OtherRegisters) else e
+        raise StoreMismatch(f"{told}\n{remedy}") from e
 
 
 def _remedy(graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]) -> str | None:

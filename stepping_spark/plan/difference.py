@@ -23,6 +23,11 @@ _WITHOUT_STRICT = (
     "compiling without strict=…, or load the tables into a new store."
 )
 
+
+class OtherRegisters(StoreMismatch):
+    """The registers of a state are not those of a circuit; the text lists how they differ."""
+
+
 Described = Mapping[str, Mapping[str, Any]]
 """The result of `Register.describe` for each register, by its name."""
 
@@ -127,7 +132,7 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
             else "1 more register differs in what it is computed from"
         )
     if differences:
-        raise StoreMismatch(
+        raise OtherRegisters(
             "the state belongs to another circuit:\n"
             + "".join(f"  {d}\n" for d in differences)
             + "Make it the state of this circuit (evolve=True), use it with the circuit that "

@@ -274,12 +274,12 @@ def test_the_plan_says_what_goes_and_what_is_read_in_words_of_the_query_before()
     st.iteration(store, before, (Z({Order(id=1, customer=2, cents=3): 1}),))
     assert str(st.evolution(after, store)).splitlines() == [
         "query, at step 1:",
-        "  filled: cents = sum(cents) by customer, from rows for cents = max(cents) by customer (1 "
-        "row)",
+        "  filled: cents = sum(cents) by customer, from the old rows for cents = max(cents) by "
+        "customer (1 row)",
         "  dropped: rows for cents = max(cents) by customer",
         "  dropped: first rows for cents = max(cents) by customer",
-        "  view query: changes, from first rows for cents = max(cents) by customer (1 row) and "
-        "rows for cents = max(cents) by customer (1 row)",
+        "  view query: changes, from the old first rows for cents = max(cents) by customer (1 "
+        "row) and the old rows for cents = max(cents) by customer (1 row)",
     ]
 
 
