@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
+from stepping_spark.evolve.evolution import WHOLE
 from tests.benchmarks.peers import workload
 from tests.benchmarks.peers.ours import ROWS, Customer, Line, Order, Sold, orders
 from tests.benchmarks.peers.spark import session
@@ -108,7 +109,7 @@ def measure(change: Callable[..., Any], tables: Any, store: str, home: Path) -> 
         old.close()
         old = opened(after, home / "old", create=False)
     stepper: Any = st.Stepper(after, old, evolve=True)
-    whole = [name for name, said in st.evolution(after, old).views.items() if "unknown" in said]
+    whole = [n for n, said in st.evolution(after, old).views.items() if said in WHOLE]
     given, evolved = timed(lambda: stepper.evolve(whole=whole))
     new = opened(after, home / "new", create=True)
     made, anew = timed(lambda: st.Stepper(after, new).step(tables))
