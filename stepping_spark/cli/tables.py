@@ -289,7 +289,7 @@ def _table(name: str, said: Mapping[str, Any], what: str) -> Any:
     unknown = options.keys() - {p.name for p in takes}
     lacking = [p.name for p in takes if p.default is p.empty and p.name not in options]
     if unknown or lacking:
-        wrong = f"needs {lacking[0]} = …" if lacking else f"has no {min(unknown)!r}"
+        wrong = f"lacks {lacking[0]!r}" if lacking else f"has no {min(unknown)!r}"
         known = ", ".join(p.name for p in takes if p.name not in _OBJECTS)
         raise InputError(
             f"the {what} {name}: {kind} {wrong}; beside its address it may say {known}"

@@ -86,7 +86,7 @@ def test_an_input_has_one_source() -> None:
         (STATED, "no source is said for orders; write [sources.orders] in it, or give --source"),
         (
             f'{READ}[sinks.sold]\npostgres = "postgresql://host/shop"',
-            "the sink sold: postgres needs table = …; beside its address it may say table, schema",
+            "the sink sold: postgres lacks 'table'; beside its address it may say table, schema",
         ),
         (
             f'{READ}[sources.others]\ndelta = "others"',

@@ -254,7 +254,7 @@ def test_a_dry_run_looks_at_a_state_in_postgres(postgres: PostgresServer, tmp_pa
             assert (found.step, found.writer) == (1, None)
             assert "1 row as stored" in str(found)
         refused_alike(on(postgres.url.replace("@", "SECRET@")), "refused")
-        refused_alike(on(postgres.url, ids), "register")
+        refused_alike(on(postgres.url, ids), "pipeline has changed")
         reader = role(postgres, "reader")
         refused_alike(on(reader), "USAGE on the schema")
         with on(reader, schema="nowhere") as running:

@@ -654,4 +654,4 @@ SELECT k, x, l.pos FROM lists, LATERAL explode(xs) AS e(x) JOIN LATERAL posexplo
 SELECT * FROM range(1, 9, 3, 2) AS r(n)
 
 --- first of VALUES
-SELECT * FROM (VALUES (3), (1), (2) ORDER BY 1 LIMIT 2) AS t(n)
+WITH t(n) AS (VALUES (3), (1), (2) ORDER BY 1 LIMIT 2) SELECT * FROM t

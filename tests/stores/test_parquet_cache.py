@@ -78,7 +78,9 @@ def test_row_groups_that_are_read_together_are_kept_each_by_itself(
     written = writer.batch()
     reader = FileReader(directory, 600_000, DEFAULT)
     before = pa.total_allocated_bytes()
-    rows = reader.table(written, BY_WORD).num_rows  # in an assertion, pytest would keep the table
+    groups = reader.groups(reader.all_groups(written), BY_WORD)
+    rows = sum(len(group.places) for group in groups)
+    del groups
     assert rows == 50_000
     assert 300_000 < reader.cached_bytes <= 600_000
     # Arrow's threads may let go of what they have read a moment later.
@@ -87,3 +89,6 @@ def test_row_groups_that_are_read_together_are_kept_each_by_itself(
         assert time.monotonic() < until
         time.sleep(0.05)
     assert reader.missing(reader.all_groups(written)) < 50
+    kept = reader.cached_bytes
+    assert reader.table(written, BY_WORD).num_rows == 50_000  # it is large beside the cache
+    assert reader.cached_bytes == kept
