@@ -28,7 +28,7 @@ from stepping_spark.expressions.expr import (
     is_plain,
 )
 from stepping_spark.expressions.operations import OPERATORS, digits, digits_of_result, fit, rank
-from stepping_spark.expressions.zones import between, moved, moved_local
+from stepping_spark.expressions.zones import between, moved, shifted
 from stepping_spark.relations.arrow import Array
 from stepping_spark.rows.atoms import (
     BOOL,
@@ -134,7 +134,7 @@ def _function(e: Call) -> KernelFunction | None:
     if types[0] == LOCAL_DATETIME:
         return _of_local_times(e.op, types[1])
     if types[0] == DATETIME and _is_below_a_day(e.args[1]):
-        return lambda x, by: moved(x, by if e.op == "+" else _negated(by), dt.UTC)
+        return _shift(e.op)
     if types == (TIMEDELTA, TIMEDELTA):
         return _ARITHMETIC.get(e.op)
     if e.op in ("+", "-", "*", "/", "%") and all(map(rank, types)):
@@ -294,7 +294,12 @@ def _of_local_times(op: str, t: RowType) -> KernelFunction | None:
     """The kernel that moves local times by durations, or measures the duration between two."""
     if t == LOCAL_DATETIME:
         return _ARITHMETIC[op]
-    return moved_local if op == "+" else lambda x, by: moved_local(x, _negated(by))
+    return _shift(op)
+
+
+def _shift(op: str) -> KernelFunction:
+    """The kernel that moves times by exactly these durations."""
+    return shifted if op == "+" else lambda x, by: shifted(x, _negated(by))
 
 
 def _negated(durations: Any) -> Any:

@@ -80,26 +80,30 @@ def _beside(wanted: Micros, instants: Micros, zone: dt.tzinfo) -> Micros:
     return np.where(fits, near, wanted - _offsets(wanted, zone, _of_local))
 
 
+def shifted(x: Any, by: Any) -> Any:
+    """Times moved by exactly these durations. Raises ArrowInvalid beyond the years 1 to 9999."""
+    times = pc.add_checked(x, by)
+    ends: Any = pc.min_max(times.cast(pa.int64()))
+    least, most = ends.as_py().values()
+    if least is not None and (least < _LEAST or most > _MOST):
+        raise pa.ArrowInvalid("a time beyond the years that Python has")
+    return times
+
+
 def moved(x: Any, by: Any, zone: dt.tzinfo) -> Any:
     """Instants moved by durations: by their whole days on the clock of the zone, then by the rest.
 
     So a day later is the same time of the day, also where clocks change between. Raises
     ArrowInvalid beyond the years 1 to 9999.
     """
-    micros, span = _micros(x), _micros(by)
-    both = pc.add(x, by)  # NULL where one of them is
-    days = np.sign(span) * (np.abs(span) // _DAY)
-    if zone is not dt.UTC and np.any(days):
-        local = micros + _offsets(micros, zone, _of_instant) + days * _DAY
-        later = _beside(local, micros, zone)
-        micros = np.where(days == 0, micros, later)
-        span = span - days * _DAY
-    return _as_times(micros + span, both, pa.timestamp("us", "UTC"))
-
-
-def moved_local(x: Any, by: Any) -> Any:
-    """Local times moved by durations. Raises ArrowInvalid beyond the years 1 to 9999."""
-    return _as_times(_micros(x) + _micros(by), pc.add(x, by), pa.timestamp("us"))
+    span = _micros(by)
+    days = np.sign(span) * (np.abs(span) // _DAY) * _DAY
+    if zone is dt.UTC or not np.any(days):
+        return shifted(x, by)
+    micros, either = _micros(x), pc.add(x, by)  # NULL where one of them is
+    local = micros + _offsets(micros, zone, _of_instant) + days
+    later = np.where(days == 0, micros, _beside(local, micros, zone))
+    return _as_times(later + span - days, either, pa.timestamp("us", "UTC"))
 
 
 def between(a: Any, b: Any, zone: dt.tzinfo) -> Any:
@@ -108,8 +112,6 @@ def between(a: Any, b: Any, zone: dt.tzinfo) -> Any:
 
 
 def _micros(x: Any) -> Micros:
-    if isinstance(x, pa.Scalar):
-        return np.int64(x.cast(pa.int64()).as_py() or 0)
     return np.asarray(x.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
 
 
