@@ -145,7 +145,7 @@ class Evolution:
             yield f"  renamed: input {old} is {new} now"
         for name in self.read_again:
             n = self.rows_again.get(name)
-            yield f"  read again: input {name}{'' if n is None else f', {_rows_told(n)}'}"
+            yield f"  read again: input {name}{'' if n is None else f', {count_told(n)}'}"
         for name, said in self.views.items():
             why = f" ({self.why[name]})" if name in self.why else ""
             read = origin(self.changed.get(name, ()))
@@ -159,17 +159,18 @@ class Evolution:
         size = self.sizes.get(there)
         if size is None:
             return ""
-        rows = _rows_told(size.rows)
+        rows = count_told(size.rows)
         return form.format(rows if size.nbytes < MANY_BYTES else f"{rows}, {decimal(size.nbytes)}")
 
 
-def _rows_told(n: int) -> str:
+def count_told(n: int) -> str:
+    """A number of rows, for people."""
     return f"{n:,} row{'' if n == 1 else 's'}"
 
 
 def _told(leave: int, come: int) -> str:
     """How many rows leave a view, and how many come."""
-    return f"{_rows_told(leave)} leave{'s' * (leave == 1)} and {come:,} come{'s' * (come == 1)}"
+    return f"{count_told(leave)} leave{'s' * (leave == 1)} and {come:,} come{'s' * (come == 1)}"
 
 
 def evolution_of(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from stepping_spark.evolve.evolution import (
     UNKNOWN,
     WHOLE,
     Evolution,
+    count_told,
     evolution_of,
 )
 from stepping_spark.evolve.stepping import time_of_evolution
@@ -198,7 +199,6 @@ def store_at(
     place: Store | Place,
     graph: AnyGraph,
     limits: Limits,
-    outlets: Sequence[Outlet],
     *,
     evolve: bool,
     copy_of: Place | None = None,
@@ -210,8 +210,7 @@ def store_at(
         # The copy has a number of its own, so it cannot write into the tables of the other state.
         place.state().copy_from(copy_of.state(), {STATE: state_of(0, {})})
         log.info("state %s: a copy of %s", place, copy_of)
-    with nullcontext() if evolve else telling_the_plan(graph, place, outlets):
-        return place.store(graph, limits, evolve=evolve)
+    return place.store(graph, limits, evolve=evolve)
 
 
 def has_no_step(place: Store | Place) -> bool:
@@ -343,7 +342,7 @@ def rows_told(change: ZSetSpark[Any]) -> str:
 
 
 def _rows_told(n: int | None) -> str:
-    return "rows in Spark" if n is None else f"{n:,} row{'' if n == 1 else 's'}"
+    return "rows in Spark" if n is None else count_told(n)
 
 
 class _Cursor:

@@ -435,14 +435,10 @@ class Pipeline(Closing):
         place = self._place
         known = self._stepper and self._stepper.store
         self._evolves_now = self.evolves or has_no_step(place)
-        store = known or store_at(
-            place,
-            self.graph,
-            self._limits,
-            self._outlets,
-            evolve=self._evolves_now,
-            copy_of=self._copy_of,
-        )
+        with self._telling_the_plan():
+            store = known or store_at(
+                place, self.graph, self._limits, evolve=self._evolves_now, copy_of=self._copy_of
+            )
         try:
             if self._stepper is None:
                 self._stepper = Stepper(
