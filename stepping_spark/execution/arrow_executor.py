@@ -30,7 +30,7 @@ from stepping_spark.expressions.arrow_evaluator import Ask
 from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
 from stepping_spark.plan.eager import columns_read
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.step_ir import Leaf, Materialized, Read, refs
+from stepping_spark.plan.step_ir import Leaf, Materialized, Read, Ref, refs
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.codec import decode, encode
 from stepping_spark.relations.placement import FEW_ROWS, Resources, Workload, resources
@@ -283,7 +283,9 @@ class Driver:
         try:
             table, schema = computed(evaluation), m.vertex.type.schema
             once = table is context.made_once or questions.is_once(table, schema)
-            return DriverRelation(table, schema, consolidated=once).added_up()
+            held = DriverRelation(table, schema, consolidated=once)
+            added_up = not many or not self.plan.is_added_up_by_joins(Ref(m.vertex))
+            return held.added_up() if added_up else held
         except (FanOut, NeedsPrefix):
             raise
         except Failed as e:

@@ -32,6 +32,7 @@ from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.step_ir import (
     Apply,
     Identities,
+    Leaf,
     Materialized,
     Read,
     Ref,
@@ -117,21 +118,24 @@ class Plan:
         needed = {*self._kept, *self._looked_up, *self._looked_at}
         return joined_by_readers(self._streams, frozenset(needed))
 
-    def is_added_up_by_joins(self, read: Read) -> bool:
-        """Whether only joins take the rows of a read, which can add them up themselves.
+    def is_added_up_by_joins(self, leaf: Leaf) -> bool:
+        """Whether only joins take the rows of a stream or a read, which can add them up themselves.
 
         The old value of a register is read for its new one, too.
         """
-        return read not in self._added_up and replace(read, new=True) not in self._added_up
+        if isinstance(leaf, Read):
+            return not self._added_up.intersection((leaf, replace(leaf, new=True)))
+        return leaf not in self._added_up
 
     @cached_property
-    def _added_up(self) -> frozenset[Read]:
-        """The reads of registers that not only such joins take."""
-        reads: set[Read] = set()
+    def _added_up(self) -> frozenset[Leaf]:
+        """The streams and the reads of registers that not only such joins take."""
+        needed = {*self._kept, *self._looked_at, *self._marks}
+        leaves: set[Leaf] = {Ref(v) for v in needed}
         for m in self._streams:
             if m.vertex not in self.joined_by_readers and not eager_branches(m.term):
-                reads.update(leaf for leaf in m.leaves if isinstance(leaf, Read))
-        return frozenset(reads)
+                leaves.update(m.leaves)
+        return frozenset(leaves)
 
     @cached_property
     def _looked_at(self) -> frozenset[Vertex]:
@@ -182,9 +186,14 @@ class Plan:
     @cached_property
     def _looked_up(self) -> frozenset[Vertex]:
         """Streams for whose keys or times registers are read."""
-        reads = [read for stage in self.stages for read in stage.reads]
-        marks = (v for read in reads if read.due is not None for v, _ in read.due.marks)
-        return frozenset([*(keys.of for read in reads for keys in read.by), *marks])
+        keys = (keys.of for stage in self.stages for read in stage.reads for keys in read.by)
+        return frozenset([*keys, *self._marks])
+
+    @cached_property
+    def _marks(self) -> frozenset[Vertex]:
+        """The greatest times of inputs, by which registers are read."""
+        clocks = (read.due for stage in self.stages for read in stage.reads)
+        return frozenset(v for due in clocks if due is not None for v, _ in due.marks)
 
     @cached_property
     def _times_read(self) -> Counter[Vertex]:

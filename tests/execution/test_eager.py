@@ -13,6 +13,8 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.step_ir import Ref
 from tests.cases import Z
 from tests.every_store import InFiles, InMemory
 from tests.strategies import zsets_of
@@ -302,6 +304,19 @@ def test_each_of_these_queries_adds_up_first(query: Callable[..., Any]) -> None:
     reads_no_dim = query in (total, worth)
     said = "meet no change of what is read" if reads_no_dim else "rows were added up to"
     assert any(said in why for why in whys)
+
+
+@pytest.mark.parametrize("is_output", [False, True])
+def test_a_join_that_is_only_joined_again_is_not_added_up(is_output: bool) -> None:
+    def query(facts: Facts, dims: Dims) -> Any:
+        summed = looked_up(facts, dims)
+        near: Any = st.Lookup(dims, on=lambda t: t[0].dim, key=lambda d: d.key)
+        return (summed, st.delta_join(facts, near)) if is_output else summed
+
+    plan = plan_of(st.compile(query))
+    streams = {str(plan.names[m.vertex][0]): m for s in plan.stages for m in s.streams}
+    (join,) = (m for path, m in streams.items() if path.endswith("delta_join.add"))
+    assert plan.is_added_up_by_joins(Ref(join.vertex)) != is_output
 
 
 def test_a_change_of_what_nothing_reads_looks_at_no_fact() -> None:
