@@ -70,6 +70,9 @@ def most_given(limits: Limits, rows: int, *tables: pa.Table) -> int:
     return min(limits.given_rows, most // max(width, 1))
 
 
+_ROWS_OF_ONE_THREAD = 50_000
+
+
 def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
     """The positions of rows whose keys are equal; NULL equals nothing.
 
@@ -87,7 +90,9 @@ def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
         sides.append(pa.table([*columns, rows], names=[*names, position]))
     if len(left[0]) * len(right[0]) > most and (pairs := _pairs(sides, names, most)) > most:
         raise FanOut.of(pairs, "a join", most)
-    joined = sides[0].join(sides[1], keys=names, join_type="inner", use_threads=False)
+    small, large = sorted(sides, key=len)  # Arrow hashes the right side
+    threads = large.num_rows > _ROWS_OF_ONE_THREAD
+    joined = large.join(small, keys=names, join_type="inner", use_threads=threads)
     return one_array(joined.column("i")), one_array(joined.column("j"))
 
 
