@@ -109,15 +109,18 @@ def _take(
             told.update(outlet.without_rows(step))
         return told
 
-    words = {} if stepper.evolution is None else stepper.evolution.words
-    new = 0 if stepper.evolution is None else len(stepper.evolution.filled)
-    note(f"{new:,} register{'' if new == 1 else 's'} to fill, and the changes of views")
+    evolution = stepper.evolution
+    if evolution is not None:
+        new = len(evolution.filled)
+        note(f"{new:,} register{'' if new == 1 else 's'} to fill, and the changes of views")
     now = rounds.time_of(stepper.times, stepper.store)
     outputs = stepper.evolve(whole=whole, now=now, before_commit=prepare, **again)
     step, done = store.last_step(), stepper.metrics[-1]
+    words = {} if evolution is None else evolution.words
     for register, n in done.kept.items():
         log.info("filled: %s, %s", words.get(register, register), _rows_told(n))
-    log.info("step %d: the state is that of the query, %.0f ms", step, done.ms)
+    did = "the state is as it was" if evolution is None else "the state is that of the query"
+    log.info("step %d: %s, %.0f ms", step, did, done.ms)
     rows = deliver(step, outputs, into, rounds.state_path)
     for outlet, n in zip(into, rows, strict=True):
         log.info("step %d: %s rows into %s of view %r", step, n, outlet.shown, outlet.view)
@@ -329,9 +332,11 @@ def _pieces(
                 "new store"
             )
         if moved.change is not None:
-            far = f"up to {shown(moved.position)} of {shown(upto)}"
+            far = f"up to {shown(moved.position)}"
             if moved is after:
-                far = f"less what came up to {shown(moved.position)}"
+                far = f"less its changes {far}, which the state lacks"
+            elif moved.position != upto:
+                far += f" (the state has read up to {shown(upto)})"
             note(f"input {feed.name!r} is read again: {far}, {rows_told(moved.change)}")
             yield moved.change if moved is from_start else -moved.change
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from stepping_spark.base.errors import StoreUnavailable
+from stepping_spark.base.errors import StoreMismatch, StoreUnavailable
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
@@ -179,8 +179,6 @@ def prospect_of(
             if evolves:
                 found_evolution = evolution_of(graph, store, renamed=renamed)
                 evolution = found_evolution if found_evolution.is_needed else None
-            if evolution is not None and limits is not None:
-                evolution = counted(evolution, graph, store, rounds, limits)
             step, offsets = store.last_step(), dict(store.last_offsets())
             if evolution is None:
                 sizes = sizes_of(store, plan_of(graph).registers)
@@ -192,8 +190,10 @@ def prospect_of(
             changed = evolution is not None
             filled = [o for o in outlets if o.looks_fresh(state, step, offsets, changed=changed)]
         known = [outlet for outlet in outlets if outlet not in filled]
-        if evolution is not None:
-            evolution.check_known({*evolution.views} - {outlet.view for outlet in known})
+        if evolution is not None and store is not None:
+            _check_known(evolution, known)
+            if limits is not None:
+                evolution = counted(evolution, graph, store, rounds, limits)
         lacking = [outlet for outlet in known if outlet.look(state, step, offsets)]
         if store is not None and not evolves:
             check_query(store, graph, outlets)
@@ -229,6 +229,14 @@ def prospect_of(
         evolution=evolution,
         filled=tuple((outlet.view, outlet.shown) for outlet in filled),
     )
+
+
+def _check_known(evolution: Evolution, outlets: Sequence[Outlet]) -> None:
+    """Refuse to tell the change of a view whose sink has rows that are unknown, with the plan."""
+    try:
+        evolution.check_known({*evolution.views} - {outlet.view for outlet in outlets})
+    except StoreMismatch as e:
+        raise StoreMismatch(f"{e}\nThe plan is:\n{evolution}") from None
 
 
 def _told_of_misfits(feed: Feed) -> str:

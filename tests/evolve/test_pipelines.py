@@ -59,19 +59,23 @@ def orders(tmp_path: Path) -> Path:
     return tmp_path / "orders"
 
 
-def run(
+def pipeline_of(
     query: Any, orders: Path, *, evolve: bool = True, refresh: Sequence[str] = (), **into: Any
 ) -> st.Pipeline:
     place = orders.parent
     sinks = {view: st.DeltaTable(str(place / name), key=["country"]) for view, name in into.items()}
-    with st.Pipeline(
+    return st.Pipeline(
         query,
         store=f"parquet:{place / 'state'}",
         orders=st.DeltaTable(str(orders)),
         into=sinks,
         evolve=evolve,
         refresh=refresh,
-    ) as pipeline:
+    )
+
+
+def run(query: Any, orders: Path, **more: Any) -> st.Pipeline:
+    with pipeline_of(query, orders, **more) as pipeline:
         pipeline.run()
     return pipeline
 
@@ -119,6 +123,10 @@ def test_what_is_refused_is_refused_before_an_input_is_read_again(
         run(number, orders, sums="sums")
     assert "read again: input orders" in caplog.text
     assert "input 'orders' is read again" not in caplog.text
+    with pipeline_of(number, orders, sums="sums") as pipeline, pytest.raises(st.StoreMismatch) as e:
+        pipeline.dry_run(count=True)
+    assert "--refresh sums" in str(e.value)
+    assert "The plan is:\npipeline, at step 1:" in str(e.value)
     run(number, orders, refresh=["sums"], sums="sums")
     assert "input 'orders' is read again" in caplog.text
 
@@ -148,7 +156,7 @@ def test_an_evolution_says_what_it_reads_and_fills_while_it_does(
         run({"sums": by_country(0)}, orders, sums="sums")
     said = [record.getMessage() for record in caplog.records]
     told = [
-        "input 'orders' is read again: up to 0 of 0, 4 rows",
+        "input 'orders' is read again: up to 0, 4 rows",
         "1 register to fill, and the changes of views",
         "filled: sum = sum(cents) by country, 2 rows",
         "step 2: the state is that of the query",
@@ -172,7 +180,7 @@ def test_the_line_of_progress_says_how_far_an_evolution_is(
     with changed(orders, 0) as pipeline:
         pipeline.run(progress=True)
     assert lines == [
-        "pipeline: input 'orders' is read again: up to 0 of 0, 4 rows",
+        "pipeline: input 'orders' is read again: up to 0, 4 rows",
         "pipeline: 1 register to fill, and the changes of views",
         "pipeline: step 2, behind: orders 0",
     ]
