@@ -269,12 +269,15 @@ def canonical(column: ArrowColumn) -> ArrowColumn:
 
 
 def one_array(column: ArrowColumn) -> Array:
-    """The column as one array."""
+    """The column as one array; rows are copied only if several chunks have some."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     if column.num_chunks == 1:
         return cast(Array, column.chunk(0))
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    chunks = [c for c in column.chunks if len(c)]
+    if len(chunks) == 1:
+        return cast(Array, chunks[0])
+    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
 def may_have_null(table: pa.Table) -> bool:

@@ -48,6 +48,7 @@ from stepping_spark.relations.arrow import (
     one_array,
     row_ids,
 )
+from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.placement import bytes_given
 from stepping_spark.relations.relation import FanOut, each_once
 from stepping_spark.relations.sums.arrow import totals
@@ -115,14 +116,20 @@ def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
 def _pairs(sides: list[pa.Table], names: list[str], most: int) -> int:
     """How many rows a join gives; it may be an upper bound, if that is no more than `most`."""
     small, large = sorted(sides, key=len)
+    at_most = _most_of_a_key(small, names) * large.num_rows
+    if at_most <= most:
+        return at_most
     counted = small.group_by(names).aggregate([([], "count_all")])
-    greatest = pc.max(counted.column("count_all")).as_py() or 0
-    if greatest * large.num_rows <= most:
-        return int(greatest * large.num_rows)
     counts = large.group_by(names).aggregate([([], "count_all")])
     both = counts.join(counted, keys=names, join_type="inner", right_suffix="_right")
     each: Any = pc.multiply(both.column("count_all"), both.column("count_all_right"))
     return pc.sum(each).as_py() or 0
+
+
+def _most_of_a_key(table: pa.Table, names: list[str]) -> int:
+    """An upper bound of the rows that share a key: the rows of a slot, which keys may share."""
+    slots = np.uint64(4 << table.num_rows.bit_length())
+    return int(np.bincount((key_hashes(table, names) % slots).view(np.int64)).max(initial=0))
 
 
 def _comparable(a: Array, b: Array) -> tuple[Array, Array]:
