@@ -41,6 +41,7 @@ from stepping_spark.spark.session import (
     get_session,
     is_stopped,
     running_session,
+    zone_to_come,
 )
 
 _ZONE, _PARSER = "spark.sql.session.timeZone", "spark.sql.legacy.timeParserPolicy"
@@ -131,7 +132,7 @@ class Scheduler:
                     "the Spark session that this stepper works with has been stopped; make a new "
                     "one, st.Stepper(graph, store), which takes the active session, or starts one"
                 )
-            self.settings = checked(self._spark, self.store.last_settings())
+            self.settings = checked(self._spark, self.settings or self.store.last_settings())
             self._jobs = count_jobs(self._spark)
             self._jobs.__enter__()
         return self._spark
@@ -149,12 +150,18 @@ class Scheduler:
                 metrics.add_jobs(self._jobs.count)
 
     def _zone(self) -> dt.tzinfo | None:
-        """The time zone in the settings of the state; else that of the running session."""
+        """The time zone in the settings of the state; else that of the session, if it runs or not.
+
+        No session is started to ask it for the time zone that it would be started with.
+        """
         if not self.settings and not self.store.last_settings():
-            session = self._spark or running_session()
-            if session is None:
+            session, zone = self._spark or running_session(), zone_to_come()
+            if session is not None:
+                self.settings = checked(session, {})
+            elif zone is not None:
+                self.settings = {_ZONE: zone}
+            else:
                 return None
-            self.settings = checked(session, {})
         return zone_of(self.settings or self.store.last_settings())
 
     def count_from_here(self) -> None:

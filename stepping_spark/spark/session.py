@@ -387,10 +387,20 @@ def running_session() -> SparkSession | None:
     return None
 
 
+ZONE_HERE = "UTC"
+"""The time zone of a session that is started here."""
+
+
+def zone_to_come() -> str | None:
+    """The time zone of a session that would be started; None if another program decides it."""
+    return None if _is_told_where() or has_started() else ZONE_HERE
+
+
 def _start() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
-        if _is_elsewhere() or SparkContext._active_spark_context is not None:
+        elsewhere = _is_client_alone() or _is_told_where()
+        if elsewhere or SparkContext._active_spark_context is not None:
             return SparkSession.builder.getOrCreate()
         scratch = _scratch_directory()
         conf = _conf(scratch)
@@ -408,11 +418,10 @@ def _start() -> SparkSession:
         ) from e
 
 
-def _is_elsewhere() -> bool:
+def _is_told_where() -> bool:
     """Whether something says where Spark is: Spark Connect, or a JVM that started Python."""
     return (
-        _is_client_alone()
-        or "SPARK_REMOTE" in os.environ
+        "SPARK_REMOTE" in os.environ
         or "SPARK_CONNECT_MODE_ENABLED" in os.environ
         or os.environ.get("SPARK_API_MODE", "").lower() == "connect"
         or "PYSPARK_GATEWAY_PORT" in os.environ
@@ -455,7 +464,7 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         # The queries of a step have some 150 classes. A cache of 100 would never have a hit.
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.session.timeZone": ZONE_HERE,
         # The UI is off, so keep little of its data on queries and stages, with their plans. Jobs
         # keep Spark's default, because those of a step are counted.
         "spark.sql.ui.retainedExecutions": "20",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from tests.cases import ROOT
+import stepping_spark as st
+from stepping_spark.execution import scheduler
+from tests.cases import ROOT, stepper_of
 from tests.documents import GUIDE, blocks, program
 
 # Imports of these packages fail, as where they are not installed.
@@ -118,21 +123,62 @@ ZONED = """
 import datetime as dt
 import stepping_spark as st
 
-text = "SELECT id FROM a WHERE at >= now() - INTERVAL 30 DAYS"
+text = "SELECT id, to_date(at) AS day FROM a WHERE at >= now() - INTERVAL 30 DAYS"
 recent = st.sql(text, a="id BIGINT, at TIMESTAMP")
-now = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
+now = dt.datetime(2024, 5, 1, 23, 30, tzinfo=dt.UTC)
 graph = st.compile(recent)
-stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
-try:
-    stepper.step((st.ZSetPython({recent.rows["a"](id=1, at=now): 1}),), now=now)
-except st.StepError as e:
-    print(e)
+store = st.StoreMemory.from_graph(graph)
+row = recent.rows["a"](id=1, at=now)
+(out,) = st.Stepper(graph, store).step((st.ZSetPython({row: 1}),), now=now)
+print([(row.id, row.day) for row, _ in out.iter()], store.last_settings())
 """
 
 
-def test_a_step_that_has_to_learn_the_time_zone_says_that_it_asks_spark(tmp_path: Path) -> None:
-    said, store = without(ZONED, tmp_path).splitlines()
-    assert ": filter asks Spark: this needs PySpark 4.0 or newer, and" in said
+def test_no_session_is_started_to_ask_for_the_time_zone_that_it_would_have(tmp_path: Path) -> None:
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    assert without(ZONED, tmp_path) == f"[(1, datetime.date(2024, 5, 1))] {settings}\n"
+
+
+@pytest.mark.spark
+def test_a_session_of_another_zone_is_refused_after_such_a_step(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark is asked for the upper case of letters beyond ASCII."""
+    text = "SELECT upper(name) AS name, hour(at) AS h FROM a"
+    hours = st.sql(text, a="name STRING, at TIMESTAMP")
+    noon = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
+    stepper: Any = stepper_of(hours)
+
+    def given(name: str) -> Any:
+        return (st.ZSetPython({hours.rows["a"](name=name, at=noon): 1}),)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scheduler, "running_session", lambda: None)
+        patched.setattr(scheduler, "zone_to_come", lambda: "UTC")
+        (out,) = stepper.step(given("a"))
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        with pytest.raises(st.StepError, match=r"'Europe/Berlin'.*'UTC'.*set it back"):
+            stepper.step(given("é"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    (more,) = stepper.step(given("é"))
+    rows = [*out.iter(), *more.iter()]
+    assert [(row.name, row.h) for row, _ in rows] == [("A", 12), ("É", 12)]
+
+
+ELSEWHERE = """
+import os
+os.environ["SPARK_REMOTE"] = "sc://localhost"
+"""
+
+
+def test_a_step_that_asks_spark_where_there_is_none_says_so(tmp_path: Path) -> None:
+    """A server of Spark Connect has a time zone of its own."""
+    code = ZONED.replace("(out,) =", "try:\n    (out,) =")
+    code = code.replace("print(", "except st.StepError as e:\n    print(e)\nif False: print(")
+    said, store = without(code, tmp_path, BLOCKED + ELSEWHERE).splitlines()
+    assert " asks Spark: this needs PySpark 4.0 or newer, and" in said
     assert said.endswith("pip install 'stepping-spark[spark]'")
     assert store == "The store is as it was before the step"
 
