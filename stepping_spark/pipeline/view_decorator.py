@@ -55,8 +55,8 @@ def outlets_of(
     for view, given in into.items():
         if view not in views:
             raise InputError(
-                f"{user_line()}: into= names {view!r}, and the views are {', '.join(views)}; name "
-                "one of them"
+                f"{user_line()}: a sink is for the view {view!r}, and the views are "
+                f"{', '.join(views)}; name one of them"
             )
         number = views.index(view)
         t = graph.outputs[number].type
