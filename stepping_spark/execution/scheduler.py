@@ -164,6 +164,10 @@ class Scheduler:
                 return None
         return zone_of(self.settings or self.store.last_settings())
 
+    def session_of_tasks(self) -> SparkSession | None:
+        """The session that runs, if its tasks can take steps; starts none."""
+        return self._tasks.session()
+
     def count_from_here(self) -> None:
         """Count jobs that are run before the scheduler needs a session itself."""
         _ = self.spark

@@ -26,7 +26,7 @@ from stepping_spark.relations.placement import bytes_given, resources
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
 from stepping_spark.relations.transfer import LOCAL
-from stepping_spark.spark.session import first_line, runs_here, with_settings
+from stepping_spark.spark.session import first_line, running_session, runs_here, with_settings
 
 _NUMBERS = itertools.count(1)
 _PART_BYTES = 64 << 20
@@ -77,6 +77,15 @@ class TaskExecutor:
     def _here(self) -> Segmented:
         return Segmented(self._plan, self._segments, self._limits, self._zone)
 
+    def session(self) -> SparkSession | None:
+        """The session that runs, if its tasks can take steps of the plan; starts none."""
+        session = None if self.why_not else running_session()
+        try:
+            return None if session is None or not self._segments else session
+        except NotInTasks as e:
+            self.why_not = str(e)
+            return None
+
     def are_many(self, inputs: Mapping[Vertex, Relation]) -> bool:
         """Whether tasks are estimated to take a step in less time than the driver."""
         rows, limits = rows_of(*inputs.values()), self._limits
@@ -117,8 +126,8 @@ class TaskExecutor:
             raise NotInTasks("they cannot read the state where it is")
         at_once = resources(self._limits).tasks
         nbytes = sum(held.nbytes or 0 for held in inputs.values())
-        parts = max(at_once, nbytes // _PART_BYTES)
         limits = replace(self._limits, given_bytes=bytes_given(self._limits) // at_once)
+        parts = max(at_once, nbytes // min(_PART_BYTES, limits.given_bytes // 4 + 1))
         job = Job(
             self._name,
             self._pickled,

@@ -323,9 +323,16 @@ class _Pickler(pickle.Pickler):
         if not isinstance(obj, type | types.FunctionType):
             return NotImplemented
         home = obj.__module__.partition(".")[0]
-        if home == "stepping_spark" or (home in sys.stdlib_module_names and home != "__main__"):
+        if home == "stepping_spark" and _is_in_module(obj):
+            return NotImplemented
+        if home in sys.stdlib_module_names and home != "__main__":
             return NotImplemented
         return _absent, (f"{obj.__module__}.{obj.__qualname__}",)
+
+
+def _is_in_module(obj: Any) -> bool:
+    """Whether workers find an object by its name: not a row class that a source's schema made."""
+    return hasattr(sys.modules[obj.__module__], obj.__qualname__.partition(".")[0])
 
 
 @functools.cache

@@ -89,7 +89,9 @@ class Pipeline(Closing):
     A step takes from each source at most `max_versions` versions, with about `max_bytes` bytes
     together, by default a twentieth of the memory of the machine or container, and `max_rows` rows
     if that is given. A single version with more, such as the first load of a large table, is
-    several steps, between which readers of a sink see a part of it. `append_only`, `strict` and
+    several steps, between which readers of a sink see a part of it. If a Spark session runs, its
+    tasks read a first load of Delta or Iceberg instead, as one step, unless `max_bytes` or
+    `max_rows` is given, or the query is none for tasks. `append_only`, `strict` and
     `lateness` are as for `st.compile`, `limits` and `profile` as for `st.Stepper`; the store has
     these limits too. Rows are late by step, the pieces of a version, too.
 
@@ -179,6 +181,7 @@ class Pipeline(Closing):
             now,
             self._reporting,
             path_of(self._place),
+            by_tasks=max_rows is None and max_bytes is None,
         )
         self._copy_of: Place | None = None
         if evolve:

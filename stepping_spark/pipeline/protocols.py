@@ -10,8 +10,8 @@ import hashlib
 import os
 import posixpath
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import unquote
 
@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError, StoreMismatch
-from stepping_spark.base.packages import DataFrame
+from stepping_spark.base.packages import DataFrame, SparkSession
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.python import ZSet
 from stores.redaction import uri_of, wrong_with_files
@@ -40,7 +40,8 @@ Change: TypeAlias = "ZSet[Any] | pa.Table | DataFrame"
 class Portion:
     """How much a step takes of a source: at most `versions`, and about `rows` and `nbytes`.
 
-    None means as much as there is. `nbytes` are bytes of rows in Arrow.
+    None means as much as there is. `nbytes` are bytes of rows in Arrow. A source may give more rows
+    than that as a DataFrame, which the tasks of a Spark session read, if `tasks` returns one.
 
     >>> st.Portion(versions=10, rows=None).rows is None
     True
@@ -49,6 +50,7 @@ class Portion:
     versions: int | None = None
     rows: int | None = None
     nbytes: int | None = None
+    tasks: Callable[[], SparkSession | None] = lambda: None
 
     def holds(self, rows: int, nbytes: int) -> bool:
         """Whether so many rows of so many bytes are no more than a step takes."""
@@ -57,11 +59,9 @@ class Portion:
 
     def without(self, rows: int, nbytes: int) -> Portion:
         """What is left when a step has taken so many rows of so many bytes."""
-        left = (
-            None if most is None else max(0, most - n)
-            for most, n in ((self.rows, rows), (self.nbytes, nbytes))
-        )
-        return Portion(self.versions, *left)
+        rows_left = None if self.rows is None else max(0, self.rows - rows)
+        bytes_left = None if self.nbytes is None else max(0, self.nbytes - nbytes)
+        return replace(self, rows=rows_left, nbytes=bytes_left)
 
     def pieces(self, rows: int, nbytes: int) -> int:
         """How many portions so many rows of so many bytes are."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stepping_spark.base.callsite import user_line
@@ -36,7 +36,8 @@ CLOCKS: dict[RowType, Callable[[], dt.date]] = {
 class Rounds:
     """What a pipeline takes its rounds with. `rejecting` are the inputs with a view of misfits.
 
-    `state_path` is where a state is that can go back by a step.
+    `state_path` is where a state is that can go back by a step. `by_tasks` says that Spark's tasks
+    may read more rows than the portion, as the user has not limited it.
     """
 
     feeds: Sequence[Feed]
@@ -46,6 +47,7 @@ class Rounds:
     now: Callable[[], Now] | None
     reporting: Reporting
     state_path: str | None
+    by_tasks: bool = False
 
     def take(self, stepper: Stepper[Any, Any], state: int) -> tuple[bool, bool]:
         """Take what is new as a step; gives whether anything was read, and whether it is a step.
@@ -53,7 +55,10 @@ class Rounds:
         `state` is the number of the state.
         """
         begun = time.perf_counter()
-        taken = [feed.take(self.portion) for feed in self.feeds]
+        portion = self.portion
+        if self.by_tasks:
+            portion = replace(portion, tasks=stepper.session_of_tasks)
+        taken = [feed.take(portion) for feed in self.feeds]
         batches = [t.batch for t in taken]
         read = any(batch is not None for batch in batches)
         misfits = {f.name: t.misfits for f, t in zip(self.feeds, taken, strict=True) if t.misfits}

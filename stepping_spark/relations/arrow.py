@@ -276,7 +276,7 @@ def one_array(column: ArrowColumn) -> Array:
         return cast(Array, column.chunk(0))
     chunks = [c for c in column.chunks if len(c)]
     if len(chunks) == 1:
-        return cast(Array, chunks[0])
+        return chunks[0]
     return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 

@@ -101,7 +101,7 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
 
 def raised_in_worker(e: raised.PySparkException) -> tuple[str, str] | None:
     """The name and text of an error of this library that one of Spark's Python workers raised."""
-    found = re.findall(r"^stepping_spark\.errors\.(\w+): (.*)$", str(e), re.MULTILINE)
+    found = re.findall(r"^stepping_spark\.(?:\w+\.)*(\w+): (.*)$", str(e), re.MULTILINE)
     return found[-1] if found else None
 
 

@@ -198,3 +198,22 @@ def _arrow(t: T.DataType) -> Any:
         return pa.struct(list(arrow_schema_of(t)))
     known = _ARROW.get(type(t).__name__)
     return pa.opaque(pa.null(), t.simpleString(), "Spark") if known is None else known
+
+
+def spark_schema_of(schema: pa.Schema) -> T.StructType:
+    """The columns of a table of Arrow. Raises KeyError for a type that Spark does not have."""
+    return T.StructType([T.StructField(f.name, _spark(f.type), f.nullable) for f in schema])
+
+
+def _spark(t: Any) -> T.DataType:
+    if pa.types.is_decimal128(t):
+        return T.DecimalType(t.precision, t.scale)
+    if pa.types.is_list(t):
+        return T.ArrayType(_spark(t.value_type), t.value_field.nullable)
+    if pa.types.is_struct(t):
+        return spark_schema_of(pa.schema(list(t)))
+    known: T.DataType = getattr(T, _SPARK[t])()
+    return known
+
+
+_SPARK = {t: name for name, t in reversed(_ARROW.items())}

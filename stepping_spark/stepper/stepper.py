@@ -15,6 +15,7 @@ from typing_extensions import TypeVarTuple
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError, StepError, SteppingError, StoreError
 from stepping_spark.base.limits import Limits, limits_of
+from stepping_spark.base.packages import SparkSession
 from stepping_spark.circuit.graph import Graph, In, Out, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.evolve.evolution import cannot_evolve
@@ -349,6 +350,13 @@ class Stepper(Evolving, Generic[In, Out]):
             f"step {step} is committed (the last one is {last}), and its outputs were not kept; "
             f"go on with step {last + 1}, and read what you need from a cache"
         )
+
+    def session_of_tasks(self) -> SparkSession | None:
+        """The Spark session that runs, if its tasks can take large steps of the query.
+
+        Starts none.
+        """
+        return self._scheduler.session_of_tasks()
 
     @property
     def times(self) -> frozenset[RowType]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, SourceError, SteppingError
 from stepping_spark.base.packages import Column, DataFrame, raised
 from stepping_spark.base.packages import functions as F
 from stepping_spark.base.packages import types as T
@@ -18,7 +18,7 @@ from stepping_spark.rows.names import arrow_schema, matched, refuse_feed
 from stepping_spark.rows.schema import COUNT, VALUE, ZSetType
 from stepping_spark.rows.sql_text import all_of, closed, literal, text
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
-from stepping_spark.spark.session import first_line
+from stepping_spark.spark.session import first_line, raised_in_worker
 
 _MARK = "stepping_spark: "  # the prefix of the errors that the guard raises inside Spark
 PASSED = "monotonically_increasing_id() >= -1"
@@ -326,8 +326,11 @@ def multiplied(frame: DataFrame, n: int, said: str) -> DataFrame:
     return frame.withColumn(COUNT, F.expr(times))
 
 
-def blamed(e: raised.PySparkException, where: str) -> InputError:
-    """The InputError for a DataFrame that could not be computed."""
+def blamed(e: raised.PySparkException, where: str) -> SteppingError:
+    """The InputError for a DataFrame that could not be computed; a task's SourceError as it is."""
+    in_worker = raised_in_worker(e)
+    if in_worker is not None:
+        return SourceError(f"{where}: {in_worker[1]}")
     _, guard, rest = str(e).partition(_MARK)
     if not guard:
         return InputError(f"{where}: the DataFrame cannot be computed: {first_line(e)}")

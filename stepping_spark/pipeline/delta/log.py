@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable as Table
 from deltalake import QueryBuilder, Schema
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from stepping_spark.base.errors import SteppingError
@@ -197,7 +197,7 @@ class DeltaLog:
         self, uri: str, options: Mapping[str, str] | None, failure: Callable[[str], SteppingError]
     ) -> None:
         self.uri = uri
-        self._options = dict(options) if options else None
+        self.options = dict(options) if options else None
         self._failure = failure
         self._table: Table | None = None
         self._mark: tuple[int, int | None] = (-1, None)  # a version, and how it is recognized
@@ -230,7 +230,7 @@ class DeltaLog:
     def exists(self) -> bool:
         """Whether there is a table."""
         with self.trying("it could not be found", "check the path and the credentials"):
-            return Table.is_deltatable(self.uri, self._options)
+            return Table.is_deltatable(self.uri, self.options)
 
     def at(self, version: int) -> Table:
         """The table as it was at a version."""
@@ -238,7 +238,7 @@ class DeltaLog:
             f"version {version} cannot be opened",
             f"its log was cleaned up, or the table is another one: {ANEW}",
         ):
-            return Table(self.uri, version=version, storage_options=self._options)
+            return Table(self.uri, version=version, storage_options=self.options)
 
     @property
     def table(self) -> Table:
@@ -252,7 +252,7 @@ class DeltaLog:
                 self._table.update_incremental()
         else:
             with self.trying("it could not be opened", "check the path and the credentials"):
-                self._table = Table(self.uri, storage_options=self._options)
+                self._table = Table(self.uri, storage_options=self.options)
         version = self._table.version()
         if version != self._mark[0]:
             self._mark = version, self._marked(version)
@@ -299,7 +299,7 @@ class DeltaLog:
     def files(self) -> pafs.PyFileSystem:
         """The files below the table's path."""
         if self._files is None:
-            handler: Any = DeltaStorageHandler(self.uri, self._options)
+            handler: Any = DeltaStorageHandler(self.uri, self.options)
             self._files = pafs.PyFileSystem(handler)
         return self._files
 
@@ -438,6 +438,49 @@ def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Tab
     reader = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t{condition}")
     for batch in pa.RecordBatchReader.from_stream(reader):
         yield pa.Table.from_batches([batch])
+
+
+@dataclass(frozen=True)
+class DeltaFiles:
+    """Some data files of a version, by their numbers, for a task: without deletion vectors.
+
+    `names` has the column of each field.
+    """
+
+    uri: str
+    options: Mapping[str, str] | None
+    version: int
+    names: Mapping[str, str]
+    numbers: tuple[int, ...] = ()
+
+    def count(self) -> int | None:
+        """How many files the version has; None if Arrow does not read them as deltalake does.
+
+        It knows no deletion vectors, and takes an empty text as a partition for NULL.
+        """
+        table = self._table
+        if any("" in values.values() for values in table.partitions()):
+            return None
+        try:
+            return len(list(table.to_pyarrow_dataset().get_fragments()))
+        except DeltaProtocolError:
+            return None
+
+    @property
+    def _table(self) -> Table:
+        options = dict(self.options) if self.options else None
+        return Table(self.uri, version=self.version, storage_options=options)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows of these files, each with the count 1."""
+        dataset: Any = self._table.to_pyarrow_dataset()
+        fragments = list(dataset.get_fragments())
+        columns = list(dict.fromkeys(self.names.values()))
+        for number in self.numbers:
+            for batch in fragments[number].to_batches(schema=dataset.schema, columns=columns):
+                counts = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
+                rows = [batch.column(column) for column in self.names.values()]
+                yield pa.table([*rows, counts], names=[*self.names, COUNT])
 
 
 def quoted(name: str) -> str:

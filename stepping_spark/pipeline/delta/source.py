@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from stepping_spark.base.errors import SourceError
+from stepping_spark.base.packages import DataFrame, SparkSession
+from stepping_spark.pipeline.by_tasks import frame_of, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
 from stepping_spark.pipeline.columns import common_schema, found_columns, plain_field
 from stepping_spark.pipeline.delta.log import (
     FEED,
+    DeltaFiles,
     DeltaLog,
     Meta,
     Span,
@@ -126,9 +130,28 @@ class DeltaSource(InPieces):
         found = at_most(self._rows_of(version, 1, schema), schema, portion)
         if found is not None:
             return Batch((version, table), (found,), 1)
+        frame = self._by_tasks(version, schema, portion.tasks())
+        if frame is not None:
+            return Batch((version, table), (frame,), 1)
         pieces = Chunks(self._rows_of(version, 1, schema), schema, portion=portion)
         self._keep((version, table), pieces)
         return self._piece((version, table), -pieces.n, 0)
+
+    def _by_tasks(
+        self, version: int, schema: pa.Schema, session: SparkSession | None
+    ) -> DataFrame | None:
+        """The rows of a version as a DataFrame; None if tasks cannot read its files."""
+        meta = self._meta(version)
+        if session is None or meta.mapped or not may_read(session, self._log.uri):
+            return None
+        files = DeltaFiles(self._log.uri, self._log.options, version, self._names(meta, version))
+        what = f"the rows of version {version} cannot be read"
+        with self._log.trying(what, RETRY, _VACUUMED):
+            n = files.count()
+        if n is None:
+            return None
+        parts = [replace(files, numbers=tuple(some)) for some in shares_of(range(n))]
+        return frame_of(session, parts, schema, f"Delta table {self._log.uri}: {what}")
 
     def _changes(self, version: int, last: int, portion: Portion) -> Batch:
         """What versions after one, up to another, changed; of fewer, where they are too large."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table.metadata import TableMetadata
 
 from stepping_spark.base.errors import SourceError
+from stepping_spark.base.packages import DataFrame, SparkSession
+from stepping_spark.pipeline.by_tasks import frame_of, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
 from stepping_spark.pipeline.columns import common_schema, found_columns
 from stepping_spark.pipeline.iceberg.place import IcebergPlace, rewrites
@@ -46,6 +50,47 @@ class FileDifference:
     def rows(self) -> int:
         """How many rows these files hold; some of them may be deleted."""
         return sum(task.file.record_count for _, files, _ in self.parts for task in files.values())
+
+
+@dataclass(frozen=True)
+class IcebergFiles:
+    """Some data files of a snapshot, with what is deleted of them.
+
+    `names` has the column of each field of the `schema`, and `count` is that of each row.
+    """
+
+    table: str
+    metadata: TableMetadata
+    io: FileIO
+    wanted: Schema
+    names: Mapping[str, str]
+    schema: pa.Schema
+    count: int
+    files: tuple[FileScanTask, ...]
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, with counts. A SourceError for those that pyiceberg would not read whole."""
+        for task in self.files:
+            if (lost := loss(self.io, task, self.wanted)) is not None:
+                raise failure(self.table, lost)
+        scan = ArrowScan(self.metadata, self.io, self.wanted, AlwaysTrue())
+        for batch in scan.to_record_batches(self.files):
+            columns = [
+                converted(batch.column(self.names[field.name]), field.type)
+                for field in self.schema
+                if field.name != COUNT
+            ]
+            counts = pa.repeat(pa.scalar(self.count, pa.int64()), batch.num_rows)
+            yield pa.table([*columns, counts], schema=self.schema)
+
+
+def failure(table: str, said: str) -> SourceError:
+    """The error for a table, by its name."""
+    return SourceError(f"Iceberg table {table}: {said}")
+
+
+def _unread(before: int, to: int) -> str:
+    return f"what leads from snapshot {before} to {to} cannot be read"
 
 
 class IcebergSource(InPieces):
@@ -150,6 +195,9 @@ class IcebergSource(InPieces):
             if len(ends) == 1:
                 break
             ends = ends[: len(ends) // 2]
+        frame = self._by_tasks(table, before, to, difference, schema, portion.tasks())
+        if frame is not None:
+            return Batch((to, number), (frame,), len(ends))
         tables = self._read(table, before, to, difference, schema)
         pieces = Chunks(tables, schema, portion=portion)
         self._keep((before, number, pieces.n, to), pieces)
@@ -202,21 +250,39 @@ class IcebergSource(InPieces):
         self, table: Table, before: int, to: int, difference: FileDifference, schema: pa.Schema
     ) -> Iterator[pa.Table]:
         """The rows of a difference, with the counts 1 and -1."""
-        with self._place.trying(f"what leads from snapshot {before} to {to} cannot be read", RETRY):
-            for wanted, files, count in difference.parts:
-                scan = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue())
-                names = self._names(wanted, to if count > 0 else before)
-                for task in files.values():
-                    if (lost := loss(table, task, wanted)) is not None:
-                        raise self._failure(lost)
-                for batch in scan.to_record_batches(files.values()):
-                    columns = [
-                        converted(batch.column(names[field.name]), field.type)
-                        for field in schema
-                        if field.name != COUNT
-                    ]
-                    counts = pa.repeat(pa.scalar(count, pa.int64()), batch.num_rows)
-                    yield pa.table([*columns, counts], schema=schema)
+        with self._place.trying(_unread(before, to), RETRY):
+            for files in self._files_of(table, before, to, difference, schema):
+                yield from files.tables()
+
+    def _files_of(
+        self, table: Table, before: int, to: int, difference: FileDifference, schema: pa.Schema
+    ) -> Iterator[IcebergFiles]:
+        """The files of each snapshot in a difference."""
+        for wanted, files, count in difference.parts:
+            names = self._names(wanted, to if count > 0 else before)
+            every = tuple(files.values())
+            name = self._place.name
+            yield IcebergFiles(name, table.metadata, table.io, wanted, names, schema, count, every)
+
+    def _by_tasks(
+        self,
+        table: Table,
+        before: int,
+        to: int,
+        difference: FileDifference,
+        schema: pa.Schema,
+        session: SparkSession | None,
+    ) -> DataFrame | None:
+        """The rows of a difference as a DataFrame; None if no tasks can read its files."""
+        if session is None or not may_read(session, table.metadata.location):
+            return None
+        parts = [
+            replace(files, files=tuple(some))
+            for files in self._files_of(table, before, to, difference, schema)
+            for some in shares_of(files.files)
+        ]
+        what = f"Iceberg table {self._place.name}: {_unread(before, to)}"
+        return frame_of(session, parts, schema, what)
 
     # -- what a snapshot has
 
@@ -287,7 +353,7 @@ class IcebergSource(InPieces):
     # -- errors
 
     def _failure(self, said: str) -> SourceError:
-        return SourceError(f"Iceberg table {self._place.name}: {said}")
+        return failure(self._place.name, said)
 
 
 def told_fields(schema: Schema) -> Iterator[pa.Field[Any]]:

@@ -14,9 +14,10 @@ from typing import Any, TypeGuard
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema, make_compatible_name
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import FileScanTask
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -136,7 +137,7 @@ def lost_list(rows: pa.Table) -> str | None:
     return None
 
 
-def loss(table: Table, task: FileScanTask, wanted: Schema) -> str | None:
+def loss(io: FileIO, task: FileScanTask, wanted: Schema) -> str | None:
     """What pyiceberg would lose of a file, and what would do; None: nothing.
 
     It reads the columns that have lists of structs once more, and nothing where there are none.
@@ -146,7 +147,7 @@ def loss(table: Table, task: FileScanTask, wanted: Schema) -> str | None:
     if not risky:
         return None
     path = task.file.file_path
-    opened: Any = table.io.new_input(path).open()
+    opened: Any = io.new_input(path).open()
     with opened, pq.ParquetFile(opened) as file:
         for field in file.schema_arrow:
             mine = risky.get(_number(field))

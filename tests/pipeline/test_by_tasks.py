@@ -1,0 +1,228 @@
+"""Tables with more rows than the driver takes: Spark's tasks read them, if a session runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import DataFrame, SparkSession
+
+import stepping_spark as st
+from stepping_spark.base.errors import SourceError
+from stepping_spark.pipeline import Portion
+from stepping_spark.pipeline.delta import source as delta_source
+from tests.pipeline.iceberg_writers import delete_positions, files_of
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+TYPES: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
+COLUMNS = pa.schema(TYPES)
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, 3, 4, 5], pa.int32()),
+        "name": pa.array(["a/b", "ü", None, "50%", ""]),
+        "day": pa.array([dt.date(2024, 1, d) if d else None for d in (1, 2, 0, 1, 2)]),
+        "at": pa.array([dt.datetime(2024, 1, 1, d, tzinfo=dt.UTC) for d in range(5)]),
+        "local": pa.array([dt.datetime(2024, 1, 1, d) for d in range(5)]),
+        "price": pa.array([None, 1.5, 2.25, 3.0, 4.0]).cast(pa.decimal128(7, 2)),
+        "tags": pa.array([["x"], [], None, ["y", None], ["z"]]),
+        "place": pa.array([{"city": "A", "n": 1}, None, {"city": None, "n": 2}] + [None] * 2),
+        "bytes": pa.array([b"\x00", None, b"", b"x", b"y"]),
+    }
+)
+
+
+def rows_of(change: Any) -> Counter[str]:
+    table = change.toArrow() if isinstance(change, DataFrame) else change
+    return Counter(map(repr, table.to_pylist()))
+
+
+def both(table: Any, spark: SparkSession, columns: pa.Schema) -> tuple[Any, Any]:
+    """What a table gives as a whole, and where only one row may pass the driver."""
+    source = table.source()
+    source.open(columns)
+    whole = source.read(None, Portion())
+    large = source.read(None, Portion(rows=1, tasks=lambda: spark))
+    source.close()
+    return whole.changes[0], large.changes[0]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "partitions", [[], ["name"], ["day", "name"], ["at"], ["price"]], ids=",".join
+)
+def test_tasks_read_what_the_driver_reads(
+    spark: SparkSession, tmp_path: Path, partitions: list[str]
+) -> None:
+    path = str(tmp_path / "table")
+    given = ROWS.slice(0, 4)
+    write_deltalake(path, given, partition_by=partitions, configuration=FEED)
+    more = given.append_column("new", pa.array(range(4), pa.int64()))
+    write_deltalake(path, more, mode="append", schema_mode="merge")
+    DeltaTable(path).delete("id = 4")
+    whole, large = both(st.DeltaTable(path), spark, more.schema)
+    assert isinstance(large, DataFrame)
+    assert rows_of(large) == rows_of(whole)
+    assert rows_of(whole).total() == 6
+    write_deltalake(path, with_an_empty_name(more), mode="append")
+    whole, large = both(st.DeltaTable(path), spark, more.schema)
+    assert isinstance(large, pa.Table) == ("name" in partitions)
+    assert "name" in partitions or rows_of(large) == rows_of(whole)
+
+
+def with_an_empty_name(like: pa.Table) -> pa.Table:
+    i = like.schema.names.index("name")
+    return like.slice(0, 1).set_column(i, "name", pa.array([""]))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_tasks_read_a_snapshot_of_iceberg_without_what_was_deleted(
+    spark: SparkSession, lake: Catalog, partitioned: bool
+) -> None:
+    fields = NestedField(1, "id", LongType()), NestedField(2, "name", StringType())
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))
+    spec = spec if partitioned else UNPARTITIONED_PARTITION_SPEC
+    table = lake.create_table("shop.users", Schema(*fields), partition_spec=spec)
+    for i in range(3):
+        table.append(
+            pa.table([pa.array([i, i + 10], pa.int64()), pa.array(["a", None])], schema=COLUMNS)
+        )
+    if not partitioned:
+        delete_positions(table, {files_of(table)[0]: [0]})
+    source = st.IcebergTable("shop.users", catalog=lake)
+    whole, large = both(source, spark, COLUMNS)
+    assert isinstance(large, DataFrame)
+    assert rows_of(large) == rows_of(whole)
+    assert rows_of(whole).total() == 5 + partitioned
+
+
+@pytest.mark.spark
+def test_a_table_with_deletion_vectors_is_read_in_pieces(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = st.DeltaTable(tmp_path / "table", key="id", deletion_vectors=True)
+    numbers = [(1, st.ZSetPython({Number(id=i): 1 for i in range(9)}))]
+    numbers.append((2, st.ZSetPython({Number(id=3): -1})))
+    with st.Pipeline(same, store="memory", numbers=numbers, into=table) as pipeline:
+        pipeline.run()
+    read = st.DeltaTable(tmp_path / "table", diff="snapshot")
+    whole, large = both(read, spark, pa.schema({"id": pa.int64()}))
+    assert isinstance(large, pa.Table)
+    assert large.num_rows < whole.num_rows == 8
+
+
+class Number(st.Data):
+    id: int
+
+
+def same(numbers: st.ZSet[Number]) -> st.ZSet[Number]:
+    return numbers
+
+
+def written(path: Path, n: int) -> None:
+    for half in range(2):
+        ids = range(half * n, (half + 1) * n)
+        names = [None if i % 900 == 7 else f"s{i % 900}" for i in ids]
+        rows = pa.table([pa.array(ids, pa.int64()), pa.array(names)], names=["id", "shop"])
+        write_deltalake(str(path), rows, mode="append", configuration=None if half else FEED)
+
+
+def loading(path: Path, **more: Any) -> st.Pipeline:
+    """A pipeline whose driver takes some thousand rows at once."""
+    return st.Pipeline(
+        st.sql("SELECT shop, count(*) AS n, max(id) AS most FROM orders GROUP BY shop"),
+        store=f"parquet:{path / 'state'}",
+        orders=st.DeltaTable(path / "orders", on_invalid=more.pop("on_invalid", "fail")),
+        into=st.DeltaTable(path / "view", key="shop"),
+        limits=st.Limits(working_bytes=5_000_000, local_rows=20_000),
+        **more,
+    )
+
+
+def view(path: Path) -> dict[str | None, tuple[int, int]]:
+    rows = DeltaTable(str(path / "view")).to_pyarrow_table().to_pylist()
+    return {row["shop"]: (row["n"], row["most"]) for row in rows}
+
+
+def shops(n: int) -> dict[str | None, tuple[int, int]]:
+    """The view of so many orders."""
+    names = {i % 900: None if i % 900 == 7 else f"s{i % 900}" for i in range(n)}
+    ids = {name: range(i, n, 900) for i, name in names.items()}
+    return {name: (len(some), some[-1]) for name, some in ids.items()}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_large_table_is_loaded_by_tasks_in_one_step(
+    spark: SparkSession, tmp_path: Path, limited: bool
+) -> None:
+    """Unless the user says how many rows a step takes."""
+    written(tmp_path / "orders", 45_000)
+    with loading(tmp_path, max_rows=50_000 if limited else None) as pipeline:
+        assert (pipeline.run() > 1) == limited
+        metrics = pipeline.stepper.metrics[0]
+        assert sum(n or 0 for n in metrics.inputs.values()) < 60_000 if limited else 90_000
+        if not limited:
+            assert {v.how for v in metrics.vertices.values()} == {"tasks"}
+    assert view(tmp_path) == shops(90_000)
+    DeltaTable(str(tmp_path / "orders")).delete("id >= 89998")
+    with loading(tmp_path) as pipeline:
+        assert pipeline.run() == 1
+    assert view(tmp_path) == shops(89_998)
+
+
+@pytest.mark.spark
+def test_a_file_that_a_task_cannot_read_is_named_and_can_come_back(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_source, "at_most", lambda *_: None)  # else the driver sees it first
+    written(tmp_path / "orders", 45_000)
+    file = next((tmp_path / "orders").glob("*.parquet"))
+    file.rename(tmp_path / "away")
+    with loading(tmp_path) as pipeline:
+        with pytest.raises(SourceError, match=r"the rows of version 1 cannot be read: .*run again"):
+            pipeline.run()
+        (tmp_path / "away").rename(file)
+        assert pipeline.run() == 1
+    assert view(tmp_path) == shops(90_000)
+
+
+@pytest.mark.spark
+def test_rows_that_do_not_fit_are_refused_or_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    written(tmp_path / "orders", 45_000)
+
+    class Order(st.Data):
+        id: int
+        shop: str
+
+    def names(orders: st.ZSet[Order]) -> st.ZSet[str]:
+        return st.distinct(st.map(orders, lambda o: o.shop))
+
+    def loading(on_invalid: str) -> st.Pipeline:
+        return st.Pipeline(
+            names,
+            store="memory",
+            orders=st.DeltaTable(tmp_path / "orders", on_invalid=on_invalid),
+            into={"names": seen.setdefault},
+            limits=st.Limits(working_bytes=5_000_000, local_rows=20_000),
+        )
+
+    seen: dict[int, Any] = {}
+    with (
+        loading("fail") as pipeline,
+        pytest.raises(st.InputError, match="column 'shop': expected str, found NULL"),
+    ):
+        pipeline.run()
+    with loading("drop") as pipeline:
+        pipeline.run()
+    assert seen == {1: st.ZSetPython({f"s{i}": 1 for i in range(900) if i != 7})}
