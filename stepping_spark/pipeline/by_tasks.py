@@ -68,5 +68,10 @@ def _read(part: bytes, schema: pa.Schema, what: str) -> Iterator[pa.RecordBatch]
             yield from table.cast(schema).to_batches()
     except SteppingError:
         raise
+    except ImportError as e:
+        raise SourceError(
+            f"{what} by Spark's Python workers: {first_line(e)}; install it there, or have the "
+            "driver read the table in pieces: give the pipeline max_bytes="
+        ) from e
     except Exception as e:
         raise SourceError(f"{what}: {first_line(e)}; {RETRY}") from e

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -15,12 +16,15 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
 from stepping_spark.base.errors import SourceError
 from stepping_spark.pipeline import Portion
+from stepping_spark.pipeline.by_tasks import frame_of
 from stepping_spark.pipeline.delta import source as delta_source
+from stepping_spark.spark.session import raised_in_worker
 from tests.pipeline.iceberg_writers import delete_positions, files_of
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -195,6 +199,23 @@ def test_a_file_that_a_task_cannot_read_is_named_and_can_come_back(
         (tmp_path / "away").rename(file)
         assert pipeline.run() == 1
     assert view(tmp_path) == shops(90_000)
+
+
+class Lacking:
+    """Files whose package is not there."""
+
+    def __reduce__(self) -> Any:
+        return __import__, ("a_package_that_nobody_has",)
+
+
+@pytest.mark.spark
+def test_workers_that_lack_a_package_are_told_with_what_would_do(spark: SparkSession) -> None:
+    frame: Any = frame_of(spark, [cast(Any, Lacking())], COLUMNS, "the rows cannot be read")
+    with pytest.raises(PySparkException) as e:
+        frame.toArrow()
+    told = raised_in_worker(cast(Any, e.value))
+    assert told is not None
+    assert re.search(r"read by Spark's.*a_package_that_nobody_has.*give the pipeline max", told[1])
 
 
 @pytest.mark.spark
