@@ -16,11 +16,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepping_spark.base.errors import SteppingError
+from stepping_spark.base.errors import InputError, SteppingError
 
 __all__ = [
     "Column",
@@ -37,6 +37,7 @@ __all__ = [
     "graphviz",
     "is_imported",
     "metadata",
+    "module_of_extra",
     "networkx",
     "raised",
     "rich_console",
@@ -146,6 +147,19 @@ def _imported(name: str) -> Any:
     if (then := AFTER_IMPORT.get(package)) is not None:
         then()
     return module
+
+
+def module_of_extra(name: str, what: str, extra: str, packages: Collection[str]) -> Any:
+    """A module that needs the packages of an extra; an InputError if one is not there."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        if not any(package in f"{e.name} {e}" for package in packages):
+            raise
+        raise InputError(
+            f"{what}: this needs a package, and importing it gives: {e}; install what it needs "
+            f"with pip install 'stepping-spark[{extra}]'"
+        ) from e
 
 
 if TYPE_CHECKING:

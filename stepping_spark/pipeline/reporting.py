@@ -14,7 +14,7 @@ from weakref import WeakSet, ref
 
 import numpy as np
 
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.packages import module_of_extra
 from stepping_spark.execution.metrics import Bar, NoBar, bar_of
 from stepping_spark.report import Report
 from stepping_spark.rows.schema import COUNT
@@ -203,7 +203,7 @@ class PipelineCollector:
 
     def collect(self) -> Iterator[Any]:
         """The metrics as they are now."""
-        core = _prometheus().core
+        core = _prometheus(".core")
         counts, behind = self._reporting.counted()
         for name, value in counts.items():
             last = name.startswith("last")
@@ -222,22 +222,15 @@ class PipelineCollector:
         yield lag
 
 
-try:
-    import prometheus_client
-    import prometheus_client.core
-
-    _client: Any = prometheus_client
-except ImportError:
-    _client = None
+def _prometheus(module: str = "") -> Any:
+    return module_of_extra(_CLIENT + module, "metrics for Prometheus", "metrics", (_CLIENT,))
 
 
-def _prometheus() -> Any:
-    if _client is None:
-        raise InputError(
-            "metrics need prometheus_client, which is not installed; install it with "
-            "pip install 'stepping-spark[metrics]'"
-        )
-    return _client
+_CLIENT, _API = "prometheus_client", "opentelemetry"
+
+
+def _opentelemetry() -> Any:
+    return module_of_extra(f"{_API}.metrics", "metrics for OpenTelemetry", "metrics", (_API,))
 
 
 def text_of(collector: PipelineCollector) -> str:
@@ -270,14 +263,6 @@ def _shown(rows: Iterable[int | None]) -> str:
     return f"{known:,}" + (" and more, in Spark" if None in found else "")
 
 
-try:
-    import opentelemetry.metrics
-
-    _api: Any = opentelemetry.metrics
-except ImportError:
-    _api = None
-
-
 METER = "stepping_spark"
 UNITS = {
     "steps": "{step}",
@@ -298,13 +283,9 @@ _observed: list[tuple[ref[Any], WeakSet[Reporting]]] = []
 
 def observe(reporting: Reporting, provider: MeterProvider | None) -> None:
     """Have a provider of OpenTelemetry, by default the global one, read what a pipeline counts."""
-    if _api is None:
-        raise InputError(
-            "metrics for OpenTelemetry need opentelemetry-api, which is not installed; install it "
-            "with pip install 'stepping-spark[metrics]'"
-        )
+    api = _opentelemetry()
     reporting.collector()  # from now on the lag is asked for
-    at = _api.get_meter_provider() if provider is None else provider
+    at = api.get_meter_provider() if provider is None else provider
     _observed[:] = [(other, known) for other, known in _observed if other() is not None]
     for other, known in _observed:
         if other() is at:
@@ -326,22 +307,24 @@ def _make_instruments(meter: Any, pipelines: WeakSet[Reporting]) -> None:
 
 def _counts(name: str, pipelines: WeakSet[Reporting]) -> Observe:
     """What gives one of the counts of each pipeline."""
+    observation = _opentelemetry().Observation
 
     def observed(_: object) -> Iterator[Any]:
         for reporting in list(pipelines):
             counts, _lag = reporting.counted()
-            yield _api.Observation(counts[name], {"pipeline": reporting.name})
+            yield observation(counts[name], {"pipeline": reporting.name})
 
     return observed
 
 
 def _lags(pipelines: WeakSet[Reporting]) -> Observe:
     """What gives the lag of each source."""
+    observation = _opentelemetry().Observation
 
     def observed(_: object) -> Iterator[Any]:
         for reporting in list(pipelines):
             for source, n in reporting.counted()[1].items():
                 if n is not None:
-                    yield _api.Observation(n, {"pipeline": reporting.name, "source": source})
+                    yield observation(n, {"pipeline": reporting.name, "source": source})
 
     return observed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import time
 from typing import Any
 
@@ -13,7 +14,6 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoi
 
 import stepping_spark as st
 from stepping_spark.base.errors import InputError
-from stepping_spark.pipeline import reporting
 from tests.cases import User, Z
 from tests.pipeline.shop import View, names
 
@@ -120,6 +120,6 @@ def ids(users: st.ZSet[User]) -> st.ZSet[int]:
 def test_without_opentelemetry_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reporting, "_api", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
     with pytest.raises(InputError, match=r"pip install 'stepping-spark\[metrics\]'"):
         pipeline().to_opentelemetry()

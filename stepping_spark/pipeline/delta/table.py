@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
-from stepping_spark.pipeline.delta.sink import DeltaSink
-from stepping_spark.pipeline.delta.source import DeltaSource
+from stepping_spark.base.packages import module_of_extra
 from stepping_spark.pipeline.protocols import checked_path, same_path
+
+if TYPE_CHECKING:
+    from stepping_spark.pipeline.delta.sink import DeltaSink
+    from stepping_spark.pipeline.delta.source import DeltaSource
 
 DIFFS = ("feed", "snapshot")
 
@@ -133,12 +137,15 @@ class DeltaTable:
         return same_path(self.path)
 
     def source(self) -> DeltaSource:
-        """The table as a source."""
-        return DeltaSource(self.path, self._options, by_snapshot=self.diff == "snapshot")
+        """The table as a source; an InputError if a package is not there."""
+        source: DeltaSource = _of("source").DeltaSource(
+            self.path, self._options, by_snapshot=self.diff == "snapshot"
+        )
+        return source
 
     def sink(self) -> DeltaSink:
-        """The table as a sink."""
-        return DeltaSink(
+        """The table as a sink; an InputError if a package is not there."""
+        sink: DeltaSink = _of("sink").DeltaSink(
             self.path,
             self._options,
             self.key,
@@ -146,3 +153,9 @@ class DeltaTable:
             vacuum=self._vacuum,
             vectors=self._vectors,
         )
+        return sink
+
+
+def _of(module: str) -> Any:
+    name = f"stepping_spark.pipeline.delta.{module}"
+    return module_of_extra(name, "st.DeltaTable", "delta", ("deltalake", "obstore", "pyroaring"))

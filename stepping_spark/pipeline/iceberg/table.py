@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
+from stepping_spark.base.packages import module_of_extra
 from stepping_spark.pipeline.protocols import Sink, Source
 
 if TYPE_CHECKING:
@@ -117,12 +117,12 @@ class IcebergTable:
         return ("iceberg", catalog, self.name)
 
     def source(self) -> Source:
-        """The table as a source; an InputError where pyiceberg is not installed."""
+        """The table as a source; an InputError if pyiceberg is not there."""
         source: Source = _of("source").IcebergSource(self.name, self._catalog, self._options)
         return source
 
     def sink(self) -> Sink:
-        """The table as a sink; an InputError where pyiceberg is not installed."""
+        """The table as a sink; an InputError if pyiceberg is not there."""
         sink: Sink = _of("sink").IcebergSink(
             self.name, self._catalog, self._options, self.key, changes=self.changes
         )
@@ -130,13 +130,5 @@ class IcebergTable:
 
 
 def _of(module: str) -> Any:
-    """A module that needs pyiceberg."""
-    try:
-        return import_module(f"stepping_spark.pipeline.iceberg.{module}")
-    except ImportError as e:
-        if "pyiceberg" not in f"{e.name} {e}":
-            raise
-        raise InputError(
-            f"st.IcebergTable needs pyiceberg, and importing it gives: {e}; install it with "
-            "pip install 'stepping-spark[iceberg]'"
-        ) from e
+    name = f"stepping_spark.pipeline.iceberg.{module}"
+    return module_of_extra(name, "st.IcebergTable", "iceberg", ("pyiceberg",))
