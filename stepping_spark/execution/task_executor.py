@@ -29,8 +29,8 @@ from stepping_spark.relations.transfer import LOCAL
 from stepping_spark.spark.session import first_line, running_session, runs_here, with_settings
 
 _NUMBERS = itertools.count(1)
-_PART_BYTES = 64 << 20
-"""About the bytes of a change for each part of the keys."""
+_PART_BYTES, _LEAST_BYTES = 64 << 20, 1 << 17
+"""About the bytes of a change for each part of the keys, at most and at least."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ class TaskExecutor:
         at_once = resources(self._limits).tasks
         nbytes = sum(held.nbytes or 0 for held in inputs.values())
         limits = replace(self._limits, given_bytes=bytes_given(self._limits) // at_once)
-        parts = max(at_once, nbytes // min(_PART_BYTES, limits.given_bytes // 4 + 1))
+        of_part = min(_PART_BYTES, max(limits.given_bytes // 4, _LEAST_BYTES))
+        parts = max(at_once, nbytes // of_part)
         job = Job(
             self._name,
             self._pickled,
