@@ -14,7 +14,8 @@ of a table.
 `delta`, `files`, `iceberg` and `postgres` are tables of one kind each, `spark_sources` those that
 Spark reads (a catalog's, and a stream's micro-batches), `iterators` sources and sinks of plain
 Python, and `dbt` the views of a dbt project. `changes` is what tables are written, `columns` what
-they can take, and `chunks` cuts a version that is too large for a step.
+they can take. A version that is too large for the driver is read by Spark's tasks (`by_tasks`), or
+`chunks` cuts it for several steps.
 
 Exactly-once delivery rests on three things. The store commits a step together with the positions of
 its sources. A sink commits the rows of a step together with the step's number. And the store keeps
