@@ -44,11 +44,16 @@ def shares_of(files: Sequence[T]) -> list[Sequence[T]]:
 
 def frame_of(
     session: SparkSession, parts: Sequence[PartOfFiles], schema: pa.Schema, what: str
-) -> DataFrame:
+) -> DataFrame | None:
     """A DataFrame of the rows of files. Each use of it reads the files.
 
-    `what` is what could not be read, in the `SourceError` of a task.
+    None if Spark does not have the type of a column. `what` is what could not be read, in the
+    `SourceError` of a task.
     """
+    try:
+        columns = spark_schema_of(schema)
+    except KeyError:
+        return None
     pickled = pa.array([pickle.dumps(part) for part in parts], pa.binary())
     with with_settings(session, {LOCAL: "0"}):
         frame = session.createDataFrame(pa.table({"part": pickled}), "part BINARY")
@@ -58,7 +63,7 @@ def frame_of(
             for part in batch.column(0):
                 yield from _read(part.as_py(), schema, what)
 
-    return frame.repartition(len(parts)).mapInArrow(batches, spark_schema_of(schema))
+    return frame.repartition(len(parts)).mapInArrow(batches, columns)
 
 
 def _read(part: bytes, schema: pa.Schema, what: str) -> Iterator[pa.RecordBatch]:

@@ -111,6 +111,12 @@ def test_tasks_read_a_snapshot_of_iceberg_without_what_was_deleted(
 
 
 @pytest.mark.spark
+def test_a_type_that_spark_does_not_have_is_not_for_tasks(spark: SparkSession) -> None:
+    schema = pa.schema([pa.field("at", pa.time64("us"))])
+    assert frame_of(spark, [], schema, "the rows cannot be read") is None
+
+
+@pytest.mark.spark
 def test_a_table_with_deletion_vectors_is_read_in_pieces(
     spark: SparkSession, tmp_path: Path
 ) -> None:
