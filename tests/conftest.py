@@ -29,14 +29,13 @@ from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.store import Store
 from stepping_spark.spark.session import get_session
+from tests import java_classes
 from tests.beside import Beside
 from tests.cases import ROOT
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer
 
-# Tests run many short queries, once each: the second compiler of the JVM, and collectors of garbage
-# that work beside it, take more of two cores than they give back.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_classes.options())
 
 settings.register_profile(
     "dev", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
