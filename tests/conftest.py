@@ -142,9 +142,19 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "parquet", "postgres"])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("parquet", marks=pytest.mark.turn(2, number=0)),
+        pytest.param("postgres", marks=pytest.mark.turn(2, number=1)),
+    ]
+)
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
-    """Makes new, empty stores for graphs, and opens them again: of each kind in turn."""
+    """Makes new, empty stores for graphs, and opens them again.
+
+    Each run takes one of the two kinds that outlive the process. What both keep and give is the
+    store's contract, which each run holds them to.
+    """
     made: MakeStore = InMemory()
     if request.param == "parquet":
         made = InFiles(tmp_path)
