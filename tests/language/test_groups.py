@@ -245,6 +245,7 @@ def streams(draw: hs.DrawFn) -> list[Step]:
 
 
 @every_body
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 @settings(max_examples=15)
 @given(data=hs.data())

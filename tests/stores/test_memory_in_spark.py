@@ -34,7 +34,7 @@ from stores.memory import StoreMemory
 from tests.cases import MOST
 
 
-@pytest.mark.turn(3)
+@pytest.mark.turn(6)
 class TestInSpark(StoreContract):
     """Nothing fits the driver: changes and large sets of keys are DataFrames, few keys a table."""
 
