@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import java_classes
 from tests.cases import ROOT
 
 PROGRAMS = ROOT / "tests" / "typing" / "programs"
@@ -99,6 +100,7 @@ class Beside:
 
 def main(place: Path) -> None:
     os.nice(10)
+    java_classes.make()
     for name in checks():
         written = place / "result"
         written.write_text(json.dumps(_run(name)), encoding="utf-8")

@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,14 +29,13 @@ from stepping_spark.execution.scheduler import Scheduler
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.store import Store
 from stepping_spark.spark.session import get_session
+from tests import java_classes
 from tests.beside import Beside
 from tests.cases import ROOT
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
 from tests.postgres_server import PostgresServer
 
-# Tests run many short queries, once each: the second compiler of the JVM, and collectors of garbage
-# that work beside it, take more of two cores than they give back.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_classes.options())
 
 settings.register_profile(
     "dev", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow]
@@ -143,9 +142,19 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "parquet", "postgres"])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("parquet", marks=pytest.mark.turn(2, number=0, alone=True)),
+        pytest.param("postgres", marks=pytest.mark.turn(2, number=1, alone=True)),
+    ]
+)
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
-    """Makes new, empty stores for graphs, and opens them again: of each kind in turn."""
+    """Makes new, empty stores for graphs, and opens them again.
+
+    Each run takes one of the two kinds that outlive the process, or of a test that comes in turn
+    itself, all. What both keep and give is the store's contract, which each run holds them to.
+    """
     made: MakeStore = InMemory()
     if request.param == "parquet":
         made = InFiles(tmp_path)
@@ -176,20 +185,32 @@ def leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as long what this run leaves to other rotations.
 
     The tests of a module that are some parts are dealt one by one, unless they have a number. Tests
-    that are asked for by their names all run.
+    that are asked for by their names all run. A mark with `alone` counts where a test has no other.
+    Marks of a test that exclude each other, so that no rotation takes it, are an error.
     """
     by_name = any("::" in argument for argument in config.args)
     if by_name or asks_for("compat", config.option.markexpr):
         return
+    is_long = asks_for("long", config.option.markexpr)
     counts: Counter[tuple[Path, int]] = Counter()
     for item in items:
-        for turn in item.iter_markers("turn"):
+        marks = [*item.iter_markers("turn")]
+        if len(marks) > 1:
+            marks = [turn for turn in marks if "alone" not in turn.kwargs]
+        turns: list[tuple[int, int]] = []
+        for turn in marks:
             (parts,) = turn.args
-            number = turn.kwargs.get("number", counts[item.path, parts])
+            turns.append((parts, turn.kwargs.get("number", counts[item.path, parts])))
             counts[item.path, parts] += 1
-            is_long = asks_for("long", config.option.markexpr)
-            if is_long or (number - config.option.rotation) % parts:
-                item.add_marker(pytest.mark.long)
+        if len(turns) > 1 and not any(takes(n, turns) for n in range(ROTATIONS)):
+            raise pytest.UsageError(f"no rotation takes {item.nodeid}, with the turns {turns}")
+        if turns and (is_long or not takes(config.option.rotation, turns)):
+            item.add_marker(pytest.mark.long)
+
+
+def takes(rotation: int, turns: Iterable[tuple[int, int]]) -> bool:
+    """Whether a rotation takes a test that is one of so many parts each, with that number."""
+    return all((number - rotation) % parts == 0 for parts, number in turns)
 
 
 def asks_for(mark: str, expression: str) -> bool:

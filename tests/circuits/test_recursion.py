@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from tests.cases import Z
-from tests.every_store import MakeStore
+from tests.every_store import InMemory, MakeStore
 
 Edge = tuple[int, int]
 Link = st.Pair[int, int]
@@ -639,8 +639,19 @@ def random_steps(
     ("seeds", "steps"), [(2, 10), pytest.param(30, 20, marks=pytest.mark.long)]
 )
 def test_other_recursions_give_what_iterating_from_nothing_gives(
-    make_store: MakeStore, name: str, seeds: int, steps: int
+    name: str, seeds: int, steps: int
 ) -> None:
+    iterated(InMemory(), name, seeds, steps)
+
+
+@pytest.mark.turn(3)
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_recursions_give_it_on_every_store(make_store: MakeStore, name: str) -> None:
+    iterated(make_store, name, seeds=2, steps=10)
+
+
+def iterated(make_store: MakeStore, name: str, seeds: int, steps: int) -> None:
+    """Compare random steps with what iterating from nothing gives."""
     query, makes = OTHERS[name]
     for seed in range(seeds):
         graph = st.compile(query)
@@ -747,8 +758,17 @@ class Timer(st.Data):
 
 @pytest.mark.parametrize(
     "limits",
-    [st.Limits(), st.Limits(local_rows=0), st.Limits(local_rows=0, small_rows=0)],
-    ids=["driver", "small query", "large query"],
+    [
+        pytest.param(st.Limits(), id="driver"),
+        pytest.param(
+            st.Limits(local_rows=0), marks=pytest.mark.turn(2, number=0), id="small query"
+        ),
+        pytest.param(
+            st.Limits(local_rows=0, small_rows=0),
+            marks=pytest.mark.turn(2, number=1),
+            id="large query",
+        ),
+    ],
 )
 def test_a_null_that_an_iteration_makes_is_an_error(limits: st.Limits) -> None:
     nullif: Any = F.nullif
@@ -767,7 +787,7 @@ def test_a_null_that_an_iteration_makes_is_an_error(limits: st.Limits) -> None:
     graph = st.compile(countdown)
     stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     with pytest.raises(st.StepError, match=r"countdown\.fixpoint\..*left is NULL"):
-        stepper.step((Z({Timer(name=1, left=5): 1}),))
+        stepper.step((Z({Timer(name=1, left=4): 1}),))
     (out,) = stepper.step((Z({Timer(name=1, left=2): 1}),))
     assert out == Z({Timer(name=1, left=n): 1 for n in range(3)})
 

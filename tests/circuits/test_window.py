@@ -145,8 +145,15 @@ def sale(draw: random.Random, number: int) -> Sale:
     )
 
 
-@pytest.mark.parametrize("local_rows", [0, 2_000_000])
-@pytest.mark.parametrize(("query", "sql"), [(by_size, BY_SIZE), (by_time, BY_TIME)])
+@pytest.mark.parametrize(
+    ("query", "sql", "local_rows"),
+    [
+        (by_size, BY_SIZE, 2_000_000),
+        (by_time, BY_TIME, 2_000_000),
+        pytest.param(by_size, BY_SIZE, 0, marks=pytest.mark.turn(2, number=0)),
+        pytest.param(by_time, BY_TIME, 0, marks=pytest.mark.turn(2, number=1)),
+    ],
+)
 def test_the_sum_of_changes_is_what_spark_sql_says_of_the_table(
     query: Callable[..., Any], sql: str, local_rows: int, spark: SparkSession
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_minimum_is_an_aggregate_where_there_are_no_other_columns() -> None:
     assert functions(extremes) == {"min", "max", None}  # None: of text, and of two columns
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("query", [extremes, first, one], ids=lambda q: q.__name__)
 @pytest.mark.parametrize("small_rows", [0, st.Limits.small_rows], ids=["many", "few"])
 def test_the_first_rows_in_spark_are_those_of_the_driver(

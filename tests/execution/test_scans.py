@@ -358,10 +358,11 @@ def counted(things: st.ZSet[Thing]) -> st.ZSet[Count]:
     return st.aggregate(even, by=lambda x: x.id % 5, into=Count, n=st.agg.count())
 
 
+@pytest.mark.turn(3)
+@pytest.mark.parametrize(("column", "wrong", "said"), WRONG)
 @pytest.mark.parametrize(
     ("query", "nullable"), [(counted, True), (counted, False), (of_none, True)]
 )
-@pytest.mark.parametrize(("column", "wrong", "said"), WRONG)
 def test_a_row_that_does_not_fit_is_an_error_though_the_query_needs_neither_it_nor_its_column(
     query: Any,
     nullable: bool,

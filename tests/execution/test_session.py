@@ -177,6 +177,7 @@ class Highest(st.Data):
     x7: int
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("small_rows", [st.Limits.small_rows, 0])
 def test_streams_are_computed_and_blamed_without_constraints(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int

@@ -139,6 +139,7 @@ class Costs(NamedTuple):
     aggregates: int  # sums and largest values
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(
     ("query", "most"),
     # One query makes old and new rows together, and one each stream whose keys others look up.

@@ -188,6 +188,7 @@ store.close()
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.turn(2, number=1)
 def test_a_query_killed_after_the_store_committed_goes_on_from_its_checkpoint(
     tmp_path: Path,
 ) -> None:

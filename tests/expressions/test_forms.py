@@ -263,6 +263,7 @@ def test_functions_of_times_are_those_of_the_session_s_zone(spark: SparkSession,
 
 
 @pytest.mark.slow
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("zone", sorted(TESTED))
 def test_clocks_of_a_zone_change_when_they_do_in_spark(spark: SparkSession, zone: str) -> None:
     there = known_zone(zone)

@@ -294,8 +294,10 @@ CONDITIONS = (
 BY_KEY = ("join", "semijoin", "delta join, left")
 
 
-def test_a_key_that_is_a_condition_is_not_read_with_what_stands_beside_it() -> None:
-    cases = [Case(place, (key,)) for place in BY_KEY for key in CONDITIONS]
+@pytest.mark.turn(3)
+@pytest.mark.parametrize("place", BY_KEY)
+def test_a_key_that_is_a_condition_is_not_read_with_what_stands_beside_it(place: str) -> None:
+    cases = [Case(place, (key,)) for key in CONDITIONS]
     found = list(differences(cases, steps_of(random.Random(1)), FEW, Counter()))
     assert not found, shown(found)
 
@@ -310,8 +312,10 @@ def test_a_key_of_a_decimal_and_a_constant_has_the_type_that_spark_gives_it() ->
 
 
 @pytest.mark.slow
-def test_a_function_in_each_place_gives_the_same_in_spark_as_on_the_driver() -> None:
-    check(list(PLACES), 0, FEW)
+@pytest.mark.turn(3)
+@pytest.mark.parametrize("part", range(3))
+def test_a_function_in_each_place_gives_the_same_in_spark_as_on_the_driver(part: int) -> None:
+    check(list(PLACES)[part::3], 0, FEW)
 
 
 @pytest.mark.turn(3)

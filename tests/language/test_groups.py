@@ -245,6 +245,7 @@ def streams(draw: hs.DrawFn) -> list[Step]:
 
 
 @every_body
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 @settings(max_examples=15)
 @given(data=hs.data())
@@ -258,6 +259,7 @@ def test_plain_python_gives_what_each_group_gives_by_itself(
 
 
 @every_body
+@pytest.mark.turn(2)
 @settings(max_examples=4)
 @given(data=hs.data())
 def test_the_driver_and_spark_give_what_each_group_gives_by_itself(

@@ -129,8 +129,8 @@ def _counted(rows: list[Item]) -> dict[Item, int]:
     [
         pytest.param(2_000_000, False, id="driver"),
         pytest.param(2_000_000, True, id="driver, append only"),
-        pytest.param(0, False, id="spark"),
-        pytest.param(0, True, id="spark, append only", marks=pytest.mark.long),
+        pytest.param(0, False, id="spark", marks=pytest.mark.turn(4, number=0)),
+        pytest.param(0, True, id="spark, append only", marks=pytest.mark.turn(4, number=2)),
     ],
 )
 def test_a_step_gives_what_the_definition_gives(

@@ -96,6 +96,7 @@ def outcome(
     return found
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("query", OVERFLOWING, ids=lambda q: q.__name__)
 @settings(max_examples=5)
 @given(steps=hs.lists(changes, min_size=1, max_size=3))
@@ -205,6 +206,7 @@ LOCALS = [
 readings = hs.builds(Reading, at=hs.sampled_from(INSTANTS), local=hs.sampled_from(LOCALS))
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("query", [seen, latest], ids=lambda q: q.__name__)
 def test_the_session_s_time_zone_is_that_of_both_modes(
     spark: SparkSession, zone: ZoneInfo, query: Callable[..., Any]

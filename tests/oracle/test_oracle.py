@@ -58,7 +58,13 @@ assert set(REGISTERS) < {q.name for q in EVERY}
 a_circuit_for_each_register = pytest.mark.parametrize(
     "query", [pytest.param(q, id=str(q), marks=() if q.name in REGISTERS else LONG) for q in EVERY]
 )
-rules = pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
+rules = pytest.mark.parametrize(
+    "optimize",
+    [
+        pytest.param(True, id="optimized"),
+        pytest.param(False, id="as written", marks=pytest.mark.turn(2)),
+    ],
+)
 
 
 def run(
@@ -150,7 +156,7 @@ def test_it_does_not_matter_how_changes_are_dealt_into_steps(
 
 
 @every_circuit
-@pytest.mark.turn(6)
+@pytest.mark.turn(12)
 @settings(max_examples=2)
 @given(data=hs.data())
 def test_a_large_change_in_spark_gives_what_a_small_one_gives(

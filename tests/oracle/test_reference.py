@@ -442,6 +442,7 @@ def test_rules_do_not_change_what_a_circuit_gives(circuit: Circuit, data: hs.Dat
 
 
 @every_query
+@pytest.mark.turn(2)
 @settings(max_examples=10)
 @given(data=hs.data())
 def test_a_query_on_tables_is_made_one_on_changes(query: Query, data: hs.DataObject) -> None:
@@ -452,6 +453,7 @@ def test_a_query_on_tables_is_made_one_on_changes(query: Query, data: hs.DataObj
 
 
 @every_query
+@pytest.mark.turn(2)
 @settings(max_examples=10)
 @given(data=hs.data(), seed=hs.integers(0, 2**32), many=hs.integers(1, 6))
 def test_it_does_not_matter_how_changes_are_dealt_into_steps(

@@ -191,6 +191,7 @@ def test_sums_are_those_of_python(
 
 
 @everywhere
+@pytest.mark.turn(2)
 @pytest.mark.spark
 def test_engines_take_turns(local_rows: int) -> None:
     """What Spark has added is taken out by the driver, and the other way round."""
@@ -209,7 +210,7 @@ def row_of(at: int, whole: int, half: int) -> Row:
     return Row(key=1, at=at, whole=Decimal(whole), half=decimal_of(half, 18), tiny=Decimal(0))
 
 
-@pytest.mark.turn(3)
+@pytest.mark.turn(6)
 @pytest.mark.spark
 @everywhere
 @pytest.mark.parametrize("query", [totals, running, reduced])
@@ -250,6 +251,7 @@ def test_a_number_as_an_output_changes_by_more_than_38_digits(local_rows: int) -
         assert stepper.step((Z(change),)) == reference.step((Z(change),)) == (Decimal(much),)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 @everywhere
 @pytest.mark.parametrize("query", [totals, running, reduced])

@@ -50,6 +50,7 @@ def deaths(world: World, every: int) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("world", PAIRS, indirect=True, ids="-".join)
 def test_a_process_killed_between_source_store_and_sink_loses_and_doubles_nothing(
     world: World,

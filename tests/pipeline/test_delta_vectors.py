@@ -68,6 +68,7 @@ def followed(table: Any, of: Any, store: str, view: View, diff: str) -> None:
         running.run()
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("whole", [True, False], ids=["one process", "a process each"])
 @pytest.mark.parametrize("kind", TYPES)
 def test_random_steps_give_the_table_and_a_feed_that_others_follow(

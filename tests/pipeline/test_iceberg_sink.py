@@ -138,6 +138,7 @@ def test_only_files_that_may_hold_the_keys_are_read(
     assert len(rows_of(lake)) == 91
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_field_of_each_type_goes_into_a_table_and_out_of_it_two_deep(
     lake: Catalog, name: str

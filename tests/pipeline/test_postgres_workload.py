@@ -152,6 +152,7 @@ class Twin:
 
 
 @pytest.mark.slow
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("kind", CREATED)
 @given(work=st.lists(statements, min_size=6, max_size=24))
 @settings(

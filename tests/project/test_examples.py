@@ -45,6 +45,7 @@ def test_every_example_is_run_here() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.turn(3, number=2)
 def test_the_demo_shows_that_the_maintained_view_is_the_plain_query(tmp_path: Path) -> None:
     done = run(tmp_path, EXAMPLES["flights.py"])
     assert done.returncode == 0, done.stderr
@@ -79,6 +80,7 @@ def test_the_help_of_the_demo_says_how_it_is_called(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.turn(3, number=1)
 def test_the_ten_views_of_the_shop_are_the_plain_queries(tmp_path: Path) -> None:
     done = run(tmp_path, EXAMPLES["shop.py"])
     assert (done.returncode, done.stderr) == (0, "")

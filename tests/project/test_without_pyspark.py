@@ -230,6 +230,7 @@ print([m for m in ("pyspark", "py4j", "networkx") if m in sys.modules])
 
 
 @pytest.mark.spark
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(
     "text",
     [

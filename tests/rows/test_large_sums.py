@@ -158,6 +158,7 @@ def totals(items: st.ZSet[Item]) -> st.ZSet[Total]:
     )
 
 
+@pytest.mark.turn(2)
 def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
     """Weights and values of every size, whose sums are small again."""
     seed = random.Random(2)

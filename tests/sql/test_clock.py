@@ -150,6 +150,7 @@ def hold(text: str, clock: str, spark: SparkSession, make_store: MakeStore | Non
         now += dt.timedelta(hours=rng.choice([0, 11, 12, 24, 36]))
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("condition", DATES)
 def test_a_comparison_with_the_date_holds_from_step_to_step(
     condition: str, spark: SparkSession

@@ -101,8 +101,10 @@ def changes(seed: int, steps: int, *, rings: bool = False) -> Iterator[tuple[dic
 @pytest.mark.parametrize(
     ("name", "seed"),
     [
-        pytest.param(name, seed, marks=pytest.mark.long if seed else ())
-        for name in QUERIES
+        pytest.param(
+            name, seed, marks=pytest.mark.long if seed else pytest.mark.turn(3, number=number)
+        )
+        for number, name in enumerate(QUERIES)
         for seed in range(6)
     ],
 )

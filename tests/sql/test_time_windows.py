@@ -89,6 +89,7 @@ def changes(seed: int) -> Iterator[tuple[dict[str, dict[tuple[Any, ...], int]], 
         yield {"t": {row: n for row, n in change.items() if n}}, Counter(now)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("zone", ["UTC", pytest.param("Europe/Vienna", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_window_of_time_is_what_spark_answers(name: str, zone: str, spark: SparkSession) -> None:

@@ -26,7 +26,12 @@ def right() -> Undisturbed:
     return undisturbed()
 
 
-@pytest.fixture(params=["parquet", "postgres"])
+@pytest.fixture(
+    params=[
+        pytest.param("parquet", marks=pytest.mark.turn(2, number=0)),
+        pytest.param("postgres", marks=pytest.mark.turn(2, number=1)),
+    ]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "parquet":
         return Place(path=str(tmp_path / "state"))

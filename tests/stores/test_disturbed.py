@@ -133,6 +133,7 @@ def read_only_directory(tmp_path: Path) -> Iterator[Trouble]:
 
 
 @pytest.mark.slow
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("trouble", ["server_trouble", "full_disk", "read_only_directory"])
 def test_what_fails_at_any_moment_costs_one_clear_error_and_nothing_is_lost(
     request: pytest.FixtureRequest, right: Undisturbed, trouble: str

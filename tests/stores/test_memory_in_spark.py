@@ -34,7 +34,7 @@ from stores.memory import StoreMemory
 from tests.cases import MOST
 
 
-@pytest.mark.turn(3)
+@pytest.mark.turn(6)
 class TestInSpark(StoreContract):
     """Nothing fits the driver: changes and large sets of keys are DataFrames, few keys a table."""
 
@@ -213,6 +213,9 @@ def test_keys_are_the_same_as_sql_text_and_as_a_broadcast(
     change = relation_of(schema, [(w, i, 1) for i, w in enumerate(words)])
     store.add(register.name, change.in_spark(lambda: spark))
     store.commit(1, None)
-    for i, word in enumerate(words):
-        asked = keys_relation(register, [(word,)])
-        assert content(store, register, asked) == {row(word, i): (1,)}
+    # Any two words are told apart: one of these questions is for one of them and not the other.
+    for bit in (1, 2, 4, 8):
+        wanted = {i: word for i, word in enumerate(words, 1) if i & bit}
+        asked = keys_relation(register, [(word,) for word in wanted.values()])
+        expected = {row(word, i - 1): (1,) for i, word in wanted.items()}
+        assert content(store, register, asked) == expected
