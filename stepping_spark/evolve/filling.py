@@ -10,7 +10,7 @@ from stepping_spark.base.errors import StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex, adopt
 from stepping_spark.circuit.operators import Add, Input, Neg, Operator
-from stepping_spark.evolve.linearity import Narrowing, less
+from stepping_spark.evolve.linearity import Narrowing, Terms, less
 from stepping_spark.evolve.sums import StreamKinds
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
@@ -234,21 +234,28 @@ class _Maker:
         if was is None:
             new = self._built(now)
             return new if self.sums.is_value(new) else self._needed(now)
-        made: Vertex | None = None
-        for v, n in less(now, was):  # what both have need not be known
-            for _ in range(abs(n)):
-                part = self._built(v)
-                part = part if n > 0 else Vertex(Neg(), part)
-                made = part if made is None else Vertex(Add(), made, part)
+        made = self._sum(less(now, was))  # what both have need not be known
         if made is None:  # the same rows, in another order of sums
-            nothing = self._built(now)
-            made = Vertex(Add(), nothing, Vertex(Neg(), nothing))
+            made = self._sum([(now, 1), (now, -1)])
+        if made is None or not self.sums.is_change(made):  # a part of a join's change was left
+            made = self._sum([(now, 1), (was, -1)])
+        assert made is not None
         adopt(made, self._origin(now), self.origins)
         if not self.sums.is_change(made):
             new = self._built(now)
             if self.sums.is_value(new):
                 return new  # a view that is no change, but a value at each step
             self._check(made, now)
+        return made
+
+    def _sum(self, terms: Terms) -> Vertex | None:
+        """The sum of streams, over what is known; None for no terms."""
+        made: Vertex | None = None
+        for v, n in terms:
+            for _ in range(abs(n)):
+                part = self._built(v)
+                part = part if n > 0 else Vertex(Neg(), part)
+                made = part if made is None else Vertex(Add(), made, part)
         return made
 
     def _needed(self, v: Vertex) -> Vertex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -100,6 +101,35 @@ def test_an_operator_that_is_edited(
     taken = (0,) if name in ONE else (0, 1)
     before, after = Composition(((name, taken),)), Composition(((f"{name}: {what}", taken),))
     evolved(InMemory(), before.query(st), after.query(st), first, then)
+
+
+def added_to_its_reader(name: str) -> Any:
+    """An operator of two streams, added to a function of one of them."""
+    joined = ("aggregate per group", (1,)), ("delta join", (2, 1))
+    return Composition((*joined, (name, (3, 1)), ("with text", (3,)), ("add", (5, 4)))).query(st)
+
+
+@pytest.mark.parametrize("name", sorted(TWO))
+def test_an_operator_of_two_streams_may_become_any_other(name: str) -> None:
+    """Their changes share a part, of which no sum tells what it is without the others."""
+    before = st.compile(added_to_its_reader(name))
+    store = st.StoreMemory.from_graph(before)
+    st.Stepper(before, store).step((Z(), Z()))
+    for other in sorted(TWO):
+        plan = st.evolution(st.compile(added_to_its_reader(other)), store)
+        assert set(plan.views.values()) == {"as before" if other == name else "changes"}
+
+
+OUTER = ("outer left", "outer right", "outer full")
+
+
+@pytest.mark.parametrize(("name", "other"), list(itertools.permutations(OUTER, 2)))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck), phases=PHASES)
+@given(first=steps_of(max_steps=3), then=steps_of(max_steps=2))
+def test_an_outer_join_may_become_another(
+    name: str, other: str, first: list[Any], then: list[Any]
+) -> None:
+    evolved(InMemory(), added_to_its_reader(name), added_to_its_reader(other), first, then)
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck), phases=PHASES)
