@@ -22,6 +22,7 @@ from sqlglot.tokenizer_core import Token
 from stepping_spark.sql.others_syntax import refuse_tokens, refuse_tree
 from stepping_spark.sql.places import SqlError, failure, failure_at
 from stepping_spark.sql.text import Text
+from stepping_spark.sql.tokens import rewritten, without_levels
 
 SUFFIXES = ("L", "S", "Y", "D", "F", "BD")
 """What makes a number of the text a BIGINT, SMALLINT, TINYINT, DOUBLE, FLOAT or DECIMAL."""
@@ -181,7 +182,7 @@ def query_of(query: str, text: str) -> exp.Expr:
     """
     try:
         dialect = _dialect_of(text)
-        tokens, levels = _without_levels(_without_streams(dialect.tokenize(query)))
+        tokens, levels = without_levels(rewritten(dialect.tokenize(query), dialect.tokenize))
         found = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
     except ParseError as e:
         known = e.errors[0] if e.errors else {}
@@ -200,46 +201,9 @@ def query_of(query: str, text: str) -> exp.Expr:
     _flatten(tree)
     _set_units(tree)
     _set_order_of_arguments(tree, text)
+    _set_ignored_nulls(tree)
     _set_memberships(tree)
     return tree
-
-
-def _without_streams(tokens: list[Token]) -> list[Token]:
-    """The tokens with `t` in the place of STREAM(t) and STREAM t: a view reads each table so."""
-    kept: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        after_from = kept and kept[-1].text.upper() in ("FROM", "JOIN")
-        if after_from and tokens[at].text.upper() == "STREAM" and len(tokens) > at + 1:
-            following = tokens[at + 1]
-            closed = [i for i in range(at, len(tokens)) if tokens[i].text == ")"]
-            if following.token_type is TokenType.L_PAREN and closed:
-                kept += tokens[at + 2 : closed[0]]
-                at = closed[0] + 1
-                continue
-            if following.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-                at += 1
-                continue
-        kept.append(tokens[at])
-        at += 1
-    return kept
-
-
-def _without_levels(tokens: list[Token]) -> tuple[list[Token], dict[int, int]]:
-    """The tokens without MAX RECURSION LEVEL n, unknown to sqlglot; each n by its place."""
-    levels: dict[int, int] = {}
-    kept: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        words = [t.text.upper() for t in tokens[at : at + 3]]
-        number = tokens[at + 3].text if len(tokens) > at + 3 else ""
-        if words == ["MAX", "RECURSION", "LEVEL"] and number.isdigit():
-            levels[tokens[at].start] = int(number)
-            at += 4
-        else:
-            kept.append(tokens[at])
-            at += 1
-    return kept, levels
 
 
 def _set_levels(tree: exp.Expr, levels: dict[int, int]) -> None:
@@ -277,6 +241,8 @@ def _flatten(tree: exp.Expr) -> None:
             node.replace(connected(kind, found))
 
 
+_IGNORING = ("any_value", "first", "last")
+"""The functions that take IGNORE NULLS in their parentheses, too."""
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
@@ -300,6 +266,17 @@ def _set_memberships(tree: exp.Expr) -> None:
         query = side.this if isinstance(side.this, exp.Subquery) else exp.Subquery(this=side.this)
         found = exp.In(this=node.this, query=query)
         node.replace(found if isinstance(node, exp.EQ) else exp.Not(this=found))
+
+
+def _set_ignored_nulls(tree: exp.Expr) -> None:
+    """Make `first(a) IGNORE NULLS` of `first(a IGNORE NULLS)`."""
+    for inner in list(tree.find_all(exp.IgnoreNulls)):
+        call = inner.parent
+        if not isinstance(call, exp.Anonymous) or isinstance(call.parent, exp.Window):
+            continue
+        if call.name.lower() in _IGNORING and call.expressions[0] is inner:
+            inner.replace(inner.this)
+            call.replace(exp.IgnoreNulls(this=call.copy()))
 
 
 def tokens_of(text: str) -> list[Token]:

@@ -283,7 +283,7 @@ class QueryScope:
 
     def _number(self, node: Scalar, what: str) -> int | None:
         value = node.expression if isinstance(node, exp.Limit | exp.Offset) else node
-        if isinstance(value, exp.Column) and same(value.name, "all"):
+        if isinstance(value, exp.Var | exp.Column) and same(value.name, "all"):
             return None
         if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
             self.fail(node, f"{what} takes a number", "write a whole number")

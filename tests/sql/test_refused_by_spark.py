@@ -145,6 +145,8 @@ REMEDIES = [
     "SELECT * EXCEPT (a, l) FROM t",
     "SELECT listagg(s) WITHIN GROUP (ORDER BY s) AS v, array_agg(a) AS w FROM t",
     "SELECT EXTRACT(YEAR FROM d) AS v, array(1, 2) AS w FROM t",
+    "SELECT b, array_agg(a) AS v FROM (SELECT a, b FROM t "
+    "QUALIFY row_number() OVER (PARTITION BY b ORDER BY x) <= 2) GROUP BY b",
 ]
 """What the errors tell to write."""
 VALUES = [*LITERALS, *WINDOWS, *AGGREGATES, *FUNCTIONS]

@@ -207,7 +207,7 @@ REASONS = {
     "is not supported; ": "a generator",
     "rows cannot hold": "a type that rows cannot hold",
     "a row cannot hold": "a type that rows cannot hold",
-    "Collate is not understood": "a type that rows cannot hold",
+    "collations are not supported": "a type that rows cannot hold",
     "Spark refuses this": "Spark refuses its own example",
     "no column": "Spark refuses its own example",
     "takes numbers, and this is": "an aggregate of another type",
