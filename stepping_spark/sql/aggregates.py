@@ -14,7 +14,7 @@ from stepping_spark.language.grouping import grouping_sets
 from stepping_spark.language.primitives import map as map_
 from stepping_spark.rows.row_class import field_name
 from stepping_spark.sql.kinds import FLOATS, INTEGERS, kind_of
-from stepping_spark.sql.parse import failure
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.plan import FunctionCall, GroupBy, PlanColumn, Scalar, column_of, ref
 from stepping_spark.sql.relation import PlacedStream, built, fields_of, projected
 

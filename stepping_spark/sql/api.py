@@ -26,7 +26,7 @@ from stepping_spark.rows.types import unwrap
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.emit import Emitter, distinct
 from stepping_spark.sql.facts import Facts
-from stepping_spark.sql.parse import failure, line_of
+from stepping_spark.sql.places import failure, line_of
 from stepping_spark.sql.plan import (
     OneSource,
     PlanColumn,

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from stepping_spark.sql.query import QueryScope
 
 
+_FIRST_VALUES = (
+    "for the first n of a key, write array_agg(x) of a sub-query with "
+    "QUALIFY row_number() OVER (PARTITION BY key ORDER BY y) <= n"
+)
+
+
 @dataclass
 class Grouping:
     """The keys of groups, and the grouping sets as numbers of keys; None: all keys.
@@ -389,16 +395,14 @@ class Binder:
                 break
             node = node.this
         args, distinct = args_of(node)
-        if args and isinstance(args[0], exp.Order):
-            order = tuple(self._order_part(o, bind) for o in args[0].expressions)
-            args = [args[0].this, *args[1:]]
         starred = len(args) == 1 and isinstance(args[0], exp.Star)  # count(*)
         bound = (args[0].copy(),) if starred else tuple(map(bind, self._spread(args)))
         name = canonical(name_of(node))
         call = FunctionCall(name, bound, at, distinct, condition, order, ignore)
         wrong = wrong_call(call)
         if wrong:
-            self.fail(at, wrong)
+            of_several = name in ("max_by", "min_by") and len(bound) == 3
+            self.fail(at, wrong, _FIRST_VALUES if of_several else "")
         return call
 
     def _order_part(self, node: Scalar, bind: Callable[[Scalar], Scalar]) -> Scalar:

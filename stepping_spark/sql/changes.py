@@ -18,7 +18,8 @@ from sqlglot.tokenizer_core import Token
 
 from stepping_spark.rows.sql_text import any_of, closed
 from stepping_spark.sql.names import same
-from stepping_spark.sql.parse import failure, query_of
+from stepping_spark.sql.parse import query_of
+from stepping_spark.sql.places import failure
 
 _KEYS, _SEQUENCE, _DELETES = "KEYS", "SEQUENCE BY", "APPLY AS DELETE WHEN"
 _TRUNCATES, _COLUMNS, _STORED = "APPLY AS TRUNCATE WHEN", "COLUMNS", "STORED AS"

@@ -16,7 +16,7 @@ from typing import Any
 from sqlglot import exp
 
 from stepping_spark.language.temporal_filters import temporal_filter
-from stepping_spark.sql.parse import failure
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.plan import Scalar, conjuncts
 from stepping_spark.sql.relation import PlacedStream
 

@@ -88,7 +88,7 @@ def recursive_query(
     """The plan of a query of WITH that names itself. `known` has those before it."""
     name, union = cte.alias, cte.this
     own = table_named(union, name)
-    bare = not any(union.args.get(k) for k in ("with_", "order", "limit", "offset", "by_name"))
+    bare = not any(union.args.get(k) for k in ("with_", "order", "limit", "offset"))
     if not isinstance(union, exp.Union) or not bare or table_named(union.left, name) is not None:
         reason = f"{name} reads itself, and is no UNION of what it begins with and what follows"
         queries.fail(own, reason, SHAPE)

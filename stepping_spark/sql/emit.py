@@ -35,7 +35,7 @@ from stepping_spark.sql.inner_joins import equality
 from stepping_spark.sql.kinds import common_kind, item_kind, struct_fields
 from stepping_spark.sql.operators import converted
 from stepping_spark.sql.over import over_windows
-from stepping_spark.sql.parse import failure, line_of
+from stepping_spark.sql.places import failure, line_of
 from stepping_spark.sql.plan import (
     GroupBy,
     InlineValues,

@@ -13,7 +13,7 @@ from stepping_spark.expressions.expr import Literal
 from stepping_spark.language import win
 from stepping_spark.sql.aggregates import KEPT, taken
 from stepping_spark.sql.kinds import kind_of
-from stepping_spark.sql.parse import failure
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.plan import Over, PlanColumn, Scalar, Windows
 from stepping_spark.sql.relation import PlacedStream, key_of, order_of
 

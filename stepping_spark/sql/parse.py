@@ -1,4 +1,4 @@
-"""Parses Spark SQL with sqlglot, and names places of the text in errors.
+"""Parses Spark SQL with sqlglot.
 
 Only this module knows the traps of sqlglot's parser. Its Spark dialect replaces functions by its
 own nodes, and loses their names on the way. The dialect here keeps each function call as it is
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import ErrorLevel, TokenType, exp
@@ -19,9 +19,10 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 
-from stepping_spark.base.callsite import Line
-from stepping_spark.base.errors import CompileError
+from stepping_spark.sql.others_syntax import refuse_tokens, refuse_tree
+from stepping_spark.sql.places import SqlError, failure, failure_at
 from stepping_spark.sql.text import Text
+from stepping_spark.sql.tokens import rewritten, without_levels
 
 SUFFIXES = ("L", "S", "Y", "D", "F", "BD")
 """What makes a number of the text a BIGINT, SMALLINT, TINYINT, DOUBLE, FLOAT or DECIMAL."""
@@ -172,13 +173,6 @@ class WithQuotedNames(SteppingSparkSql):
 CHAIN = 8
 """Conditions that AND or OR connects, up to which they stay as they are written."""
 
-SHOWN = 200
-"""Characters of a long line that an error shows before its place, and after it."""
-
-
-class SqlError(CompileError):
-    """A text of SQL cannot become a query. The message shows the place in the text."""
-
 
 def query_of(query: str, text: str) -> exp.Expr:
     """The tree of one query, which stands at its place in the whole text.
@@ -188,11 +182,11 @@ def query_of(query: str, text: str) -> exp.Expr:
     """
     try:
         dialect = _dialect_of(text)
-        tokens, levels = _without_levels(_without_streams(dialect.tokenize(query)))
+        tokens, levels = without_levels(rewritten(dialect.tokenize(query), dialect.tokenize))
         found = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
     except ParseError as e:
         known = e.errors[0] if e.errors else {}
-        raise _at(text, _offset(text, known), str(known.get("description") or e)) from None
+        raise failure_at(text, _offset(text, known), str(known.get("description") or e)) from None
     except TokenError as e:
         raise _unended(text, e) from None
     (tree,) = [tree for tree in found if tree is not None]
@@ -202,100 +196,14 @@ def query_of(query: str, text: str) -> exp.Expr:
     _set_levels(tree, levels)
     if not isinstance(tree, exp.Query | exp.Values):
         raise failure(text, tree, "this is no query", "write SELECT …")
-    _refuse_others_syntax(tree, text)
+    refuse_tokens(tokens, text)
+    refuse_tree(tree, text)
     _flatten(tree)
     _set_units(tree)
     _set_order_of_arguments(tree, text)
+    _set_ignored_nulls(tree)
     _set_memberships(tree)
     return tree
-
-
-_MODIFIERS = ("with_", "limit", "offset", "order", "sample", "joins", "laterals", "pivots", "locks")
-_CLAUSES = ("cluster", "connect", "distribute", "match", "sort")
-_UNDERSTOOD: dict[type[exp.Expr], tuple[str, ...]] = {
-    exp.Select: (
-        *("distinct", "expressions", "from_", "group", "having", "hint", "qualify", "where"),
-        *("windows", *_MODIFIERS, *_CLAUSES),
-    ),
-    exp.SetOperation: ("this", "expression", "distinct", "by_name", *_MODIFIERS),
-    exp.Subquery: ("this", "alias", *_MODIFIERS),
-    exp.Values: ("expressions", "alias", "order", "limit", "offset", "pivots"),
-    exp.Table: (
-        *("this", "alias", "db", "catalog", "laterals", "joins", "pivots", "sample"),
-        *("version", "when"),
-    ),
-    exp.Join: ("this", "on", "side", "kind", "using", "method", "pivots"),
-    exp.Lateral: ("this", "view", "outer", "alias"),
-    exp.Group: ("expressions", "grouping_sets", "cube", "rollup", "all"),
-    exp.Window: ("this", "partition_by", "order", "spec", "alias", "over"),
-    exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
-    exp.Order: ("this", "expressions"),
-    exp.Ordered: ("this", "desc", "nulls_first"),
-    exp.Limit: ("this", "expression"),
-    exp.Offset: ("this", "expression"),
-    exp.CTE: ("this", "alias"),
-    exp.With: ("expressions", "recursive"),
-    exp.Star: ("except_",),
-    exp.Column: ("this", "table", "db", "catalog"),
-    exp.In: ("this", "expressions", "query", "unnest"),
-    exp.Between: ("this", "low", "high"),
-    exp.Cast: ("this", "to", "safe"),
-    exp.Trim: ("this", "expression", "position"),
-}
-"""What of each kind of node is read. The parser takes the syntax of other databases, too."""
-
-
-def _refuse_others_syntax(tree: exp.Expr, text: str) -> None:
-    """Refuse what the parser understands and Spark does not: nobody would read it here."""
-    for node in tree.walk():
-        kind = exp.SetOperation if isinstance(node, exp.SetOperation) else type(node)
-        kind = exp.Cast if kind is exp.TryCast else kind
-        understood = _UNDERSTOOD.get(kind)
-        if understood is None:
-            continue
-        for name, value in node.args.items():
-            if value and name not in understood:
-                said = name.removesuffix("_").replace("_", " ").upper()
-                at = value if isinstance(value, exp.Expr) else node
-                raise failure(text, at, f"Spark has no {said} here", "leave it out")
-
-
-def _without_streams(tokens: list[Token]) -> list[Token]:
-    """The tokens with `t` in the place of STREAM(t) and STREAM t: a view reads each table so."""
-    kept: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        after_from = kept and kept[-1].text.upper() in ("FROM", "JOIN")
-        if after_from and tokens[at].text.upper() == "STREAM" and len(tokens) > at + 1:
-            following = tokens[at + 1]
-            closed = [i for i in range(at, len(tokens)) if tokens[i].text == ")"]
-            if following.token_type is TokenType.L_PAREN and closed:
-                kept += tokens[at + 2 : closed[0]]
-                at = closed[0] + 1
-                continue
-            if following.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-                at += 1
-                continue
-        kept.append(tokens[at])
-        at += 1
-    return kept
-
-
-def _without_levels(tokens: list[Token]) -> tuple[list[Token], dict[int, int]]:
-    """The tokens without MAX RECURSION LEVEL n, unknown to sqlglot; each n by its place."""
-    levels: dict[int, int] = {}
-    kept: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        words = [t.text.upper() for t in tokens[at : at + 3]]
-        number = tokens[at + 3].text if len(tokens) > at + 3 else ""
-        if words == ["MAX", "RECURSION", "LEVEL"] and number.isdigit():
-            levels[tokens[at].start] = int(number)
-            at += 4
-        else:
-            kept.append(tokens[at])
-            at += 1
-    return kept, levels
 
 
 def _set_levels(tree: exp.Expr, levels: dict[int, int]) -> None:
@@ -333,6 +241,8 @@ def _flatten(tree: exp.Expr) -> None:
             node.replace(connected(kind, found))
 
 
+_IGNORING = ("any_value", "first", "last")
+"""The functions that take IGNORE NULLS in their parentheses, too."""
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
@@ -358,6 +268,17 @@ def _set_memberships(tree: exp.Expr) -> None:
         node.replace(found if isinstance(node, exp.EQ) else exp.Not(this=found))
 
 
+def _set_ignored_nulls(tree: exp.Expr) -> None:
+    """Make `first(a) IGNORE NULLS` of `first(a IGNORE NULLS)`."""
+    for inner in list(tree.find_all(exp.IgnoreNulls)):
+        call = inner.parent
+        if not isinstance(call, exp.Anonymous) or isinstance(call.parent, exp.Window):
+            continue
+        if call.name.lower() in _IGNORING and call.expressions[0] is inner:
+            inner.replace(inner.this)
+            call.replace(exp.IgnoreNulls(this=call.copy()))
+
+
 def tokens_of(text: str) -> list[Token]:
     """The tokens of a text, each with its place."""
     try:
@@ -368,7 +289,7 @@ def tokens_of(text: str) -> list[Token]:
 
 def _unended(text: str, e: TokenError) -> SqlError:
     reason = "a string, a name in backticks or a comment has no end"
-    return _at(text, None, reason, f"look for the missing quote ({e})")
+    return failure_at(text, None, reason, f"look for the missing quote ({e})")
 
 
 _WITH_UNITS = {"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "timestampdiff"}
@@ -441,51 +362,3 @@ def _offset(text: str, found: dict[str, Any]) -> int | None:
     before = text.splitlines(keepends=True)[: line - 1]
     width = len(str(found.get("highlight") or " "))
     return sum(map(len, before)) + max(0, column - width)
-
-
-def failure(text: str, node: exp.Expr | None, reason: str, remedy: str = "") -> CompileError:
-    """The error for a node of the tree: place, line with a caret, reason and remedy.
-
-    A node without a place of its own has the first place within it, else that of its parent. `text`
-    is the one whose query is made; a node of a view that it reads has a text of its own.
-    """
-    at = node
-    while at is not None:
-        if places := list(_places(at)):
-            start, of = min(places, key=lambda place: place[0])
-            return _at(of, start, reason, remedy)
-        at = at.parent
-    return _at(text, None, reason, remedy)
-
-
-def line_of(nodes: Iterable[exp.Expr], view: str) -> Line | None:
-    """The first line of nodes of a view; None: they stand in no file."""
-    for node in nodes:
-        for start, text in sorted(_places(node), key=lambda place: place[0])[:1]:
-            if isinstance(text, Text) and text.file:
-                return Line(text.file, text.count("\n", 0, start) + 1, view)
-    return None
-
-
-def _places(node: exp.Expr) -> Iterator[tuple[int, str]]:
-    """Where the parts of a node begin, and in which text."""
-    for part in node.walk():
-        start = part.meta.get("start") if part._meta else None
-        if isinstance(start, int):
-            yield start, part.meta["text"]
-
-
-def _at(text: str, start: int | None, reason: str, remedy: str = "") -> SqlError:
-    said = f"{reason}; {remedy}" if remedy else reason
-    title = text.called if isinstance(text, Text) else "SQL"
-    if start is None or not 0 <= start < len(text):
-        return SqlError(f"{title}: {said}")
-    line = text.count("\n", 0, start) + 1
-    begin = text.rfind("\n", 0, start) + 1
-    end = text.find("\n", start)
-    first = max(begin, start - SHOWN)
-    shown = text[first : min(end if end >= 0 else len(text), start + SHOWN)]
-    caret = "".join("\t" if c == "\t" else " " for c in text[first:start]) + "^"
-    return SqlError(
-        f"{title}, line {line}, column {start - begin + 1}: {said}\n  {shown}\n  {caret}"
-    )

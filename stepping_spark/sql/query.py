@@ -13,7 +13,7 @@ from stepping_spark.sql.binder import Binder
 from stepping_spark.sql.ctes import recursive_query, table_named, used_queries
 from stepping_spark.sql.joins import joined, lateral_view, unnested
 from stepping_spark.sql.names import Scope, same
-from stepping_spark.sql.parse import failure
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.plan import (
     FunctionCall,
     GroupBy,
@@ -283,7 +283,7 @@ class QueryScope:
 
     def _number(self, node: Scalar, what: str) -> int | None:
         value = node.expression if isinstance(node, exp.Limit | exp.Offset) else node
-        if isinstance(value, exp.Column) and same(value.name, "all"):
+        if isinstance(value, exp.Var | exp.Column) and same(value.name, "all"):
             return None
         if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
             self.fail(node, f"{what} takes a number", "write a whole number")
@@ -294,8 +294,6 @@ class QueryScope:
     def _set(self, node: exp.SetOperation, outer: Scope | None) -> RelationalPlan:
         kind = next(k for t, k in _SETS.items() if isinstance(node, t))
         left, right = self.planned(node.left, outer), self.planned(node.right, outer)
-        if node.args.get("by_name"):
-            right = self._by_name(left, right, node)
         if len(left.columns) != len(right.columns):
             self.fail(
                 node,
@@ -305,15 +303,6 @@ class QueryScope:
         distinct = node.args.get("distinct")
         made = tuple(PlanColumn(c.name) for c in left.columns)
         return SetOf(kind, distinct is False, left, right, made, node.right)
-
-    def _by_name(self, left: RelationalPlan, right: RelationalPlan, node: Scalar) -> RelationalPlan:
-        found = []
-        for c in left.columns:
-            named = [r for r in right.columns if same(r.name, c.name)]
-            if len(named) != 1:
-                self.fail(node, f"UNION BY NAME: the second query has no column {c.name}")
-            found.append(named[0])
-        return keeping(right, found)
 
     def _first(self, plan: RelationalPlan, node: Scalar) -> RelationalPlan:
         """ORDER BY and LIMIT of a query that is no SELECT: by its columns."""

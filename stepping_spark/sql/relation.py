@@ -23,7 +23,8 @@ from stepping_spark.rows.row_class import field_name, open_class
 from stepping_spark.rows.types import Struct, tuple_of
 from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.operators import converted
-from stepping_spark.sql.parse import connected, failure
+from stepping_spark.sql.parse import connected
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.plan import Item, PlanColumn, Scalar, column_of
 from stepping_spark.sql.scalars import scalar
 from stepping_spark.sql.values import SqlValue

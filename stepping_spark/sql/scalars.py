@@ -200,6 +200,8 @@ class Translator:
     def value(self, node: exp.Expr, *, top: bool = False) -> SqlValue:
         """The value of a node. A constant is computed, in Spark only the greatest one."""
         handler = _HANDLERS.get(type(node))
+        if isinstance(node, exp.Collate):
+            self.fail(node, "collations are not supported", "compare lower(…) for one without case")
         if handler is None:
             self.fail(
                 node,

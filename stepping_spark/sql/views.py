@@ -31,7 +31,8 @@ from stepping_spark.sql.ctes import used_queries
 from stepping_spark.sql.facts import SqlColumns
 from stepping_spark.sql.kinds import kind_of, row_type_of
 from stepping_spark.sql.operators import kind_written
-from stepping_spark.sql.parse import failure, query_of, tokens_of
+from stepping_spark.sql.parse import query_of, tokens_of
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.plan import (
     RelationalPlan,
     Scalar,

@@ -18,12 +18,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 import stepping_spark as st
 from stepping_spark.base.errors import CompileError
 from stepping_spark.relations.store import Store
+from stepping_spark.spark.types import arrow_schema_of
 from tests.every_store import InMemory, MakeStore
 
 FAILED = (PySparkException, Py4JJavaError)
@@ -122,8 +125,18 @@ def plain(value: Any) -> Any:
 
 
 def table_in_spark(spark: Any, rows: Rows, ddl: str) -> Any:
-    """A table of these rows, as a DataFrame."""
-    return spark.createDataFrame([row for row, n in rows.items() for _ in range(n)], ddl)
+    """A table of these rows, as a DataFrame.
+
+    It comes by Arrow, so that plans hold the rows: rows of a list go through a Python worker
+    in each query.
+    """
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    wanted = arrow_schema_of(schema)
+    every = [listed(row) for row in rows.elements()]
+    columns = zip(*every, strict=True) if every else [()] * len(wanted)
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, wanted, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=wanted), schema)
 
 
 def plain_rows(frame: Any) -> Rows:

@@ -655,3 +655,27 @@ SELECT * FROM range(1, 9, 3, 2) AS r(n)
 
 --- first of VALUES
 WITH t(n) AS (VALUES (3), (1), (2) ORDER BY 1 LIMIT 2) SELECT * FROM t
+
+--- TABLE
+TABLE items
+
+--- TABLE in a set
+TABLE customers EXCEPT (TABLE customers ORDER BY customer, name, country, score LIMIT 2)
+
+--- TABLE after WITH
+WITH large AS (SELECT id, qty FROM orders WHERE qty > 1) TABLE large
+
+--- identifier
+SELECT identifier('customer'), identifier('o.qty') AS n FROM identifier('orders') o
+
+--- identifier of a function
+SELECT identifier('upper')(country) AS c, count(*) AS n FROM customers GROUP BY identifier('country')
+
+--- VALUES with a limit
+SELECT o.id, v.name FROM orders o JOIN (VALUES (1, 'a'), (2, 'b'), (5, 'c') AS w (n, name) ORDER BY n DESC LIMIT 2) v ON o.qty = v.n
+
+--- IGNORE NULLS in the call
+SELECT customer, max(qty) AS m, any_value(note IGNORE NULLS) IS NULL AS n FROM orders GROUP BY customer
+
+--- LIMIT ALL
+SELECT id, qty FROM orders LIMIT ALL

@@ -19,7 +19,7 @@ import sqlglot
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from stepping_spark.base.errors import CompileError
-from tests.sql.corpus import Maintained, Rows, listed, plain_rows, same
+from tests.sql.corpus import Maintained, Rows, plain_rows, same, table_in_spark
 
 FILES = ("core", "risingwave", "feldera", "turso", "openivm", "pg_trickle")
 TYPES = {
@@ -176,8 +176,7 @@ def replay(case: Case, spark: Any) -> Iterator[tuple[str, str]]:
 def in_spark(spark: Any, case: Case, view: View, tables: Mapping[str, Rows]) -> Rows:
     """What Spark answers."""
     for name, rows in tables.items():
-        every = [tuple(map(listed, row)) for row, n in rows.items() for _ in range(n)]
-        spark.createDataFrame(every, case.ddls[name]).createOrReplaceTempView(name)
+        table_in_spark(spark, rows, case.ddls[name]).createOrReplaceTempView(name)
     for name, text in view.before:
         spark.sql(text).createOrReplaceTempView(name)
     return plain_rows(spark.sql(view.text))

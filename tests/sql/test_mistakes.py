@@ -107,6 +107,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("SELECT id FROM orders TABLESAMPLE (5 ROWS)", "TABLESAMPLE gives other rows"),
     ("SELECT id FROM orders VERSION AS OF 1", "leave out AS OF"),
     ("SELECT id FROM orders WHERE window(at, '1 hour').start > at", "window makes rows"),
+    ("SELECT max_by(id, at, 2) FROM orders", "takes 2 arguments, found 3; for the first n"),
+    ("SELECT id FROM orders WHERE 'a' COLLATE UTF8_LCASE = 'A'", "collations are not supported"),
     ("SELECT approx_count_distinct(id) FROM orders", "approx_count_distinct is not supported"),
     ("SELECT o.id FROM orders o JOIN customers c ON o.id + c.id IN (SELECT id FROM orders)",
      "a sub-query in ON reads columns of both sides; write it in WHERE"),

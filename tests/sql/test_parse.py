@@ -8,7 +8,8 @@ import pytest
 from sqlglot import exp
 
 from stepping_spark.base.errors import CompileError
-from stepping_spark.sql.parse import failure, query_of
+from stepping_spark.sql.parse import query_of
+from stepping_spark.sql.places import failure
 
 
 def parsed(text: str) -> Any:

@@ -84,8 +84,76 @@ QUERIES = [
     ("SELECT a FROM t RIGHT ANTI JOIN t u ON true", "Spark has no RIGHT ANTI JOIN"),
     ("SELECT a FROM t FOR UPDATE", "LOCKS is not supported"),
 ]
+NULL, COMMA = "NULL is no condition to Spark; write FALSE", "nothing stands after the comma"
+LENIENT = [
+    ("SELECT count(t.*) AS v FROM t", "Spark has no count(table.*); write count(*), or name"),
+    ("SELECT count(DISTINCT t.*) AS v FROM t", "Spark has no count(table.*)"),
+    ("SELECT a FROM t WHERE NULL", NULL),
+    ("SELECT t.a FROM t JOIN t AS u ON NULL", NULL),
+    ("SELECT t.a FROM t LEFT SEMI JOIN t AS u ON (NULL)", NULL),
+    ("SELECT sum(a) FILTER (WHERE NULL) AS v FROM t", NULL),
+    ("SELECT CASE WHEN NULL THEN 1 ELSE 2 END AS v FROM t", NULL),
+    ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM t WHERE NULL)", NULL),
+    ("SELECT a FROM t UNION BY NAME SELECT a FROM t", "Spark's SQL has no BY NAME; select the"),
+    ("SELECT a FROM t UNION ALL BY NAME SELECT a FROM t", "no BY NAME"),
+    ("SELECT a FROM t ORDER BY a LIMIT 1, 2", "LIMIT stands before OFFSET; write LIMIT n OFFSET"),
+    ("SELECT a FROM t ORDER BY a OFFSET 1 LIMIT 2", "LIMIT stands before OFFSET"),
+    ("SELECT a FROM t ORDER BY a WHERE a > 1", "WHERE stands before ORDER BY; exchange them"),
+    ("SELECT a FROM t GROUP BY a WHERE a > 1", "WHERE stands before GROUP BY"),
+    ("SELECT a FROM t HAVING a > 1 GROUP BY a", "GROUP BY stands before HAVING"),
+    ("SELECT a FROM t LIMIT 2 ORDER BY a", "ORDER BY stands before LIMIT"),
+    ("SELECT a FROM t UNION ALL SELECT a FROM t LIMIT 1 ORDER BY a", "ORDER BY stands before"),
+    ("(SELECT a FROM t) LIMIT 1 ORDER BY a", "ORDER BY stands before LIMIT"),
+    (
+        "SELECT rank() OVER w AS v FROM t WINDOW w AS (ORDER BY a) WHERE a > 1",
+        "WHERE stands before WINDOW",
+    ),
+    (
+        "SELECT rank() OVER w AS v FROM t LIMIT 3 WINDOW w AS (ORDER BY a)",
+        "WINDOW stands before LIMIT",
+    ),
+    ("SELECT a, FROM t", COMMA),
+    ("SELECT a FROM t,", COMMA),
+    ("SELECT a FROM t WHERE a IN (1, 2,)", COMMA),
+    ("SELECT a FROM t GROUP BY a,", COMMA),
+    ("SELECT sum(a) OVER (PARTITION BY) AS v FROM t", "nothing stands after PARTITION BY"),
+    ("SELECT a FROM t GROUP BY DISTINCT a", "Spark has no GROUP BY DISTINCT; leave out DISTINCT"),
+    ("SELECT t.a FROM t JOIN t AS u USING a", "write USING (column)"),
+    ("SELECT t.a FROM t NATURAL JOIN t AS u ON t.a = u.a", "leave out NATURAL"),
+    ("SELECT * EXCLUDE (a) FROM t", "Spark has no EXCLUDE; write * EXCEPT (column)"),
+    ("SELECT * EXCEPT () FROM t", "EXCEPT names no columns; leave it out"),
+    ("SELECT * EXCEPT (a, a) FROM t", "EXCEPT names a twice; name it once"),
+    ("SELECT listagg(s ORDER BY a) AS v FROM t", "write listagg(…) WITHIN GROUP (ORDER BY …)"),
+    ("SELECT array_agg(a ORDER BY b) AS v FROM t", "array_agg has no ORDER BY among its arguments"),
+    ("SELECT EXTRACT('year' FROM d) AS v FROM t", "write EXTRACT(YEAR FROM …)"),
+    ("SELECT [1, 2] AS v FROM t", "Spark has no lists in brackets; write array(…)"),
+]
+"""What sqlglot's parser takes."""
+REMEDIES = [
+    "SELECT count(*) AS v, count(a, b) AS w FROM t",
+    "SELECT a FROM t WHERE FALSE",
+    "SELECT t.a FROM t JOIN t AS u ON FALSE",
+    "SELECT sum(a) FILTER (WHERE FALSE) AS v FROM t",
+    "SELECT CASE WHEN FALSE THEN 1 ELSE 2 END AS v FROM t",
+    "SELECT a, b FROM t UNION SELECT a, b FROM t",
+    "SELECT a FROM t ORDER BY a LIMIT 2 OFFSET 1",
+    "SELECT a FROM t WHERE a > 1 GROUP BY a HAVING a > 1 ORDER BY a LIMIT 2",
+    "SELECT rank() OVER w AS v FROM t WHERE a > 1 WINDOW w AS (ORDER BY a) LIMIT 3",
+    "SELECT a FROM t GROUP BY a",
+    "SELECT t.s FROM t JOIN t AS u USING (a)",
+    "SELECT t.s FROM t JOIN t AS u ON t.a = u.a",
+    "SELECT * EXCEPT (a, l) FROM t",
+    "SELECT listagg(s) WITHIN GROUP (ORDER BY s) AS v, array_agg(a) AS w FROM t",
+    "SELECT EXTRACT(YEAR FROM d) AS v, array(1, 2) AS w FROM t",
+    "SELECT b, array_agg(a) AS v FROM (SELECT a, b FROM t "
+    "QUALIFY row_number() OVER (PARTITION BY b ORDER BY x) <= 2) GROUP BY b",
+]
+"""What the errors tell to write."""
 VALUES = [*LITERALS, *WINDOWS, *AGGREGATES, *FUNCTIONS]
-TEXTS = {**{f"SELECT {value} AS v FROM t": said for value, said in VALUES}, **dict(QUERIES)}
+TEXTS = {
+    **{f"SELECT {value} AS v FROM t": said for value, said in VALUES},
+    **dict([*QUERIES, *LENIENT]),
+}
 
 
 @pytest.mark.spark
@@ -97,6 +165,15 @@ def test_what_spark_refuses_is_refused(text: str, spark: SparkSession) -> None:
     with pytest.raises(CompileError) as e:
         st.compile(st.sql(text, t=TABLE))
     assert TEXTS[text] in str(e.value)
+    assert str(e.value).endswith("^"), "a caret is under the place"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("text", REMEDIES)
+def test_what_an_error_tells_to_write_is_taken(text: str, spark: SparkSession) -> None:
+    spark.createDataFrame([], TABLE).createOrReplaceTempView("t")
+    _ = spark.sql(text).schema
+    st.compile(st.sql(text, t=TABLE))
 
 
 @pytest.mark.spark

@@ -23,7 +23,8 @@ from stepping_spark.expressions.symbolic import trace_row
 from stepping_spark.rows.schema import columns_of
 from stepping_spark.rows.types import canonical, row_type
 from stepping_spark.sql.kinds import row_type_of
-from stepping_spark.sql.parse import failure, query_of
+from stepping_spark.sql.parse import query_of
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.scalars import scalar
 from stepping_spark.sql.values import SqlValue
 from tests.sql.scalar_cases import CASES, KINDS, ROWS, Row

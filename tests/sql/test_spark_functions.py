@@ -30,7 +30,8 @@ from stepping_spark.sql.aggregate_calls import (
     REFUSED_AGGREGATES,
     WINDOW_ONLY,
 )
-from stepping_spark.sql.parse import failure, query_of, tokens_of
+from stepping_spark.sql.parse import query_of, tokens_of
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.scalars import scalar
 from stepping_spark.sql.values import SqlValue, column_of
 from tests.sql.corpus import FAILED, Maintained, plain_rows, same
@@ -206,7 +207,7 @@ REASONS = {
     "is not supported; ": "a generator",
     "rows cannot hold": "a type that rows cannot hold",
     "a row cannot hold": "a type that rows cannot hold",
-    "Collate is not understood": "a type that rows cannot hold",
+    "collations are not supported": "a type that rows cannot hold",
     "Spark refuses this": "Spark refuses its own example",
     "no column": "Spark refuses its own example",
     "takes numbers, and this is": "an aggregate of another type",

@@ -31,7 +31,7 @@ from stepping_spark.pipeline.view_decorator import Declared, declare
 from stepping_spark.sql.api import function_of, made_of, unbound
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.kinds import row_type_of
-from stepping_spark.sql.parse import failure
+from stepping_spark.sql.places import failure
 from stepping_spark.sql.text import Text
 from stepping_spark.sql.views import (
     SqlStatement,

@@ -1,0 +1,72 @@
+"""The places of a text of SQL, and errors that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sqlglot import exp
+
+from stepping_spark.base.callsite import Line
+from stepping_spark.base.errors import CompileError
+from stepping_spark.sql.text import Text
+
+SHOWN = 200
+"""Characters of a long line that an error shows before its place, and after it."""
+
+
+class SqlError(CompileError):
+    """A text of SQL cannot become a query. The message shows the place in the text."""
+
+
+def failure(text: str, node: exp.Expr | None, reason: str, remedy: str = "") -> CompileError:
+    """The error for a node of the tree: place, line with a caret, reason and remedy.
+
+    A node without a place of its own has the first place within it, else that of its parent. `text`
+    is the one whose query is made; a node of a view that it reads has a text of its own.
+    """
+    at = node
+    while at is not None:
+        if places := list(places_of(at)):
+            start, of = min(places, key=lambda place: place[0])
+            return failure_at(of, start, reason, remedy)
+        at = at.parent
+    return failure_at(text, None, reason, remedy)
+
+
+def line_of(nodes: Iterable[exp.Expr], view: str) -> Line | None:
+    """The first line of nodes of a view; None: they stand in no file."""
+    for node in nodes:
+        for start, text in sorted(places_of(node), key=lambda place: place[0])[:1]:
+            if isinstance(text, Text) and text.file:
+                return Line(text.file, text.count("\n", 0, start) + 1, view)
+    return None
+
+
+def place_of(node: exp.Expr) -> int | None:
+    """Where some part of a node stands; None if no part has a place."""
+    return next((start for start, _ in places_of(node)), None)
+
+
+def places_of(node: exp.Expr) -> Iterator[tuple[int, str]]:
+    """Where the parts of a node begin, and in which text."""
+    for part in node.walk():
+        start = part.meta.get("start") if part._meta else None
+        if isinstance(start, int):
+            yield start, part.meta["text"]
+
+
+def failure_at(text: str, start: int | None, reason: str, remedy: str = "") -> SqlError:
+    """The error for a place in the text: where it begins."""
+    said = f"{reason}; {remedy}" if remedy else reason
+    title = text.called if isinstance(text, Text) else "SQL"
+    if start is None or not 0 <= start < len(text):
+        return SqlError(f"{title}: {said}")
+    line = text.count("\n", 0, start) + 1
+    begin = text.rfind("\n", 0, start) + 1
+    end = text.find("\n", start)
+    first = max(begin, start - SHOWN)
+    shown = text[first : min(end if end >= 0 else len(text), start + SHOWN)]
+    caret = "".join("\t" if c == "\t" else " " for c in text[first:start]) + "^"
+    return SqlError(
+        f"{title}, line {line}, column {start - begin + 1}: {said}\n  {shown}\n  {caret}"
+    )
