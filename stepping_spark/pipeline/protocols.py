@@ -36,6 +36,10 @@ Change: TypeAlias = "ZSet[Any] | pa.Table | DataFrame"
 """Rows that came and went. A table has the columns of the rows, and may have `_count_`."""
 
 
+def _no_session() -> None:
+    """There is no Spark session whose tasks may read."""
+
+
 @dataclass(frozen=True)
 class Portion:
     """How much a step takes of a source: at most `versions`, and about `rows` and `nbytes`.
@@ -50,7 +54,7 @@ class Portion:
     versions: int | None = None
     rows: int | None = None
     nbytes: int | None = None
-    tasks: Callable[[], SparkSession | None] = lambda: None
+    tasks: Callable[[], SparkSession | None] = _no_session
 
     def holds(self, rows: int, nbytes: int) -> bool:
         """Whether so many rows of so many bytes are no more than a step takes."""

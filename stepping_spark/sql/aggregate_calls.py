@@ -89,6 +89,16 @@ def canonical(name: str) -> str:
     return _SAME.get(name, name)
 
 
+def instead_of(call: FunctionCall) -> str:
+    """What to write in the place of a wrong call; "" if nothing special."""
+    if call.name not in ("max_by", "min_by") or len(call.args) != 3:
+        return ""
+    return (
+        "for the first n of a key, write array_agg(x) of a sub-query with "
+        "QUALIFY row_number() OVER (PARTITION BY key ORDER BY y) <= n"
+    )
+
+
 def wrong_call(call: FunctionCall) -> str:
     """Why a call is none of its function: how many arguments it has, and which; "" if it is one."""
     name, n = call.name, len(call.args)

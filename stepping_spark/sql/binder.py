@@ -16,6 +16,7 @@ from stepping_spark.sql.aggregate_calls import (
     args_of,
     canonical,
     inner_call,
+    instead_of,
     is_aggregate,
     is_star,
     name_of,
@@ -41,12 +42,6 @@ from stepping_spark.sql.unnest import is_in, marked, with_not_in, with_quantifie
 
 if TYPE_CHECKING:
     from stepping_spark.sql.query import QueryScope
-
-
-_FIRST_VALUES = (
-    "for the first n of a key, write array_agg(x) of a sub-query with "
-    "QUALIFY row_number() OVER (PARTITION BY key ORDER BY y) <= n"
-)
 
 
 @dataclass
@@ -401,8 +396,7 @@ class Binder:
         call = FunctionCall(name, bound, at, distinct, condition, order, ignore)
         wrong = wrong_call(call)
         if wrong:
-            of_several = name in ("max_by", "min_by") and len(bound) == 3
-            self.fail(at, wrong, _FIRST_VALUES if of_several else "")
+            self.fail(at, wrong, instead_of(call))
         return call
 
     def _order_part(self, node: Scalar, bind: Callable[[Scalar], Scalar]) -> Scalar:

@@ -354,7 +354,7 @@ class Stepper(Evolving, Generic[In, Out]):
     def session_of_tasks(self) -> SparkSession | None:
         """The Spark session that runs, if its tasks can take large steps of the query.
 
-        Starts none.
+        It starts none. An `st.Pipeline` has such tasks read large tables.
         """
         return self._scheduler.session_of_tasks()
 
