@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -234,12 +235,10 @@ class _Maker:
         if was is None:
             new = self._built(now)
             return new if self.sums.is_value(new) else self._needed(now)
-        made = self._sum(less(now, was))  # what both have need not be known
-        if made is None:  # the same rows, in another order of sums
-            made = self._sum([(now, 1), (now, -1)])
-        if made is None or not self.sums.is_change(made):  # a part of a join's change was left
+        same_rows = [(now, 1), (now, -1)]  # in another order of sums
+        made = self._sum(less(now, was) or same_rows)  # what both have need not be known
+        if not self.sums.is_change(made):  # a part of a join's change was left
             made = self._sum([(now, 1), (was, -1)])
-        assert made is not None
         adopt(made, self._origin(now), self.origins)
         if not self.sums.is_change(made):
             new = self._built(now)
@@ -248,15 +247,13 @@ class _Maker:
             self._check(made, now)
         return made
 
-    def _sum(self, terms: Terms) -> Vertex | None:
-        """The sum of streams, over what is known; None for no terms."""
-        made: Vertex | None = None
+    def _sum(self, terms: Terms) -> Vertex:
+        """The sum of streams, over what is known."""
+        parts = []
         for v, n in terms:
-            for _ in range(abs(n)):
-                part = self._built(v)
-                part = part if n > 0 else Vertex(Neg(), part)
-                made = part if made is None else Vertex(Add(), made, part)
-        return made
+            built = self._built(v)
+            parts += [built if n > 0 else Vertex(Neg(), built)] * abs(n)
+        return functools.reduce(lambda a, b: Vertex(Add(), a, b), parts)
 
     def _needed(self, v: Vertex) -> Vertex:
         built = self._built(v)

@@ -155,10 +155,10 @@ class Scheduler:
         No session is started to ask it for the time zone that it would be started with.
         """
         if not self.settings and not self.store.last_settings():
-            session, zone = self._spark or running_session(), zone_to_come()
+            session = self._spark or running_session()
             if session is not None:
                 self.settings = checked(session, {})
-            elif zone is not None:
+            elif (zone := zone_to_come()) is not None:
                 self.settings = {_ZONE: zone}
             else:
                 return None

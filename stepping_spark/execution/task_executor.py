@@ -79,12 +79,11 @@ class TaskExecutor:
 
     def session(self) -> SparkSession | None:
         """The session that runs, if its tasks can take steps of the plan; starts none."""
-        session = None if self.why_not else running_session()
         try:
-            return None if session is None or not self._segments else session
+            _ = self._segments
         except NotInTasks as e:
             self.why_not = str(e)
-            return None
+        return None if self.why_not else running_session()
 
     def are_many(self, inputs: Mapping[Vertex, Relation]) -> bool:
         """Whether tasks are estimated to take a step in less time than the driver."""

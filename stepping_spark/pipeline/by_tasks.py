@@ -42,7 +42,7 @@ def shares_of(files: Sequence[T]) -> list[Sequence[T]]:
     return [files[i::n] for i in range(n)]
 
 
-def frame_of(
+def frame_of_files(
     session: SparkSession, parts: Sequence[PartOfFiles], schema: pa.Schema, what: str
 ) -> DataFrame | None:
     """A DataFrame of the rows of files. Each use of it reads the files.

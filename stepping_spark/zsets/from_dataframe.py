@@ -329,7 +329,7 @@ def multiplied(frame: DataFrame, n: int, said: str) -> DataFrame:
 def blamed(e: raised.PySparkException, where: str) -> SteppingError:
     """The InputError for a DataFrame that could not be computed; a task's SourceError as it is."""
     in_worker = raised_in_worker(e)
-    if in_worker is not None:
+    if in_worker is not None and in_worker[0] == SourceError.__name__:
         return SourceError(f"{where}: {in_worker[1]}")
     _, guard, rest = str(e).partition(_MARK)
     if not guard:

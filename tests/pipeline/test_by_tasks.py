@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 import stepping_spark as st
 from stepping_spark.base.errors import SourceError
 from stepping_spark.pipeline import Portion
-from stepping_spark.pipeline.by_tasks import frame_of
+from stepping_spark.pipeline.by_tasks import frame_of_files
 from stepping_spark.pipeline.delta import source as delta_source
 from stepping_spark.spark.session import raised_in_worker
 from tests.pipeline.iceberg_writers import delete_positions, files_of
@@ -113,7 +113,7 @@ def test_tasks_read_a_snapshot_of_iceberg_without_what_was_deleted(
 @pytest.mark.spark
 def test_a_type_that_spark_does_not_have_is_not_for_tasks(spark: SparkSession) -> None:
     schema = pa.schema([pa.field("at", pa.time64("us"))])
-    assert frame_of(spark, [], schema, "the rows cannot be read") is None
+    assert frame_of_files(spark, [], schema, "the rows cannot be read") is None
 
 
 @pytest.mark.spark
@@ -216,7 +216,7 @@ class Lacking:
 
 @pytest.mark.spark
 def test_workers_that_lack_a_package_are_told_with_what_would_do(spark: SparkSession) -> None:
-    frame: Any = frame_of(spark, [cast(Any, Lacking())], COLUMNS, "the rows cannot be read")
+    frame: Any = frame_of_files(spark, [cast(Any, Lacking())], COLUMNS, "the rows cannot be read")
     with pytest.raises(PySparkException) as e:
         frame.toArrow()
     told = raised_in_worker(cast(Any, e.value))

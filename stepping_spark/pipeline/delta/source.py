@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from stepping_spark.base.errors import SourceError
 from stepping_spark.base.packages import DataFrame, SparkSession
-from stepping_spark.pipeline.by_tasks import frame_of, may_read, shares_of
+from stepping_spark.pipeline.by_tasks import frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
 from stepping_spark.pipeline.columns import common_schema, found_columns, plain_field
 from stepping_spark.pipeline.delta.log import (
@@ -151,7 +151,7 @@ class DeltaSource(InPieces):
         if n is None:
             return None
         parts = [replace(files, numbers=tuple(some)) for some in shares_of(range(n))]
-        return frame_of(session, parts, schema, f"Delta table {self._log.uri}: {what}")
+        return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
 
     def _changes(self, version: int, last: int, portion: Portion) -> Batch:
         """What versions after one, up to another, changed; of fewer, where they are too large."""

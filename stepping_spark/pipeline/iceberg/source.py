@@ -18,7 +18,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from stepping_spark.base.errors import SourceError
 from stepping_spark.base.packages import DataFrame, SparkSession
-from stepping_spark.pipeline.by_tasks import frame_of, may_read, shares_of
+from stepping_spark.pipeline.by_tasks import frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
 from stepping_spark.pipeline.columns import common_schema, found_columns
 from stepping_spark.pipeline.iceberg.place import IcebergPlace, rewrites
@@ -282,7 +282,7 @@ class IcebergSource(InPieces):
             for some in shares_of(files.files)
         ]
         what = f"Iceberg table {self._place.name}: {_unread(before, to)}"
-        return frame_of(session, parts, schema, what)
+        return frame_of_files(session, parts, schema, what)
 
     # -- what a snapshot has
 
