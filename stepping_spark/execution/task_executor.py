@@ -22,6 +22,7 @@ from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.segments import NotInTasks, Segments, TooMany, segments_of
 from stepping_spark.plan.step_ir import Materialized
+from stepping_spark.relations.blobs import DDL, blob_row, blobs_of, in_parts, unpacked
 from stepping_spark.relations.placement import bytes_given, resources
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
@@ -143,7 +144,7 @@ class TaskExecutor:
         frame = self._changes(spark, job, inputs)
         for number in range(1, len(segments.segments)):
             work = partial(tasks.run_segment, job, number)
-            frame = _in_parts(frame, parts).mapInArrow(work, _DDL)
+            frame = in_parts(frame, parts).mapInArrow(work, DDL)
         return self._taken(_fetched(frame), store)
 
     def _changes(
@@ -153,21 +154,21 @@ class TaskExecutor:
         here = {v: held for v, held in inputs.items() if isinstance(held, DriverRelation)}
         blobs = [*self._here.source(here, job)]
         blobs += [(part, NOTES, pickle.dumps(Notes())) for part in range(job.parts)]
-        rows = pa.Table.from_batches([tasks.blob_row(*b) for b in blobs])
+        rows = pa.Table.from_batches([blob_row(*b) for b in blobs])
         with with_settings(spark, {LOCAL: "0"}):
-            frame = spark.createDataFrame(rows, _DDL)
+            frame = spark.createDataFrame(rows, DDL)
         for number, held in enumerate(map(inputs.__getitem__, self._plan.graph.inputs)):
             if held.frame is not None:
                 work = partial(tasks.run_source, job, number)
                 # mapInArrow takes a dot in a name for a field's.
                 rows_there = held.frame.toDF(*[f"c{i}" for i in range(len(held.schema.all))])
-                frame = frame.unionAll(rows_there.mapInArrow(work, _DDL))
+                frame = frame.unionAll(rows_there.mapInArrow(work, DDL))
         return frame
 
     def _taken(self, table: pa.Table, store: TaskStore) -> StepInTasks:
         given: dict[int, list[Any]] = {}
         notes = []
-        for _, tag, held in tasks.blobs_of(table):
+        for _, tag, held in blobs_of(table):
             if tag == NOTES:
                 notes.append(pickle.loads(held))
             else:
@@ -194,17 +195,7 @@ class TaskExecutor:
         schema = self._plan.outputs[number].type.schema
         if blobs is None:
             return DriverRelation.empty(schema)
-        return DriverRelation(tasks.unpacked(blobs), schema).added_up()
-
-
-_DDL = "part INT NOT NULL, tag INT NOT NULL, bytes BINARY NOT NULL"
-
-
-def _in_parts(frame: DataFrame, parts: int) -> DataFrame:
-    """The blobs of a part of the keys in one task."""
-    if hasattr(frame, "repartitionById"):  # since Spark 4.1
-        return frame.repartitionById(parts, "part")
-    return frame.repartition(parts, "part")
+        return DriverRelation(unpacked(blobs), schema).added_up()
 
 
 def _fetched(frame: DataFrame) -> pa.Table:

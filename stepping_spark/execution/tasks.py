@@ -1,7 +1,7 @@
 """The part of a step in a task of Spark: segments of a plan, computed with Arrow for some keys.
 
-Tasks send blobs to each other: the number of a part of the keys, a tag, and bytes. If the tag is
-the number of a route, the bytes are rows of its stream, in Arrow's format.
+Tasks send blobs to each other. If the tag of a blob is the number of a route, it has rows of the
+route's stream.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import sys
 import time
 import types
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from stepping_spark.base.limits import Limits
@@ -34,20 +33,23 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Piece, Route, Segments, TooMany
 from stepping_spark.plan.step_ir import Materialized, Read, Selection
 from stepping_spark.relations.arrow import may_have_null
+from stepping_spark.relations.blobs import (
+    BLOB_ROWS,
+    Blob,
+    blob_row,
+    blobs_of,
+    cut,
+    packed,
+    unpacked,
+)
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import AddedRows, Now, TaskState
 from stepping_spark.spark.session import first_line
 
-_TYPES = {"part": pa.int32(), "tag": pa.int32(), "bytes": pa.binary()}
-BLOBS = pa.schema([pa.field(name, t, nullable=False) for name, t in _TYPES.items()])
 NOTES, OUTPUTS = -1, 1 << 20
 """The tag of notes, and of the first output."""
 
-BLOB_ROWS = 1 << 17
-
-Blob: TypeAlias = tuple[int, int, Any]
 RouteRows: TypeAlias = Mapping[Route, DriverRelation]
 
 
@@ -187,14 +189,7 @@ class Segmented:
             selected = self.projection.select(held, chosen)
             assert selected.table is not None
             keys, names = selected.table, [n for n, _ in chosen.exprs]
-        hashes = key_hashes(keys, names)
-        numbers = ((hashes >> _HALF) * np.uint64(parts) >> _HALF).astype(np.uint16)
-        rows = held.table.take(np.argsort(numbers, kind="stable"))
-        at = 0
-        for part, count in enumerate(np.bincount(numbers, minlength=parts).tolist()):
-            if count:
-                yield part, rows.slice(at, count)
-            at += count
+        yield from cut(held.table, keys, names, parts)
 
 
 class _Attempt:
@@ -282,38 +277,6 @@ class _Attempt:
     def _new_step(self) -> Step:
         job, first = self._job, not self._state.last_step()
         return Step({}, job.now, job.since, _no_spark, StepMetrics(0), first=first)
-
-
-_HALF = np.uint64(32)
-
-
-def packed(table: pa.Table) -> Iterator[Any]:
-    """Rows as the bytes of blobs."""
-    for at in range(0, table.num_rows, BLOB_ROWS):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.slice(at, BLOB_ROWS))
-        yield sink.getvalue()
-
-
-def unpacked(blobs: Iterable[Any]) -> pa.Table:
-    """The rows of blobs."""
-    return pa.concat_tables([pa.ipc.open_stream(b).read_all() for b in blobs])
-
-
-def blob_row(part: int, tag: int, held: Any) -> pa.RecordBatch:
-    """A blob as a row, without a copy of its bytes."""
-    held = pa.py_buffer(held)
-    ends = pa.array([0, held.size], pa.int32()).buffers()[1]
-    rows = pa.Array.from_buffers(pa.binary(), 1, [None, ends, held])
-    numbers = [pa.array([n], pa.int32()) for n in (part, tag)]
-    return pa.RecordBatch.from_arrays([*numbers, rows], schema=BLOBS)
-
-
-def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
-    """The blobs in rows, without a copy."""
-    for part, tag, held in zip(*(rows.column(n) for n in BLOBS.names), strict=True):
-        yield part.as_py(), tag.as_py(), held.as_buffer()
 
 
 class _Pickler(pickle.Pickler):
