@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,14 +18,19 @@ from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.execution import tasks
 from stepping_spark.execution.step import rows_of
-from stepping_spark.execution.tasks import NOTES, OUTPUTS, Done, Job, Notes, Segmented
+from stepping_spark.execution.tasks import NOTES, OUTPUTS, STAYING, Done, Job, Notes, Segmented
 from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.segments import NotInTasks, Segments, TooMany, segments_of
+from stepping_spark.plan.segments import LargeOutput, NotInTasks, Segments, TooMany, segments_of
 from stepping_spark.plan.step_ir import Materialized
 from stepping_spark.relations.blobs import DDL, blob_row, blobs_of, in_parts, unpacked
 from stepping_spark.relations.placement import bytes_given, resources
-from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.relation import (
+    DriverRelation,
+    Relation,
+    SparkRelation,
+    kept_apart,
+)
 from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
 from stepping_spark.relations.transfer import LOCAL
 from stepping_spark.spark.session import first_line, running_session, runs_here, with_settings
@@ -110,14 +116,18 @@ class TaskExecutor:
         try:
             if self.why_not:
                 raise NotInTasks(self.why_not)
-            return self._run(inputs, now)
+            nbytes = sum(held.nbytes or 0 for held in inputs.values())
+            try:
+                return self._run(inputs, now, staying=nbytes > self._limits.kept_bytes)
+            except LargeOutput:  # nothing of that job is committed
+                return self._run(inputs, now, staying=True)
         except TooMany:
             raise
         except NotInTasks as e:
             self.why_not = str(e)
             raise
 
-    def _run(self, inputs: Mapping[Vertex, Relation], now: Now) -> StepInTasks:
+    def _run(self, inputs: Mapping[Vertex, Relation], now: Now, *, staying: bool) -> StepInTasks:
         store, segments = self._store, self._segments
         spark = self._spark()
         assert isinstance(store, TaskStore)
@@ -135,6 +145,7 @@ class TaskExecutor:
             tasks.versions(),
             parts,
             all(held.frame is None for held in inputs.values()),
+            staying,
             state,
             now,
             store.last_now(),
@@ -145,7 +156,12 @@ class TaskExecutor:
         for number in range(1, len(segments.segments)):
             work = partial(tasks.run_segment, job, number)
             frame = in_parts(frame, parts).mapInArrow(work, DDL)
-        return self._taken(_fetched(frame), store)
+        if not staying:
+            return self._taken(_fetched(frame), store)
+        with _in_workers():
+            kept = frame.localCheckpoint()
+            outputs = [self._staying(i, kept, parts) for i in range(len(self._plan.outputs))]
+        return self._taken(_fetched(kept.where(f"tag < {STAYING}")), store, outputs)
 
     def _changes(
         self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation]
@@ -165,7 +181,18 @@ class TaskExecutor:
                 frame = frame.unionAll(rows_there.mapInArrow(work, DDL))
         return frame
 
-    def _taken(self, table: pa.Table, store: TaskStore) -> StepInTasks:
+    def _staying(self, number: int, blobs: DataFrame, parts: int) -> Relation:
+        """An output that stays in Spark."""
+        schema = self._plan.outputs[number].type.schema
+        types = ", ".join(f"c{i} {t.ddl}" for i, (_, t) in enumerate(schema.all))
+        there = in_parts(blobs.where(f"tag = {STAYING + number}"), parts)
+        rows = there.mapInArrow(partial(tasks.rows_of_output, schema), types)
+        named = rows.toDF(*schema.arrow.names)
+        return kept_apart(SparkRelation(named, schema, consolidated=True))
+
+    def _taken(
+        self, table: pa.Table, store: TaskStore, outputs: list[Relation] | None = None
+    ) -> StepInTasks:
         given: dict[int, list[Any]] = {}
         notes = []
         for _, tag, held in blobs_of(table):
@@ -187,7 +214,8 @@ class TaskExecutor:
                 whole.ms = max(whole.ms, x.ms)
         for name, some in added.items():
             store.add_files(name, some)
-        outputs = [self._output(i, given.get(i)) for i in range(len(self._plan.outputs))]
+        if outputs is None:
+            outputs = [self._output(i, given.get(i)) for i in range(len(self._plan.outputs))]
         counts = {name: sum(x.rows for x in some) for name, some in added.items()}
         return StepInTasks(outputs, done, counts)
 
@@ -199,7 +227,14 @@ class TaskExecutor:
 
 
 def _fetched(frame: DataFrame) -> pa.Table:
-    try:
+    with _in_workers():
         return frame.toArrow()
+
+
+@contextmanager
+def _in_workers() -> Iterator[None]:
+    """Errors of Spark as those of tasks that cannot take a step."""
+    try:
+        yield
     except raised.PySparkException as e:
         raise NotInTasks(f"Spark's Python workers failed: {first_line(e)}") from e

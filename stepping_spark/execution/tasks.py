@@ -30,25 +30,34 @@ from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Deferred, Step, null_error
 from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Piece, Route, Segments, TooMany
+from stepping_spark.plan.segments import (
+    ANYWHERE,
+    LargeOutput,
+    NotInTasks,
+    Piece,
+    Route,
+    Segments,
+    TooMany,
+)
 from stepping_spark.plan.step_ir import Materialized, Read, Selection
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.relations.blobs import (
-    BLOB_ROWS,
     Blob,
     blob_row,
     blobs_of,
     cut,
+    gathered,
     packed,
     unpacked,
 )
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import AddedRows, Now, TaskState
+from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
 
-NOTES, OUTPUTS = -1, 1 << 20
-"""The tag of notes, and of the first output."""
+NOTES, OUTPUTS, STAYING = -1, 1 << 20, 1 << 21
+"""The tag of notes, of the first output, and of the first one that stays in Spark."""
 
 RouteRows: TypeAlias = Mapping[Route, DriverRelation]
 
@@ -62,6 +71,7 @@ class Job:
     versions: str
     parts: int
     once: bool  # whether the first segment sends each row once, as one process computes it
+    staying: bool  # whether outputs stay in Spark, and are not fetched
     state: TaskState
     now: Now
     since: Now
@@ -124,9 +134,6 @@ class Segmented:
         """The blobs of a segment for a part of the keys: for later tasks, and for the driver."""
         given = {}
         for tag, rows in blobs.items():
-            if not 0 <= tag < OUTPUTS:
-                yield from ((part, tag, b) for b in rows)
-                continue
             route = self._routes[tag]
             if route in self.segments.segments[number].reads:
                 once = job.once and self.segments.sent[route][0] == 0
@@ -150,17 +157,26 @@ class Segmented:
             yield from self.sent(number, part, values, job.parts)
             for i, v in enumerate(self.plan.outputs):
                 if v in values:
-                    yield from ((part, OUTPUTS + i, b) for b in self._output(values[v], job))
+                    yield from self._output(i, part, values[v], job)
         except NotInTasks as e:
             notes.error = e
         except Exception as e:  # other ways to compute the step give better messages
             notes.error = NotInTasks(f"a task failed: {first_line(e)}")
         yield part, NOTES, pickle.dumps(notes)
 
-    def _output(self, held: DriverRelation, job: Job) -> Iterator[Any]:
+    def _output(self, number: int, here: int, held: DriverRelation, job: Job) -> Iterator[Blob]:
+        """The rows of an output: for the driver, or for those who read it in Spark, each row once.
+
+        Equal rows of several segments are in the same part of the rows then.
+        """
+        if job.staying:
+            everywhere = Route(self.plan.outputs[number], ANYWHERE)
+            for part, rows in self._cut(held, everywhere, job.parts, here):
+                yield from ((part, STAYING + number, b) for b in packed(rows))
+            return
         if held.nbytes > self.limits.kept_bytes // job.parts:
-            raise TooMany("an output is more than the driver fetches (kept_bytes)")
-        return packed(held.table)
+            raise LargeOutput("an output is more than the driver fetches (kept_bytes)")
+        yield from ((here, OUTPUTS + number, b) for b in packed(held.table))
 
     def sent(
         self, number: int, here: int, values: Mapping[Vertex, DriverRelation], parts: int
@@ -334,8 +350,11 @@ def run_segment(
     nbytes: Counter[int] = Counter()
     for batch in batches:
         for part, tag, held in blobs_of(batch):
-            nbytes[part] += held.size
             tagged = parts.setdefault(part, {})
+            if not 0 <= tag < OUTPUTS:  # for the driver
+                yield blob_row(part, tag, held)
+                continue
+            nbytes[part] += held.size
             if nbytes[part] <= job.limits.given_bytes:
                 tagged.setdefault(tag, []).append(held)
             else:  # many rows of one key
@@ -353,28 +372,23 @@ def run_segment(
             yield blob_row(*blob)
 
 
+def rows_of_output(schema: Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of an output in the blobs of a task, which has all equal ones, each row once."""
+    parts: dict[int, list[Any]] = {}
+    for batch in batches:
+        for part, _, held in blobs_of(batch):
+            parts.setdefault(part, []).append(held)
+    for blobs in parts.values():
+        yield from DriverRelation(unpacked(blobs), schema).added_up().table.to_batches()
+
+
 def run_source(
     job: Job, number: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Compute the first segment for rows of an input in a DataFrame."""
     segmented = _segmented(job)
     v = segmented.plan.graph.inputs[number]
-    rows: list[pa.RecordBatch] = []
-    for last, batch in _with_last(batches):
-        rows.append(batch)
-        if last or sum(b.num_rows for b in rows) >= BLOB_ROWS:
-            named = pa.Table.from_batches(rows).rename_columns(v.type.schema.arrow.names)
-            table = conform(named, v.type.schema)
-            held = DriverRelation(table, v.type.schema)
-            yield from (blob_row(*b) for b in segmented.source({v: held}, job))
-            rows = []
-
-
-def _with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordBatch]]:
-    before: pa.RecordBatch | None = None
-    for batch in batches:
-        if before is not None:
-            yield False, before
-        before = batch
-    if before is not None:
-        yield True, before
+    for rows in gathered(batches):
+        table = conform(rows.rename_columns(v.type.schema.arrow.names), v.type.schema)
+        held = DriverRelation(table, v.type.schema)
+        yield from (blob_row(*b) for b in segmented.source({v: held}, job))

@@ -50,6 +50,10 @@ class TooMany(NotInTasks):
     """A part of the keys has too many rows for a task."""
 
 
+class LargeOutput(NotInTasks):
+    """An output has more rows than the driver fetches."""
+
+
 @dataclass(frozen=True)
 class Route:
     """A stream, sent by the hash of a key; without a key it stays where it was computed."""

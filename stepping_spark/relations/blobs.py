@@ -72,6 +72,18 @@ def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
         yield part.as_py(), tag.as_py(), held.as_buffer()
 
 
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches as fewer tables, so that blobs of their rows are large."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(b.num_rows for b in some) >= BLOB_ROWS:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
 def in_parts(frame: DataFrame, parts: int) -> DataFrame:
     """The same blobs; those of a part of the keys are in one task."""
     if hasattr(frame, "repartitionById"):  # since Spark 4.1

@@ -148,6 +148,16 @@ class ZSetSpark(ZSet[T_co]):
                 held = SparkRelation(held.frame, held.schema, nbytes=nbytes).fetched(DEFAULT)
         return held.fetched(DEFAULT).added_up().table
 
+    def in_spark_if_many(self, most: int) -> SparkRelation | None:
+        """The rows, each once, if they are in Spark and take more than so many bytes."""
+        held = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
+        if not isinstance(held, SparkRelation):
+            return None
+        nbytes = held.nbytes
+        if nbytes is None:
+            nbytes = measure(held.frame, held.schema).nbytes
+        return None if nbytes <= most else replace(summed(held), nbytes=nbytes)
+
     @staticmethod
     def of_rows(pairs: Iterable[tuple[Any, int]], of: ZSetType, where: str) -> ZSetSpark[Any]:
         """A Z-set of rows and their counts, held by the driver."""

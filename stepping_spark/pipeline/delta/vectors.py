@@ -9,64 +9,39 @@ of it.
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
-import obstore
 import pyarrow as pa
 import pyarrow.compute
-import pyarrow.parquet as pq
 from deltalake import DeltaTable as Table
-from deltalake.exceptions import CommitFailedError, DeltaError
-from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import LocalStore, from_url
 
 from stepping_spark.pipeline.changes import ByKey
-from stepping_spark.pipeline.delta.files import GROUP_ROWS, DataFile, DataFiles
+from stepping_spark.pipeline.delta.files import DataFiles, content
 from stepping_spark.pipeline.delta.log import FEED, DeltaLog, is_on
-from stepping_spark.rows.schema import CHANGE, COUNT
-from stepping_spark.spark.session import first_line
+from stepping_spark.pipeline.delta.writing import (
+    FILE_ROWS,
+    TableWriter,
+    milliseconds,
+    why_not_written,
+)
+from stepping_spark.rows.schema import COUNT
 
 pc: Any = pyarrow.compute
 
 VECTORS = "delta.enableDeletionVectors"
 
-FILE_ROWS = 1_000_000
-"""The most rows of a file."""
-
 MOST_GONE = 1 << 14
 """Rows of a file that are gone: with more, or a quarter of it, the rest is written anew."""
 
-_KNOWN = frozenset(
-    ("appendOnly", "changeDataFeed", "deletionVectors", "invariants", "timestampNtz", "variantType")
-)
-_CHECKPOINT = "delta.checkpointInterval"
-_LOCKING = "locking_provider"
-
 
 def why_merged(table: Table, options: Mapping[str, str] | None) -> str:
-    """Why steps of a table are not written here, but merged by deltalake; empty where they are."""
-    said, protocol = table.metadata(), table.protocol()
-    features = frozenset(protocol.writer_features or ())
-    unknown = sorted(features - _KNOWN)
-    if not is_on(said.configuration, VECTORS) or "deletionVectors" not in features:
+    """Why steps of a table are not marked here, but merged by deltalake; empty if they are."""
+    features = table.protocol().writer_features or ()
+    if not is_on(table.metadata().configuration, VECTORS) or "deletionVectors" not in features:
         return f"{VECTORS} is not set: set it to true (ALTER TABLE … SET TBLPROPERTIES)"
-    if unknown:
-        return f"it has features that are not known here: {', '.join(unknown)}"
-    if said.partition_columns:
-        return "it has partitions"
-    if any("delta.invariants" in f.metadata for f in table.schema().fields):
-        return "its columns have invariants"
-    if any(_LOCKING in name.lower() for name in options or ()):
-        return "its commits go through a lock"
-    return ""
+    return why_not_written(table, options)
 
 
 @dataclass(frozen=True)
@@ -99,7 +74,7 @@ class MarkedTable:
         self._key = list(key)
         self._read = self._columns_of([*key, *(n for n in columns.names if n == COUNT)])
         self._files = DataFiles(log, self._read, key)
-        self._objects = _objects(log.uri, options or {})
+        self._writer = TableWriter(log.uri, options, columns, key)
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """The rows that have one of the keys: the columns of the key, and the count."""
@@ -134,157 +109,28 @@ class MarkedTable:
     def _write(self, table: Table, change: _Change, steps: Mapping[str, int]) -> None:
         """One commit; where somebody else was faster, deltalake's error."""
         self._files.update(table)
-        now = int(time.time() * 1e3)
+        now = milliseconds()
         marked = self._files.find(change.old)
         actions: list[dict[str, Any]] = []
         for f, places, _ in marked:
             actions += [f.removed(now), f.without(places).added]
-        actions += [self._put(rows, now) for rows in _pieces(self._sorted(change.rows))]
+        actions += self._writer.put(change.rows)
         if marked and is_on(table.metadata().configuration, FEED):
-            actions.append(self._put_feed(change.feed))
-        told = [{"txn": {"appId": a, "version": n, "lastUpdated": now}} for a, n in steps.items()]
-        self._commit(table, "MERGE" if marked else "WRITE", now, [*told, *actions])
+            actions.append(self._writer.put_feed(change.feed))
+        self._writer.commit(self._log, table, "MERGE" if marked else "WRITE", actions, steps)
 
     def renew(self, table: Table) -> None:
         """Write the files anew of which many rows are gone."""
         self._files.update(table)
-        now = int(time.time() * 1e3)
+        now = milliseconds()
         actions = []
         for f in self._files.files.values():
             if len(f.gone) > min(MOST_GONE, (f.rows or FILE_ROWS) // 4):
                 actions.append(f.removed(now, changes=False))
-                for rows in _pieces(self._files.content(f)):
-                    actions.append({"add": {**self._put(rows, now)["add"], "dataChange": False}})
+                for action in self._writer.put(content(self._log.files, f)):
+                    actions.append({"add": {**action["add"], "dataChange": False}})
         if actions:
-            self._commit(table, "OPTIMIZE", now, actions)
+            self._writer.commit(self._log, table, "OPTIMIZE", actions)
 
     def _columns_of(self, names: Sequence[str]) -> pa.Schema:
         return pa.schema([self._columns.field(n) for n in names])
-
-    def _sorted(self, rows: pa.Table) -> pa.Table:
-        """The rows in the order of the key, so that a row group has a small part of the keys."""
-        order: Any = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in self._key])
-        return rows.take(order)
-
-    def _put(self, rows: pa.Table, now: int) -> dict[str, Any]:
-        """Write a data file; gives the action that adds it."""
-        path = f"part-00000-{uuid4()}-c000.snappy.parquet"
-        size = self._upload(path, rows.select(self._columns.names).cast(self._columns))
-        return DataFile(
-            {
-                "path": path,
-                "partitionValues": {},
-                "size": size,
-                "modificationTime": now,
-                "dataChange": True,
-                "stats": json.dumps(_stats(rows)),
-            }
-        ).added
-
-    def _put_feed(self, feed: Sequence[tuple[str, pa.Table]]) -> dict[str, Any]:
-        """Write what changed; gives the action that says it."""
-        parts = [
-            rows.select(self._columns.names)
-            .cast(self._columns)
-            .append_column(CHANGE, pa.repeat(pa.scalar(kind), rows.num_rows))
-            for kind, rows in feed
-            if rows.num_rows
-        ]
-        path = f"_change_data/cdc-00000-{uuid4()}.c000.snappy.parquet"
-        size = self._upload(path, pa.concat_tables(parts))
-        return {"cdc": {"path": path, "partitionValues": {}, "size": size, "dataChange": False}}
-
-    def _upload(self, path: str, rows: pa.Table) -> int:
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, row_group_size=GROUP_ROWS, compression="snappy")
-        data = sink.getvalue()
-        with _failures():
-            obstore.put(self._objects, path, data.to_pybytes())
-        return int(data.size)
-
-    def _commit(
-        self, table: Table, operation: str, now: int, actions: Sequence[Mapping[str, Any]]
-    ) -> None:
-        version = table.version() + 1
-        told = {
-            "timestamp": now,
-            "operation": operation,
-            "operationParameters": {},
-            "readVersion": table.version(),
-            "isBlindAppend": False,
-            "engineInfo": "stepping_spark",
-        }
-        text = "\n".join(json.dumps(action) for action in ({"commitInfo": told}, *actions))
-        path = f"_delta_log/{version:020d}.json"
-        with _failures():
-            obstore.put(self._objects, path, text.encode(), mode="create", use_multipart=False)
-        every = int(table.metadata().configuration.get(_CHECKPOINT) or 100)
-        if version % every == 0:
-            with suppress(DeltaError, OSError):  # the step is committed; the next one comes
-                newest = self._log.newest()
-                newest.create_checkpoint()
-                newest.cleanup_metadata()
-
-
-_CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout")
-_DELTALAKE = ("s3_allow_unsafe_rename",)
-
-
-def _objects(uri: str, options: Mapping[str, str]) -> Any:
-    """The place of a table, as obstore has it, by the options of deltalake."""
-    if "://" not in uri:
-        return LocalStore(os.path.abspath(uri))
-    config: dict[str, Any] = {}
-    client: dict[str, Any] = {}
-    for name, value in options.items():
-        bare = _PROVIDER.sub("", name.lower())
-        if bare in _CLIENT:
-            client[bare] = value.lower() == "true" if bare.startswith("allow") else value
-        elif bare not in _DELTALAKE:
-            config[name.lower()] = value
-    with _failures():
-        return from_url(uri, config=config, client_options=client)  # type: ignore[call-overload]
-
-
-_PROVIDER = re.compile("^(aws|azure|google)_")
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Errors of obstore as those of deltalake, and of files."""
-    try:
-        yield
-    except AlreadyExistsError as e:
-        raise CommitFailedError(f"another commit came first: {first_line(e)}") from e
-    except BaseError as e:
-        raise OSError(first_line(e)) from e
-
-
-def _pieces(rows: pa.Table) -> list[pa.Table]:
-    return [rows.slice(i, FILE_ROWS) for i in range(0, rows.num_rows, FILE_ROWS)]
-
-
-def _stats(rows: pa.Table) -> dict[str, Any]:
-    """The statistics of a file, for readers that leave files out.
-
-    Bounds are those of types that JSON has without loss; a longer text is not a bound.
-    """
-    bounds: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}}
-    nulls = {}
-    for name in rows.column_names:
-        column: Any = rows.column(name)
-        t = column.type
-        if pa.types.is_nested(t):
-            continue
-        nulls[name] = column.null_count
-        if not (pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date32(t)):
-            continue
-        found = pc.min_max(column).as_py()
-        for kind, value in zip(bounds, (found["min"], found["max"]), strict=True):
-            if value is None or (isinstance(value, str) and len(value) > _TEXT):
-                continue
-            bounds[kind][name] = value if isinstance(value, int | str) else value.isoformat()
-    return {"numRecords": rows.num_rows, **bounds, "nullCount": nulls}
-
-
-_TEXT = 32  # characters of a text that is a bound
