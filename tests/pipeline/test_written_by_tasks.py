@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 
@@ -21,6 +21,7 @@ import stepping_spark as st
 from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline import by_tasks
 from stepping_spark.pipeline.delta.sink import DeltaSink
+from stepping_spark.relations.relation import SparkRelation
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from tests.cases import Z
@@ -50,10 +51,9 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes of any size in Spark are written by tasks."""
     monkeypatch.setattr(by_tasks, "WRITTEN_BYTES", 0)
-    yield
 
 
 def item(i: int, chance: random.Random) -> Item:
@@ -80,27 +80,18 @@ def steps_of(seed: int, n: int) -> list[st.ZSetPython[Item]]:
     return steps
 
 
+ITEMS = ZSetType(row_type(Item))
+
+
 def in_spark(change: st.ZSetPython[Item], spark: SparkSession) -> st.ZSetSpark[Item]:
     """A change that Spark has, as a large step gives it."""
-    table = st.ZSetSpark.of_rows(change.iter(), ZSetType(row_type(Item)), "test").to_arrow()
-    return st.ZSetSpark.from_dataframe(spark.createDataFrame(table), Item, count="_count_")
+    table = st.ZSetSpark.of_rows(change.iter(), ITEMS, "test").to_arrow()
+    return st.ZSetSpark(SparkRelation(spark.createDataFrame(table), ITEMS.schema), ITEMS)
 
 
-def place_of(kind: str, form: str, path: Path, lake: Catalog) -> Any:
-    """A table of a kind and a form."""
-    if kind == "delta":
-        return st.DeltaTable(path / "table", **FORMS[form])
-    return st.IcebergTable("shop.items", catalog=lake, **FORMS[form])
-
-
-def content(place: Any) -> Counter[str]:
-    """The rows of a table, whatever wrote them, without the order of its columns."""
-    if isinstance(place, st.DeltaTable):
-        rows = pa.table(DeltaTable(place.path).to_pyarrow_table()).to_pylist()
-    else:
-        sink = place.sink()
-        rows = sink._place.table().scan().to_arrow().to_pylist()
-    return Counter(repr(sorted(row.items())) for row in rows)
+def arrow(change: st.ZSetPython[Item]) -> st.ZSetSpark[Item]:
+    """A change on the driver."""
+    return st.ZSetSpark.of_rows(change.iter(), ITEMS, "test")
 
 
 COLUMNS = pa.schema(
@@ -119,6 +110,7 @@ class Table:
 
     place: Any
     kind: str
+    lake: Catalog
 
     def __post_init__(self) -> None:
         self.sink = self.place.sink()
@@ -135,9 +127,10 @@ class Table:
     def content(self) -> Counter[str]:
         """The rows of the table, as others read them."""
         if self.kind == "delta":
-            rows: Any = DeltaTable(self.place.path).to_pyarrow_table()
+            table = QueryBuilder().register("t", DeltaTable(self.place.path))
+            rows: Any = table.execute("SELECT * FROM t").read_all()
         else:
-            rows = self.place.catalog.load_table(self.place.name).scan().to_arrow()
+            rows = self.lake.load_table(self.place.name).scan().to_arrow()
         return Counter(repr(sorted(row.items())) for row in pa.table(rows).to_pylist())
 
     def followed(self) -> st.ZSetPython[Any]:
@@ -154,14 +147,14 @@ class Table:
     def _address(self) -> dict[str, Any]:
         if self.kind == "delta":
             return {"path": self.place.path}
-        return {"name": self.place.name, "catalog": self.place.catalog}
+        return {"name": self.place.name, "catalog": self.lake}
 
 
 def table_of(kind: str, form: str, name: str, folder: Path, lake: Catalog) -> Table:
     """A table of a kind and a form."""
     if kind == "delta":
-        return Table(st.DeltaTable(folder / name, **FORMS[form]), kind)
-    return Table(st.IcebergTable(f"shop.{name}", catalog=lake, **FORMS[form]), kind)
+        return Table(st.DeltaTable(folder / name, **FORMS[form]), kind, lake)
+    return Table(st.IcebergTable(f"shop.{name}", catalog=lake, **FORMS[form]), kind, lake)
 
 
 BOTH = [("delta", form) for form in FORMS]
@@ -177,8 +170,7 @@ def test_tasks_write_what_the_driver_writes(
     mixed, plain = (table_of(kind, form, name, tmp_path, lake) for name in ("mixed", "plain"))
     view = Z({})
     for step, change in enumerate(steps_of(chance.randrange(99), 5), 1):
-        there = in_spark(change, spark)
-        here = st.ZSetSpark.from_arrow(there.to_arrow(), Item, count="_count_")
+        there, here = in_spark(change, spark), arrow(change)
         mixed.write(step, there if step == 1 or chance.random() < 0.7 else here)
         plain.write(step, here)
         assert mixed.content() == plain.content(), step
@@ -194,17 +186,15 @@ def test_tasks_write_a_view_in_the_place_of_what_a_table_has(
     first, second = steps_of(1, 1) + steps_of(2, 1)
     mixed, plain = (table_of(kind, form, name, tmp_path, lake) for name in ("mixed", "plain"))
     for table in (mixed, plain):
-        table.write(1, in_spark(first, spark) if table is mixed else arrow(first, spark))
+        table.write(1, in_spark(first, spark) if table is mixed else arrow(first))
         table.sink.anew = True
-        table.write(2, in_spark(second, spark) if table is mixed else arrow(second, spark))
+        table.write(2, in_spark(second, spark) if table is mixed else arrow(second))
     assert mixed.content() == plain.content()
     if form in ("by key", "vectors"):
         assert mixed.followed() == second
 
 
-def arrow(change: st.ZSetPython[Item], spark: SparkSession) -> st.ZSetSpark[Item]:
-    """The same change on the driver."""
-    return st.ZSetSpark.from_arrow(in_spark(change, spark).to_arrow(), Item, count="_count_")
+SEVERAL = re.escape("several rows with the key id = {'id': 7}; give the columns")
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -213,11 +203,11 @@ def test_a_key_of_several_rows_is_refused_by_tasks_as_by_the_driver(
 ) -> None:
     a, b = (Item(id=7, name=name, price=Decimal(1), day=dt.date(2024, 1, 1)) for name in "ab")
     table = table_of(kind, "by key", "items", tmp_path, lake)
-    with pytest.raises(SinkError, match="several rows with the key id = {'id': 7}; give the col"):
+    with pytest.raises(SinkError, match=SEVERAL):
         table.sink.prepare(1, in_spark(Z({a: 1, b: 1}), spark))
     table.write(1, in_spark(Z({a: 1}), spark))
     before = table.content()
-    with pytest.raises(SinkError, match="several rows with the key id = {'id': 7}; give the col"):
+    with pytest.raises(SinkError, match=SEVERAL):
         table.sink.prepare(2, in_spark(Z({b: 1}), spark))
     assert table.content() == before
     table.write(2, in_spark(Z({a: -1, b: 1}), spark))
@@ -230,7 +220,7 @@ def test_files_that_somebody_merged_meanwhile_are_written_anew(
     one, two, three = steps_of(5, 3)
     table = table_of("delta", "by key", "items", tmp_path, lake)
     table.write(1, in_spark(one, spark))
-    table.write(2, arrow(two, spark))
+    table.write(2, arrow(two))
     change = in_spark(three, spark)
     table.sink.prepare(3, change)
     DeltaTable(table.place.path).optimize.compact()
@@ -253,7 +243,7 @@ def test_a_table_that_deltalake_must_write_is_written_by_the_driver(
 def pairs(items: st.ZSet[Item]) -> st.ZSet[Pair]:
     """Many more rows than there are items."""
     joined = st.join(items, items, on_left=lambda i: i.day, on_right=lambda i: i.day)
-    return st.map(joined, f=lambda p: Pair(p.left.id, p.right.id, p.left.name))
+    return st.map(joined, f=lambda p: Pair(left=p.left.id, right=p.right.id, name=p.left.name))
 
 
 class Pair(st.Data):

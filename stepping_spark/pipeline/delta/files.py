@@ -271,7 +271,8 @@ class DataFiles:
 def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
     """All columns of the rows of a file that are not gone."""
     with system.open_input_file(f.path) as opened:
-        rows = pq.ParquetFile(opened).read()
+        read = pq.ParquetFile(opened).read()
+    rows = pa.table([plain(read.column(n)) for n in read.column_names], names=read.column_names)
     there = np.ones(rows.num_rows, np.bool_)
     there[np.fromiter(f.gone, np.int64, len(f.gone))] = False
     return rows.filter(pa.array(there))

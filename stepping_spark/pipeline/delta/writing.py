@@ -29,7 +29,6 @@ from obstore.store import LocalStore, from_url
 
 from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline.changes import Rewritten, TableForm
-from stepping_spark.pipeline.columns import plain
 from stepping_spark.pipeline.delta.files import GROUP_ROWS, DataFile, content
 from stepping_spark.pipeline.delta.log import DeltaLog
 from stepping_spark.rows.schema import CHANGE
@@ -187,9 +186,7 @@ class DeltaPart:
         system = DeltaLog(self.uri, self.options, SinkError).files
         for f in self.files:
             rows = content(system, f)
-            columns: list[Any] = [plain(rows.column(n)) for n in self.columns.names]
-            cast = [c.cast(f.type) for c, f in zip(columns, self.columns, strict=True)]
-            yield pa.table(cast, schema=self.columns)
+            yield rows.select(self.columns.names).cast(self.columns)
 
 
 @dataclass(frozen=True)
