@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -49,6 +49,16 @@ class StepInTasks:
     added: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """A plan as it is cut for tasks: its segments, and what workers get, under a name."""
+
+    name: str
+    segments: Segments
+    pickled: bytes
+    here: Segmented  # for rows on the driver
+
+
 class TaskExecutor:
     """Takes steps of one plan in tasks, with a store that they can read and write."""
 
@@ -65,32 +75,38 @@ class TaskExecutor:
         self._store = store
         self._spark = spark
         self._limits = limits
-        self._name = f"{os.getpid()} {next(_NUMBERS)}"
-        self.why_not = "" if isinstance(store, TaskStore) else "the store's state is not for tasks"
-        """Why tasks cannot take any step; empty if they can."""
+        self._cuts: dict[frozenset[Vertex], _Cut] = {}
+        self._refused: dict[frozenset[Vertex], str] = {}  # by the inputs that are empty
+        self._refuses = "" if isinstance(store, TaskStore) else "the store's state is not for tasks"
 
-    @cached_property
-    def _segments(self) -> Segments:
-        return segments_of(self._plan)
-
-    @cached_property
-    def _pickled(self) -> bytes:
-        try:
-            return tasks.pickled(self._plan, self._segments)
-        except (AttributeError, TypeError, pickle.PicklingError) as e:
-            raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
-
-    @cached_property
-    def _here(self) -> Segmented:
-        return Segmented(self._plan, self._segments, self._limits, self._zone)
+    def _cut(self, empty: frozenset[Vertex]) -> _Cut:
+        """The plan as it is cut where some inputs are empty."""
+        if empty not in self._cuts:
+            segments = segments_of(self._plan, empty)
+            try:
+                pickled = tasks.pickled(self._plan, segments)
+            except (AttributeError, TypeError, pickle.PicklingError) as e:
+                raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
+            here = Segmented(self._plan, segments, self._limits, self._zone)
+            name = f"{os.getpid()} {next(_NUMBERS)}"
+            self._cuts[empty] = _Cut(name, segments, pickled, here)
+        return self._cuts[empty]
 
     def session(self) -> SparkSession | None:
         """The session that runs, if its tasks can take steps of the plan; starts none."""
         try:
-            _ = self._segments
+            segments_of(self._plan)
         except NotInTasks as e:
-            self.why_not = str(e)
-        return None if self.why_not else running_session()
+            self._refused[frozenset()] = str(e)
+        return None if self._why_not(frozenset()) else running_session()
+
+    def refuse(self, why: str) -> None:
+        """Let tasks take no step."""
+        self._refuses = why
+
+    def _why_not(self, empty: frozenset[Vertex]) -> str:
+        """Why tasks cannot take a step in which some inputs are empty; empty if they can."""
+        return self._refuses or self._refused.get(empty, "")
 
     def are_many(self, inputs: Mapping[Vertex, Relation]) -> bool:
         """Whether tasks are estimated to take a step in less time than the driver."""
@@ -111,24 +127,32 @@ class TaskExecutor:
         """Take a step, and add its changes to the store; the caller commits.
 
         Raises `NotInTasks` if tasks cannot take it. Then nothing was added; and they try no other
-        step, unless this one has too many rows.
+        step with changes of these inputs, unless this one has too many rows.
         """
+        empty = frozenset(v for v, held in inputs.items() if held.is_empty)
         try:
-            if self.why_not:
-                raise NotInTasks(self.why_not)
+            if why := self._why_not(empty):
+                raise NotInTasks(why)
             nbytes = sum(held.nbytes or 0 for held in inputs.values())
             try:
-                return self._run(inputs, now, staying=nbytes > self._limits.kept_bytes)
+                return self._run(empty, inputs, now, staying=nbytes > self._limits.kept_bytes)
             except LargeOutput:  # nothing of that job is committed
-                return self._run(inputs, now, staying=True)
+                return self._run(empty, inputs, now, staying=True)
         except TooMany:
             raise
         except NotInTasks as e:
-            self.why_not = str(e)
+            self._refused[empty] = str(e)
             raise
 
-    def _run(self, inputs: Mapping[Vertex, Relation], now: Now, *, staying: bool) -> StepInTasks:
-        store, segments = self._store, self._segments
+    def _run(
+        self,
+        empty: frozenset[Vertex],
+        inputs: Mapping[Vertex, Relation],
+        now: Now,
+        *,
+        staying: bool,
+    ) -> StepInTasks:
+        store, cut = self._store, self._cut(empty)
         spark = self._spark()
         assert isinstance(store, TaskStore)
         state = store.for_tasks(here=runs_here(spark))
@@ -140,8 +164,8 @@ class TaskExecutor:
         of_part = min(_PART_BYTES, max(limits.given_bytes // 4, _LEAST_BYTES))
         parts = max(at_once, nbytes // of_part)
         job = Job(
-            self._name,
-            self._pickled,
+            cut.name,
+            cut.pickled,
             tasks.versions(),
             parts,
             all(held.frame is None for held in inputs.values()),
@@ -152,8 +176,8 @@ class TaskExecutor:
             self._zone(),
             limits,
         )
-        frame = self._changes(spark, job, inputs)
-        for number in range(1, len(segments.segments)):
+        frame = self._changes(spark, job, inputs, cut.here)
+        for number in range(1, len(cut.segments.segments)):
             work = partial(tasks.run_segment, job, number)
             frame = in_parts(frame, parts).mapInArrow(work, DDL)
         if not staying:
@@ -164,11 +188,11 @@ class TaskExecutor:
         return self._taken(_fetched(kept.where(f"tag < {STAYING}")), store, outputs)
 
     def _changes(
-        self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation]
+        self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation], segmented: Segmented
     ) -> DataFrame:
         """The blobs of the first segment. For rows on the driver it is computed here."""
         here = {v: held for v, held in inputs.items() if isinstance(held, DriverRelation)}
-        blobs = [*self._here.source(here, job)]
+        blobs = [*segmented.source(here, job)]
         blobs += [(part, NOTES, pickle.dumps(Notes())) for part in range(job.parts)]
         rows = pa.Table.from_batches([blob_row(*b) for b in blobs])
         with with_settings(spark, {LOCAL: "0"}):

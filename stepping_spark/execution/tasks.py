@@ -51,7 +51,7 @@ from stepping_spark.relations.blobs import (
     unpacked,
 )
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.relation import DriverRelation
+from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import AddedRows, Now, TaskState
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
@@ -292,7 +292,10 @@ class _Attempt:
 
     def _new_step(self) -> Step:
         job, first = self._job, not self._state.last_step()
-        return Step({}, job.now, job.since, _no_spark, StepMetrics(0), first=first)
+        empty: dict[Vertex, Relation] = {
+            v: DriverRelation.empty(v.type.schema) for v in self._of.segments.empty
+        }
+        return Step(empty, job.now, job.since, _no_spark, StepMetrics(0), first=first)
 
 
 class _Pickler(pickle.Pickler):
@@ -328,13 +331,17 @@ def pickled(plan: Plan, segments: Segments) -> bytes:
 
 
 _KEPT: dict[str, Segmented] = {}
-"""The plan that a worker computed last, by its name."""
+"""The plans that a worker has computed, by their names."""
+
+MOST_KEPT = 8
+"""So many plans, or segments of one for changes of other inputs. Beyond: all are dropped."""
 
 
 def _segmented(job: Job) -> Segmented:
     segmented = _KEPT.get(job.plan_name)
     if segmented is None:
-        _KEPT.clear()
+        if len(_KEPT) >= MOST_KEPT:
+            _KEPT.clear()
         plan, segments = pickle.loads(job.plan)
         zone = job.zone
         segmented = _KEPT[job.plan_name] = Segmented(plan, segments, job.limits, lambda: zone)
