@@ -21,7 +21,7 @@ from stepping_spark.spark.session import count_jobs
 from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables, Way, summed
 from tests.benchmarks.peers.spark import cached, changed, session
 
-BROADCAST_ROWS = 400_000
+BROADCAST_ROWS = 2_000_000
 CHANGED = ("orders", "lines")
 
 DAYS = f"""
