@@ -1,6 +1,7 @@
 """TPC-H's 22 queries under refreshes: a step of a view, beside computing it again.
 
     python -m tests.benchmarks.tpch --scale 0.1 --shares 0.01,0.1,1,10,50 --queries 1,3,18
+    python -m tests.benchmarks.tpch --scale 1 --shares 1 --modes spark --rounds 2
 
 A refresh of a share takes so many of the orders away with their lines, and the next one brings
 them back. A query that reads neither loses offers of parts (`partsupp`) instead. `driver` is the
@@ -252,7 +253,14 @@ def main(
                 if results is not None:
                     with results.open("a", encoding="utf-8", newline="") as file:
                         csv.writer(file, lineterminator="\n").writerows(
-                            (scale, m.query, m.mode, m.share, round(m.step), round(m.again))
+                            (
+                                f"{scale:g}",
+                                m.query,
+                                m.mode,
+                                f"{m.share:g}",
+                                round(m.step),
+                                round(m.again),
+                            )
                             for m in made
                         )
     console.print(shown(found, shares))
