@@ -49,7 +49,7 @@ def both_ways(queries: Iterable[Circuit]) -> list[Any]:
 def of_one_input(steps: list[Step]) -> list[Step]:
     """Steps in each of which one input changes: others need no segments."""
     return [
-        tuple(z if i == n % len(step) else z - z for i, z in enumerate(step))
+        tuple(z if i == n % len(step) else z * 0 for i, z in enumerate(step))
         for n, step in enumerate(steps)
     ]
 

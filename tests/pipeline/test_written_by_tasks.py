@@ -94,14 +94,13 @@ def arrow(change: st.ZSetPython[Item]) -> st.ZSetSpark[Item]:
     return st.ZSetSpark.of_rows(change.iter(), ITEMS, "test")
 
 
-COLUMNS = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("name", pa.string(), metadata={"column": "the name"}),
-        pa.field("price", pa.decimal128(9, 2), nullable=False),
-        pa.field("day", pa.date32(), nullable=False),
-    ]
-)
+FIELDS: list[pa.Field[Any]] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("name", pa.string(), metadata={"column": "the name"}),
+    pa.field("price", pa.decimal128(9, 2), nullable=False),
+    pa.field("day", pa.date32(), nullable=False),
+]
+COLUMNS = pa.schema(FIELDS)
 
 
 @dataclass
@@ -133,7 +132,7 @@ class Table:
             rows = self.lake.load_table(self.place.name).scan().to_arrow()
         return Counter(repr(sorted(row.items())) for row in pa.table(rows).to_pylist())
 
-    def followed(self) -> st.ZSetPython[Any]:
+    def followed(self) -> st.ZSet[Any]:
         """The rows that a pipeline has which reads the changes of the table."""
         if self._follows is None:
             source = type(self.place)(**self._address)
@@ -168,7 +167,7 @@ def test_tasks_write_what_the_driver_writes(
     """Each step by tasks or by the driver; beside it a table that only the driver writes."""
     chance = random.Random(f"{kind} {form}")
     mixed, plain = (table_of(kind, form, name, tmp_path, lake) for name in ("mixed", "plain"))
-    view = Z({})
+    view: st.ZSetPython[Item] = Z({})
     for step, change in enumerate(steps_of(chance.randrange(99), 5), 1):
         there, here = in_spark(change, spark), arrow(change)
         mixed.write(step, there if step == 1 or chance.random() < 0.7 else here)

@@ -34,12 +34,14 @@ from stepping_spark.pipeline.delta.log import (
     quoted,
     with_one_of,
 )
-from stepping_spark.pipeline.delta.vectors import VECTORS, MarkedTable, why_merged
 from stepping_spark.pipeline.delta.writing import (
+    VECTORS,
     DeltaPart,
     DeltaShare,
+    MarkedTable,
     TableWriter,
     milliseconds,
+    why_merged,
     why_not_written,
 )
 from stepping_spark.pipeline.protocols import KEPT, REFRESHED, REMOVED
