@@ -14,6 +14,7 @@ from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.pipeline.changes import Rewritten, TableForm
 from stepping_spark.pipeline.columns import check_years
 from stepping_spark.pipeline.protocols import KEPT, RETRY
+from stepping_spark.pipeline.reporting import log
 from stepping_spark.relations.blobs import (
     DDL,
     blob_row,
@@ -151,13 +152,13 @@ def large_change(change: ZSetSpark[Any], address: str) -> SparkRelation | None:
 
 def write_by_tasks(
     change: SparkRelation, share: Share, there: Sequence[PartOfFiles], nbytes: int, what: str
-) -> list[Any]:
+) -> list[Any] | None:
     """Write the rows of a table anew as they are after a change, each task for a part of the keys.
 
     `there` are the files of the table, which have about so many bytes; without them the table has
-    the rows of the change only. Returns what the tasks know of the files that they wrote. The
-    files of tasks that failed belong to no table. Raises the `SinkError` of a task; `what` begins
-    the error for others.
+    the rows of the change only. Returns what the tasks know of the files that they wrote; None if
+    Spark's workers do not have a package for it. The files of tasks that failed belong to no table.
+    Raises the `SinkError` of a task; `what` begins the error for others.
     """
     session = change.frame.sparkSession
     parts = max(tasks_at_once(), ((change.nbytes or 0) + nbytes) // _PART_BYTES)
@@ -171,6 +172,9 @@ def write_by_tasks(
     try:
         results = [pickle.loads(x.as_py()) for x in written.toArrow().column(0)]
     except raised.PySparkException as e:
+        if "ModuleNotFoundError" in str(e):
+            log.warning("%s, and the driver writes it: %s", what, first_line(e))
+            return None
         ours = raised_in_worker(e)
         raise SinkError(f"{what}: {ours[1] if ours else first_line(e)}; {KEPT}") from e
     for error in (x for x in results if isinstance(x, SteppingError)):

@@ -161,6 +161,7 @@ BOTH += [("iceberg", form) for form in FORMS if "vectors" not in form]
 
 
 @pytest.mark.parametrize(("kind", "form"), BOTH)
+@pytest.mark.turn(3)
 def test_tasks_write_what_the_driver_writes(
     spark: SparkSession, tmp_path: Path, lake: Catalog, large: None, kind: str, form: str
 ) -> None:
@@ -179,6 +180,7 @@ def test_tasks_write_what_the_driver_writes(
 
 
 @pytest.mark.parametrize(("kind", "form"), [x for x in BOTH if "changes" not in x[1]])
+@pytest.mark.turn(3)
 def test_tasks_write_a_view_in_the_place_of_what_a_table_has(
     spark: SparkSession, tmp_path: Path, lake: Catalog, large: None, kind: str, form: str
 ) -> None:
@@ -237,6 +239,28 @@ def test_a_table_that_deltalake_must_write_is_written_by_the_driver(
     for step, change in enumerate((one, two), 1):
         table.write(step, in_spark(change, spark))
     assert table.followed() == one + two
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_the_driver_writes_where_workers_lack_a_package(
+    spark: SparkSession,
+    tmp_path: Path,
+    lake: Catalog,
+    large: None,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'of_the_table'")
+
+    monkeypatch.setattr(by_tasks, "_write", missing)  # the task gets this function
+    (change,) = steps_of(7, 1)
+    table = table_of(kind, "by key", "items", tmp_path, lake)
+    table.write(1, in_spark(change, spark))
+    assert table.followed() == change
+    assert "the driver writes it: " in caplog.text
+    assert "No module named 'of_the_table'" in caplog.text
 
 
 def pairs(items: st.ZSet[Item]) -> st.ZSet[Pair]:

@@ -216,7 +216,8 @@ class DeltaSink:
         large = large_change(change, self._log.uri)
         if large is not None and self._may_be_by_tasks(table):
             files = self._files_of_tasks(table, step, large)
-            return DeltaWrite(step, change, self._schema.empty_table(), None, files)
+            if files is not None:
+                return DeltaWrite(step, change, self._schema.empty_table(), None, files)
         rows = change.to_arrow()
         check_years(rows, self._where)
         found = None
@@ -239,8 +240,13 @@ class DeltaSink:
         append_only = is_on(table.metadata().configuration, APPEND_ONLY)
         return not append_only and not why_not_written(table, self._options)
 
-    def _files_of_tasks(self, table: Table, step: int, change: SparkRelation) -> FilesOfTasks:
-        """Let tasks write the table anew as it is after a step, or the rows that are added."""
+    def _files_of_tasks(
+        self, table: Table, step: int, change: SparkRelation
+    ) -> FilesOfTasks | None:
+        """Let tasks write the table anew as it is after a step, or the rows that are added.
+
+        None if they cannot.
+        """
         files: list[DataFile] = []
         if not self._feed:
             known = DataFiles(self._log, self._schema, self._form.order)
@@ -258,9 +264,11 @@ class DeltaSink:
         nbytes = UNPACKED * sum(f.said["size"] for f in files)
         what = f"{self._where}: step {step} could not be written by tasks"
         now = milliseconds()
-        actions = [f.removed(now) for f in files]
-        actions += write_by_tasks(change, share, there, nbytes, what)
-        return FilesOfTasks(table.version(), actions, bool(files))
+        added = write_by_tasks(change, share, there, nbytes, what)
+        if added is None:
+            return None
+        removed = [f.removed(now) for f in files]
+        return FilesOfTasks(table.version(), [*removed, *added], bool(files))
 
     def _tidy(self, before: int, step: int) -> None:
         """Merge small files, and remove old ones; if somebody else does it just now, leave it."""

@@ -282,8 +282,9 @@ class IcebergSink:
         """What a step does to a table; a SinkError where its rows and the table do not allow it."""
         large = large_change(change, table.metadata.location)
         if large is not None and table.spec().is_unpartitioned():
-            rewrite = self._by_tasks(table, step, large)
-            return IcebergWrite(step, change, _current(table), rewrite)
+            by_tasks = self._by_tasks(table, step, large)
+            if by_tasks is not None:
+                return IcebergWrite(step, change, _current(table), by_tasks)
         rows = change.to_arrow()
         check_years(rows, self._where)
         check_lists(rows, self._where)
@@ -303,8 +304,11 @@ class IcebergSink:
                 self._merge(table, rewrite)
         return IcebergWrite(step, change, _current(table), rewrite)
 
-    def _by_tasks(self, table: Table, step: int, change: SparkRelation) -> Rewrite:
-        """Let tasks write the table anew as it is after a step, or the rows that are added."""
+    def _by_tasks(self, table: Table, step: int, change: SparkRelation) -> Rewrite | None:
+        """Let tasks write the table anew as it is after a step, or the rows that are added.
+
+        None if they cannot.
+        """
         there: list[FileScanTask] = []
         if not self._feed:
             with self._place.trying("its files are not known", KEPT):
@@ -316,7 +320,7 @@ class IcebergSink:
         nbytes = UNPACKED * sum(task.file.file_size_in_bytes for task in there)
         what = f"{self._where}: step {step} could not be written by tasks"
         files = write_by_tasks(change, share, parts, nbytes, what)
-        return Rewrite([task.file for task in there], files=files)
+        return None if files is None else Rewrite([t.file for t in there], files=files)
 
     def _by_key(self, table: Table, change: pa.Table) -> Rewrite:
         found = by_key(change, self._key, self._where)
