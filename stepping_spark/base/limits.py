@@ -247,23 +247,6 @@ class Limits:
     batch_files: int = _limit(64, "files", least=1)
     """Files of one batch. Beyond: its files have more rows."""
 
-    # -- in a Postgres store
-
-    statement_rows: int = _limit(100_000, "rows")
-    """Rows that are sent to the server along with their statement. Beyond: COPY sends them."""
-
-    statement_bytes: int = _limit(16 << 20, "bytes")
-    """Bytes of such rows: driver and server hold several copies. Beyond: COPY sends them."""
-
-    index_rows: int = _limit(50_000, "rows")
-    """Rows that are added to the index of an empty table. Beyond: the index is rebuilt."""
-
-    vacuum_rows: int = _limit(10_000, "rows")
-    """Rows of an output that a step deletes. Beyond: VACUUM removes them after the commit."""
-
-    part_bytes: int = _limit(32 << 20, "bytes", least=1)
-    """Bytes of a table that one of Spark's tasks reads. Beyond: another task reads them."""
-
     def __post_init__(self) -> None:
         for f in fields(self):
             value, least = getattr(self, f.name), f.metadata["least"]

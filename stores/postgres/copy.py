@@ -45,6 +45,8 @@ from stores.postgres.types import (
 
 LINES = 8 << 20  # bytes of text parsed at a time
 ROWS = 50_000  # rows written at a time
+TASK_BYTES = 32 << 20
+"""Bytes of a table that one of Spark's tasks reads. Beyond: another task reads them."""
 
 _ODD = (
     ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError,
@@ -169,18 +171,17 @@ def whole(
     layout: Layout,
     address: Address,
     driver_bytes: int,
-    part_bytes: int,
     spark: Callable[[], SparkSession],
 ) -> Relation:
     """All rows of a table, in the connection's snapshot.
 
     A table of more than `driver_bytes` becomes a DataFrame, which workers read in parts of
-    `part_bytes`. It is computed at once, so later commits do not change it.
+    `TASK_BYTES`. It is computed at once, so later commits do not change it.
     """
     pages, size = size_of(connection, layout)
     if size <= driver_bytes:
         return DriverRelation(concat(got(connection, layout), layout.schema), layout.schema)
-    parts = min(max(2, -(-size // part_bytes)), max(pages, 1))
+    parts = min(max(2, -(-size // TASK_BYTES)), max(pages, 1))
     begins = [pages * i // parts for i in range(parts)]
     found = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
     if found is None:

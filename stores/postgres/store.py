@@ -481,8 +481,8 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._registers.check_open()
 
     def _whole(self, connection: Connection, layout: Layout, most: int | None = None) -> Relation:
-        most, part = self._driver_bytes if most is None else most, self._limits.part_bytes
-        return whole(connection, layout, self._address, most, part, self._spark_session)
+        most = self._driver_bytes if most is None else most
+        return whole(connection, layout, self._address, most, self._spark_session)
 
     def _spark_session(self) -> SparkSession:
         if self._spark is None:
