@@ -115,12 +115,6 @@ class Limits:
     sampled_rows: int = _limit(10_000, "rows")
     """Rows of a stream that are fetched, even if `local_rows` is less. Beyond: Spark has them."""
 
-    piece_bytes: int = _limit(64 << 20, "bytes", least=1)
-    """Bytes that one job brings to the driver: Spark has several copies of them meanwhile.
-
-    Beyond: several jobs bring a piece each.
-    """
-
     collected_rows: int = _limit(5_000, "rows")
     """Rows of the driver whose functions Spark evaluates without a job, returning row by row.
 
@@ -186,66 +180,6 @@ class Limits:
 
     loop_parts: int = _limit(8, "parts", least=1)
     """Parts of one stream that iterations leave behind. Beyond: they are merged."""
-
-    # -- in all stores
-
-    looked_up_keys: int = _limit(100_000, "keys")
-    """Keys that one read of a store looks up. Beyond: it may return other rows too, or Spark joins.
-
-    `StoreMemory` looks up more: one key for each 32 rows that it has on the driver. Where Spark has
-    the keys, it returns a register of up to twice as many rows whole.
-    """
-
-    listed_keys: int = _limit(1_000, "keys")
-    """Keys that are listed in a condition on rows in Spark. Beyond: a broadcast join."""
-
-    kept_bytes: int = _limit(512 << 20, "bytes")
-    """Bytes of a change in Spark that the driver may fetch and keep: Spark refuses results of 1 GB.
-
-    Beyond: Spark keeps or writes it.
-    """
-
-    sorted_rows: int = _limit(1 << 14, "rows")
-    """Rows of a change that are consolidated all at once.
-
-    Beyond: piece by piece, in order, and in another thread while the step goes on.
-    """
-
-    piece_rows: int = _limit(1 << 20, "rows", least=1)
-    """Rows of such a piece, which are copied at a time. Beyond: another piece."""
-
-    merged_rows: int = _limit(1 << 16, "rows", least=1)
-    """Rows of a slice of a merge, and the least that a step merges. Beyond: later steps."""
-
-    # -- in a Parquet store
-
-    merged_here_rows: int = _limit(1 << 21, "rows")
-    """Rows that the driver merges in one step, or the store's `driver_rows` if that is larger.
-
-    Beyond: Spark merges.
-    """
-
-    searched_rows: int = _limit(1 << 24, "rows")
-    """Rows that the driver reads to find keys, which takes about two seconds on two cores.
-
-    Beyond: Spark reads the files, and joins them with the keys. So it does with fewer rows if that
-    is estimated to take less time.
-    """
-
-    groups_at_once: int = _limit(128, "row groups", least=1)
-    """Row groups that are in memory at a time, in addition to the cache, to find keys in them.
-
-    Beyond: they are read in several groups, one after the other.
-    """
-
-    given_parts: int = _limit(16, "parts", least=1)
-    """Parts that such a group of row groups returns. Beyond: they are copied into one."""
-
-    file_rows: int = _limit(1 << 20, "rows", least=1)
-    """Rows of a file. Beyond: another file."""
-
-    batch_files: int = _limit(64, "files", least=1)
-    """Files of one batch. Beyond: its files have more rows."""
 
     def __post_init__(self) -> None:
         for f in fields(self):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.base.errors import SHOWN_ROWS, too_late
-from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Lateness, Vertex
 from stepping_spark.circuit.operators import Top
 from stepping_spark.engines.arrow.groups import Restrict, restricting
@@ -165,7 +165,7 @@ def greatest_of(parts: RelationParts, t: RowType) -> int | None:
     """The greatest time of a relation of times, as a number; weights do not count."""
     times = []
     for part in parts:
-        latest: Any = pc.max(part.fetched(DEFAULT).table.column(VALUE))
+        latest: Any = pc.max(part.fetched().table.column(VALUE))
         if latest.is_valid:
             times.append(units_of(t.decode(latest.as_py()), t))
     return max(times, default=None)

@@ -36,7 +36,7 @@ from stepping_spark.plan.step_ir import Materialized, Read, Selection
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import key_hashes
-from stepping_spark.relations.relation import DriverRelation
+from stepping_spark.relations.relation import KEPT_BYTES, DriverRelation
 from stepping_spark.relations.store import AddedRows, Now, TaskState
 from stepping_spark.spark.session import first_line
 
@@ -156,8 +156,8 @@ class Segmented:
         yield part, NOTES, pickle.dumps(notes)
 
     def _output(self, held: DriverRelation, job: Job) -> Iterator[Any]:
-        if held.nbytes > self.limits.kept_bytes // job.parts:
-            raise TooMany("an output is more than the driver fetches (kept_bytes)")
+        if held.nbytes > KEPT_BYTES // job.parts:
+            raise TooMany("an output is more than the driver fetches")
         return packed(held.table)
 
     def sent(

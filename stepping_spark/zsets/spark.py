@@ -17,6 +17,7 @@ from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.index import key_of
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.relations.relation import (
+    PIECE_BYTES,
     DriverRelation,
     LazyScan,
     Relation,
@@ -145,8 +146,8 @@ class ZSetSpark(ZSet[T_co]):
         if held.frame is not None:
             with blaming("to_arrow"):
                 nbytes = measure(held.frame, held.schema).nbytes
-                held = SparkRelation(held.frame, held.schema, nbytes=nbytes).fetched(DEFAULT)
-        return held.fetched(DEFAULT).added_up().table
+                held = SparkRelation(held.frame, held.schema, nbytes=nbytes).fetched()
+        return held.fetched().added_up().table
 
     @staticmethod
     def of_rows(pairs: Iterable[tuple[Any, int]], of: ZSetType, where: str) -> ZSetSpark[Any]:
@@ -226,7 +227,7 @@ class ZSetSpark(ZSet[T_co]):
             most, nbytes = most_fetched(limits), scanned_bytes(frame)
             if nbytes is not None and nbytes <= limits.broadcast_bytes:
                 # One job fetches them: several could read different rows.
-                piece = min(limits.fetched_bytes, limits.piece_bytes)
+                piece = min(limits.fetched_bytes, PIECE_BYTES)
                 few = fetch_if_few_in(nbytes, rows, limits, most_rows=most, most_bytes=piece)
                 if few is not None:
                     return few

@@ -11,7 +11,6 @@ import pyarrow as pa
 from psycopg import errors, sql
 
 from stepping_spark.base.errors import StepError, StoreError, StoreUnavailable
-from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame
 from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import conform
@@ -70,17 +69,15 @@ class Changes:
         return consolidate(concat((held.table for held in self.held), schema), schema)
 
 
-def accepted(
-    held: Relation, register: str, layout: Layout, driver_bytes: int, limits: Limits
-) -> Relation:
+def accepted(held: Relation, register: str, layout: Layout, driver_bytes: int) -> Relation:
     """A change, computed and consolidated; on the driver, if it has at most `driver_bytes`."""
     schema = layout.schema
     if not isinstance(held, SparkRelation):
-        table = conform(held.fetched(limits).table, schema)
+        table = conform(held.fetched().table, schema)
         return DriverRelation(table, schema, held.consolidated)
     settled = settle(held, Register(register, schema, layout.key))
     if (settled.nbytes or 0) <= driver_bytes or not schema.columns:
-        return settled.fetched(limits)
+        return settled.fetched()
     return settled
 
 
@@ -241,15 +238,14 @@ def _source(staged: Staged) -> sql.Composed:
 class Additions:
     """The changes of a step, by table: small ones in memory, large ones in staging tables."""
 
-    def __init__(self, session: PostgresSession, driver_bytes: int, limits: Limits) -> None:
+    def __init__(self, session: PostgresSession, driver_bytes: int) -> None:
         self._session = session
         self._driver_bytes = driver_bytes
-        self._limits = limits
         self._changes: dict[str, Changes] = {}
 
     def add(self, register: str, layout: Layout, change: Relation) -> None:
         """Add a change; a DataFrame is computed here, once."""
-        held = accepted(change, register, layout, self._driver_bytes, self._limits)
+        held = accepted(change, register, layout, self._driver_bytes)
         changes = self._changes.setdefault(layout.table, Changes(register, layout))
         if held.frame is not None:
             with self._session.use("could not take a change") as connection:
@@ -314,11 +310,10 @@ class Additions:
 class Outputs:
     """The tables of the outputs of steps, in order."""
 
-    def __init__(self, session: PostgresSession, driver_bytes: int, limits: Limits) -> None:
+    def __init__(self, session: PostgresSession, driver_bytes: int) -> None:
         self.layouts: tuple[Layout, ...] = ()
         self._session = session
         self._driver_bytes = driver_bytes
-        self._limits = limits
         self._emptied: dict[str, Layout] = {}  # large ones whose deleted rows still take space
 
     def described(self, made_by: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -345,7 +340,7 @@ class Outputs:
             )
         given: list[tuple[Layout, TableChange]] = []
         for layout, held in zip(self.layouts, outputs, strict=True):
-            kept = accepted(held, layout.table, layout, self._driver_bytes, self._limits)
+            kept = accepted(held, layout.table, layout, self._driver_bytes)
             if kept.frame is not None:
                 connected = self._session.connected
                 staged = stage(connection, kept.frame, layout, self._session.catalog, connected)

@@ -25,6 +25,7 @@ from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreUnavailabl
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.relations.arrow import Array, concat
 from stepping_spark.relations.codec import conform
+from stepping_spark.relations.placement import LOOKED_UP_KEYS
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.relations.store import Size
 from stepping_spark.relations.transfer import column
@@ -203,12 +204,12 @@ def spark_errors(address: Address) -> Iterator[None]:
         raise _ERRORS.get(kind, StoreError)(text) from e
 
 
-def wanted_keys(keys: Relation, schema: Schema, most: int) -> pa.Table | None:
-    """The keys as a table; None if there are more than `most`."""
+def wanted_keys(keys: Relation, schema: Schema) -> pa.Table | None:
+    """The keys as a table; None if Spark has more than `LOOKED_UP_KEYS`."""
     table = keys.table
     if keys.frame is not None:
-        table = keys.frame.limit(most + 1).toArrow()
-        if table.num_rows > most:
+        table = keys.frame.limit(LOOKED_UP_KEYS + 1).toArrow()
+        if table.num_rows > LOOKED_UP_KEYS:
             return None
     assert table is not None
     return conform(table, schema)

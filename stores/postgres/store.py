@@ -216,8 +216,8 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._opening: Sequence[Register] = ()  # those of the circuit that opens it
         self._registers: Served[tuple[Register, Layout]] = Served()
         self._stay: Mapping[str, Layout] = {}  # of registers that the next circuit keeps
-        self._outputs = Outputs(self._session, driver_bytes, self._limits)
-        self._added = Additions(self._session, driver_bytes, self._limits)
+        self._outputs = Outputs(self._session, driver_bytes)
+        self._added = Additions(self._session, driver_bytes)
         self._pins: Pins[Pinned] = Pins()
         if registers is not None:
             self.open(registers)
@@ -386,7 +386,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
             return self._read(layout, None)
         if not of.key:
             raise no_key(of)
-        wanted = wanted_keys(keys, of.keys, self._limits.looked_up_keys)
+        wanted = wanted_keys(keys, of.keys)
         if wanted is None:
             return self._read(layout, None)
         return self._read(layout, layout.of_keys(wanted)) if wanted.num_rows else ()

@@ -18,6 +18,7 @@ import stepping_spark as st
 from stepping_spark.execution import materialize, sql_scope
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.relations.placement import LOOKED_UP_KEYS
 from stepping_spark.relations.relation import SparkRelation, settle
 from stepping_spark.relations.store import Register
 from stepping_spark.relations.transfer import measure
@@ -25,7 +26,7 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from stores.batches import spark as spark_batches
 from stores.memory import StoreMemory
-from tests.cases import Z
+from tests.cases import Z, constants
 
 Two = tuple[int, int]
 PAIRS: Any = Two
@@ -359,8 +360,9 @@ def test_what_is_fetched_in_pieces_is_all_of_it(spark: SparkSession) -> None:
     schema = ZSetType(row_type(tuple[int, int | None])).schema
     measured = measure(frame, schema)
     relation = SparkRelation(frame, schema, nbytes=measured.nbytes)
-    whole = relation.fetched(st.Limits()).table
-    pieces = relation.fetched(st.Limits(piece_bytes=measured.nbytes // 5)).table
+    whole = relation.fetched().table
+    with constants(piece_bytes=measured.nbytes // 5):
+        pieces = relation.fetched().table
     assert pieces.column("_1").num_chunks > whole.column("_1").num_chunks
     assert sorted(pieces.to_pylist(), key=itemgetter("_1")) == whole.to_pylist()
 
@@ -427,11 +429,10 @@ def test_a_stream_in_spark_is_fetched_once_for_lookups_and_for_the_store(
     second: list[Any] = [Z({(1, 1): -1, (9, 1): 1}), Z({(9, 8): 1, (2, 2): -1})]
     results = []
     for most in (0, 100):
-        limits = st.Limits(local_rows=0, small_rows=0, sampled_rows=0, looked_up_keys=most)
-        store = StoreMemory.from_graph(graph, limits=limits)
-        stepper: Any = st.Stepper(graph, store, limits=limits)
+        limits = st.Limits(local_rows=0, small_rows=0, sampled_rows=0)
+        stepper: Any = st.Stepper(graph, StoreMemory.from_graph(graph), limits=limits)
         stepper.step(given(((first[0], Two), (first[1], Two)), spark))
-        with monkeypatch.context() as patch:
+        with constants(looked_up_keys=most), monkeypatch.context() as patch:
             fetched.clear()
             patch.setattr(classic, "toArrow", watched)
             (out,) = stepper.step(given(((second[0], Two), (second[1], Two)), spark))
@@ -484,15 +485,12 @@ def test_a_stream_whose_keys_nobody_needs_is_computed_by_the_query_that_reads_it
     spark: SparkSession,
 ) -> None:
     found = []
-    for limits in (
-        st.Limits(local_rows=0, small_rows=0, fetched_rows=0),
-        st.Limits(local_rows=0, small_rows=0, fetched_rows=0, looked_up_keys=1),
-    ):
+    for most in (LOOKED_UP_KEYS, 1):
         graph = st.compile(listed)
-        store = st.StoreMemory.from_graph(graph, limits=limits)
-        stepper: Any = st.Stepper(graph, store, limits=limits)
-        stepper.step(given(zip(LOADED, (PAIRS, PAIRS, int), strict=True), spark))
-        (out,) = stepper.step(given(zip(REPLACED, (PAIRS, PAIRS, int), strict=True), spark))
+        stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
+        with constants(looked_up_keys=most):
+            stepper.step(given(zip(LOADED, (PAIRS, PAIRS, int), strict=True), spark))
+            (out,) = stepper.step(given(zip(REPLACED, (PAIRS, PAIRS, int), strict=True), spark))
         found.append((out.to_python(), stepper.metrics[-1].queries, stepper.metrics[-1].jobs))
     (passed, few, few_jobs), (by_keys, many, more_jobs) = found
     assert passed == by_keys

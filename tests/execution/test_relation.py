@@ -35,7 +35,7 @@ def of(schema: Schema, rows: Iterable[tuple[Any, ...]]) -> DriverRelation:
 
 
 def rows_of(relation: Relation) -> list[tuple[Any, ...]]:
-    table = relation.fetched(DEFAULT).table
+    table = relation.fetched().table
     assert table.schema.names == [n for n, _ in relation.schema.all]
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
@@ -144,6 +144,6 @@ def test_zeros_and_nans_are_one_also_where_spark_has_added_up(spark: SparkSessio
     nan = float("nan")
     given = of(floats, [(0.0, 1), (-0.0, 1), (nan, 1), (nan, 1)])
     here = given.added_up()
-    there = settle(given.in_spark(lambda: spark), (), "floats").fetched(DEFAULT)
+    there = settle(given.in_spark(lambda: spark), (), "floats").fetched()
     assert there.consolidated
     assert repr(rows_of(here)) == repr(rows_of(there)) == "[(0.0, 2), (nan, 2)]"

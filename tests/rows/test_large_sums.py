@@ -18,6 +18,7 @@ from stepping_spark.engines.spark.text import consolidated
 from stepping_spark.relations.relation import SparkRelation, kept_apart, settle
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import BIG_INT, Schema
+from tests.cases import constants
 
 SCHEMA = Schema((("k", INT),), (("_rows_", INT), ("_sum_x_", BIG_INT)))
 LARGEST = 10**38 - 1
@@ -92,9 +93,9 @@ def test_sums_that_are_kept_and_fetched_are_the_same(session: SparkSession, most
     assert kept.frame.schema.simpleString() == given.frame.schema.simpleString()
     assert {r["k"]: int(r["_sum_x_"]) for r in kept.frame.collect()} == wanted
     for pieces in (1, 3):
-        limits = st.Limits(piece_bytes=(kept.nbytes or 0) // pieces + 1)
         for relation in (given, kept):
-            table = relation.fetched(limits).table
+            with constants(piece_bytes=(kept.nbytes or 0) // pieces + 1):
+                table = relation.fetched().table
             assert table.schema.equals(SCHEMA.arrow)
             found = zip(table["k"].to_pylist(), table["_sum_x_"].to_pylist(), strict=True)
             assert dict(found) == wanted
@@ -105,7 +106,7 @@ def test_a_sum_that_is_null_is_kept_and_fetched_as_null(session: SparkSession) -
     none = session.sql("SELECT CAST(NULL AS DECIMAL(38, 0)) AS `_sum_x_`")
     kept = kept_apart(SparkRelation(none, schema))
     assert [tuple(r) for r in kept.frame.collect()] == [(None,)]
-    assert kept.fetched(st.Limits()).table["_sum_x_"].to_pylist() == [None]
+    assert kept.fetched().table["_sum_x_"].to_pylist() == [None]
 
 
 @pytest.mark.parametrize("sign", [1, -1])

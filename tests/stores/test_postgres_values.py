@@ -18,7 +18,6 @@ import pytest
 from psycopg import sql
 
 from stepping_spark.base.errors import StepError, StoreCorrupt
-from stepping_spark.base.limits import DEFAULT
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import DATE, DATETIME, DECIMAL, INT, Atom
 from stepping_spark.rows.schema import Schema
@@ -98,9 +97,7 @@ def test_an_output_of_all_types_is_read_as_it_was_written(stores: Stores, way: s
     with constants(statement_rows=WAYS[way]):
         store.commit(1, None, [relation_of(ALL, ROWS), relation_of(WORDS, [])])
     full, empty = store.last_outputs() or ()
-    assert {row(*r.values()) for r in full.fetched(DEFAULT).table.to_pylist()} == {
-        row(*r) for r in ROWS
-    }
+    assert {row(*r.values()) for r in full.fetched().table.to_pylist()} == {row(*r) for r in ROWS}
     assert empty.is_empty
 
 
