@@ -139,38 +139,11 @@ class Limits:
     Beyond: the query reads a view.
     """
 
-    cut_rows: int = _limit(1_000, "rows")
-    """Rows of a state of a window, or of first rows, that are all computed with.
-
-    Not so those of an as-of join: however few there are, the rows around the change are enough.
-    Beyond: for a window the driver computes the rows from the change on, and the rows before it
-    that the functions need. Of first rows it keeps, for each key, as many as are asked for and one
-    for each row that the change removes.
-    """
-
-    cut_keys: int = _limit(8, "keys")
-    """Keys of a change for which the driver searches for those rows, each in a pass over the state.
-
-    Beyond: it reads all rows of the keys, and computes them, except for as-of joins.
-    """
-
     eager_rows: int = _limit(10_000, "rows", zero="adds up any number of rows first")
     """Rows on the driver that are joined one by one, or each counted by itself in a sum.
 
     Beyond: rows that are equal in all that is read of them are added up before, if the driver
     computes the functions that read them, and if many are equal.
-    """
-
-    known_prefixes: int = _limit(10_000, "partitions", zero="reads partitions whole")
-    """Window partitions for which the driver caches the results before the rows that it reads.
-
-    Beyond: the partitions that were changed least recently are read whole.
-    """
-
-    due_times: int = _limit(10_000, "times")
-    """Times between two steps that are looked up one by one, in state that is stored by due time.
-
-    Beyond: that state is read whole.
     """
 
     # -- in a recursion
