@@ -146,14 +146,6 @@ class Limits:
     computes the functions that read them, and if many are equal.
     """
 
-    # -- in a recursion
-
-    loop_rows: int = _limit(100_000, "rows")
-    """Rows of one iteration that the driver fetches from Spark. Beyond: they stay in Spark."""
-
-    loop_parts: int = _limit(8, "parts", least=1)
-    """Parts of one stream that iterations leave behind. Beyond: they are merged."""
-
     def __post_init__(self) -> None:
         for f in fields(self):
             value, least = getattr(self, f.name), f.metadata["least"]

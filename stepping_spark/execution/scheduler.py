@@ -342,7 +342,7 @@ class Scheduler:
                 self._note(inner, m, loop)
             return [streams[m].held for m in wanted]
 
-        run = Run(loop, self.store, self._projection, self._state_around, compute, self.limits)
+        run = Run(loop, self.store, self._projection, self._state_around, compute)
         given = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
         for register, rows in run.kept:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from tests.cases import Z
+from tests.cases import Z, constants
 from tests.every_store import InMemory, MakeStore
 
 Edge = tuple[int, int]
@@ -403,10 +403,11 @@ def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimiz
 
 
 @pytest.mark.long
+@constants(loop_rows=0)
 def test_large_changes_that_stay_in_spark_give_the_same() -> None:
     graph = st.compile(closure)
     store = st.StoreMemory.from_graph(graph, driver_bytes=0)
-    limits = st.Limits(local_rows=0, small_rows=0, fetched_rows=0, loop_rows=0)
+    limits = st.Limits(local_rows=0, small_rows=0, fetched_rows=0)
     stepper = st.Stepper(graph, store, limits=limits)
     edges, pairs = Z[Link](), Z[Link]()
     reference = st.reference(graph)
