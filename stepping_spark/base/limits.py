@@ -68,33 +68,6 @@ class Limits:
     Those of a computation are estimated by the average rows that it reads. Beyond: Spark does it.
     """
 
-    small_rows: int = _limit(100_000, "rows")
-    """Rows that a Spark query of one partition reads, for several streams together.
-
-    Beyond: each stream has its own query, with as many partitions as the session has.
-    """
-
-    small_bytes: int = _limit(32 << 20, "bytes")
-    """Bytes that such a query reads: Spark has several copies of them and of the results in memory.
-
-    Beyond: each stream has its own query, as with more rows.
-    """
-
-    small_given_bytes: int = _limit(64 << 20, "bytes")
-    """Bytes in the result of such a query, estimated by the widest rows that it reads.
-
-    Beyond: it runs as a large query.
-    """
-
-    streams_together: int = _limit(8, "streams", least=1)
-    """Streams in one small query: each join and sum reserves some memory of its only task.
-
-    Beyond: another query computes the rest.
-    """
-
-    queries_at_once: int = _limit(4, "queries", least=1)
-    """Large queries that run at the same time. Beyond: further queries wait."""
-
     broadcast_bytes: int = _limit(32 << 20, "bytes")
     """Bytes of a relation of the driver that is broadcast to all workers, for a join.
 
@@ -111,33 +84,6 @@ class Limits:
 
     fetched_bytes: int = _limit(256 << 20, "bytes")
     """Bytes of such rows, in Arrow. Beyond: they stay in Spark."""
-
-    sampled_rows: int = _limit(10_000, "rows")
-    """Rows of a stream that are fetched, even if `local_rows` is less. Beyond: Spark has them."""
-
-    collected_rows: int = _limit(5_000, "rows")
-    """Rows of the driver whose functions Spark evaluates without a job, returning row by row.
-
-    Beyond: Spark runs a job, which returns Arrow. Both took equally long at about 5,000 rows.
-    """
-
-    known_relations: int = _limit(100, "relations")
-    """Small relations whose function values are cached within a step.
-
-    Beyond: the whole cache is dropped.
-    """
-
-    inline_cells: int = _limit(500, "cells")
-    """Values of a relation that is written into the text of a query: parsing more takes longer.
-
-    Beyond: the query reads a view of an Arrow table.
-    """
-
-    inline_bytes: int = _limit(64 << 10, "bytes")
-    """Bytes of such a relation, for long texts and lists: a query keeps several copies of it.
-
-    Beyond: the query reads a view.
-    """
 
     eager_rows: int = _limit(10_000, "rows", zero="adds up any number of rows first")
     """Rows on the driver that are joined one by one, or each counted by itself in a sum.

@@ -112,7 +112,7 @@ class Segmented:
         self._routes = tuple(segments.sent)
         self._keys_of: dict[Route, Selection] = {}
         self.limits = limits
-        self.projection = Projection(_no_spark, limits)
+        self.projection = Projection(_no_spark)
         self.projection.zone = zone
         self.driver = _ArrowOnly(plan, self.projection, limits)
 

@@ -45,6 +45,9 @@ from stepping_spark.relations.transfer import (
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 
+SAMPLED_ROWS = 10_000
+"""Rows of a stream that are fetched, even if `local_rows` is less. Beyond: Spark has them."""
+
 PIECE_BYTES = 64 << 20
 """Bytes that one job brings to the driver: Spark has several copies of them meanwhile.
 
@@ -449,9 +452,9 @@ def check_cut(rows: int, what: str, most: int) -> None:
 def most_fetched(limits: Limits) -> int:
     """The rows of a stream that the driver fetches: it does not fetch more than it computes with.
 
-    It fetches `sampled_rows` in any case: the store and the lookups of keys use them.
+    It fetches `SAMPLED_ROWS` in any case: the store and the lookups of keys use them.
     """
-    return min(max(limits.local_rows, limits.sampled_rows), limits.fetched_rows)
+    return min(max(limits.local_rows, SAMPLED_ROWS), limits.fetched_rows)
 
 
 def fetch_if_few(

@@ -56,8 +56,8 @@ def test_local_rows_is_short_for_the_limit() -> None:
     graph, store = new()
     assert st.Stepper(graph, store).limits == st.Limits()
     assert st.Stepper(graph, store, local_rows=7).limits == st.Limits(local_rows=7)
-    both = st.Stepper(graph, store, local_rows=7, limits=st.Limits(local_rows=7, small_rows=1))
-    assert both.limits.small_rows == 1
+    both = st.Stepper(graph, store, local_rows=7, limits=st.Limits(local_rows=7, eager_rows=1))
+    assert both.limits.eager_rows == 1
     with pytest.raises(
         st.InputError, match=r"test_limits\.py:\d+.*local_rows=8, and limits= says local_rows=7"
     ):

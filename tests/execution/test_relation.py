@@ -131,11 +131,10 @@ def test_what_spark_has_computed_knows_its_rows_and_comes_to_the_driver_as_it_is
 def test_what_is_not_counted_is_counted_to_see_whether_it_is_few(spark: SparkSession) -> None:
     many = SparkRelation(of(WORDS, ROWS).in_spark(lambda: spark).frame, WORDS)
     assert many.rows is None
-    for limits in (DEFAULT, Limits(sampled_rows=0)):
-        few = fetch_if_few(many, limits)
-        assert few is not None
-        assert rows_of(few) == [("a", 1, 3), (None, 3, 1)]
-    assert fetch_if_few(many, Limits(sampled_rows=0, fetched_rows=4)) is None
+    few = fetch_if_few(many, DEFAULT)
+    assert few is not None
+    assert rows_of(few) == [("a", 1, 3), (None, 3, 1)]
+    assert fetch_if_few(many, Limits(fetched_rows=4)) is None
 
 
 @pytest.mark.spark

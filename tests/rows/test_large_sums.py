@@ -30,7 +30,6 @@ EDGES = [
     if x + d <= LARGEST
 ]
 MOST = 2**63 - 1
-LIMITS = st.Limits(local_rows=0, small_rows=0, sampled_rows=0)
 
 
 @pytest.fixture(params=["true", "false"], ids=["ansi", "not ansi"])
@@ -160,12 +159,13 @@ def totals(items: st.ZSet[Item]) -> st.ZSet[Total]:
 
 
 @pytest.mark.turn(2)
+@constants(small_rows=0, sampled_rows=0)
 def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
     """Weights and values of every size, whose sums are small again."""
     seed = random.Random(2)
     sizes = [1, 3, 2**31, 2**32 + 1, 2**60]
     graph = st.compile(totals)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=LIMITS), limits=LIMITS)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     reference = st.reference(graph)
     for step in range(3):
         change: list[tuple[Item, int]] = []
@@ -182,17 +182,19 @@ def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
         assert stepper.step((z,)) == reference.step((z,))
 
 
+@constants(small_rows=0, sampled_rows=0)
 def test_a_sum_beyond_its_type_says_so(session: SparkSession) -> None:
     graph = st.compile(totals)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=LIMITS), limits=LIMITS)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     z = st.ZSetPython([(Item(key=1, x=MOST, y=None), 1), (Item(key=1, x=1, y=None), 1)])
     with pytest.raises(StepError, match="a sum is beyond int"):
         stepper.step((z,))
 
 
+@constants(small_rows=0, sampled_rows=0)
 def test_weights_beyond_their_type_say_so(session: SparkSession) -> None:
     graph = st.compile(totals)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=LIMITS), limits=LIMITS)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     z = st.ZSetPython([(Item(key=1, x=x, y=None), MOST) for x in (1, 2)])
     with pytest.raises(StepError, match="the sum of _rows_ is beyond BIGINT; feed fewer"):
         stepper.step((z,))
