@@ -90,7 +90,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     rest, and changes that arrive as large DataFrames, are cached in Spark, partitioned by key.
     `spark` is the session for that: by default the active one, or a local one that is started when
     needed. If its tasks take a step, and run on this machine, the state is in files of a temporary
-    directory, which are mapped into memory. `limits` bounds the reads and merges: see `st.Limits`.
+    directory, which are mapped into memory. `limits` bounds the reads: see `st.Limits`.
 
     State is stored in batches that merge by size (`stores.batches.compaction`). While large batches
     merge, the result takes additional memory. `rows_written` counts the cost of merges.

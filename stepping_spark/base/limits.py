@@ -1,27 +1,52 @@
-"""`Limits`: the numbers that decide where work runs, and how much is done at once."""
+"""`Limits`: the numbers that a user may set to decide where work runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
 
-
-def _limit(default: int, of: str, *, least: int = 0, zero: str = "") -> Any:
-    """A field: the unit that it counts, the least value, and a note on the effect of 0, if any."""
-    return field(default=default, metadata={"of": of, "least": least, "zero": zero})
+C = TypeVar("C")
 
 
+def _limit(default: int, of: str, *, zero: str = "") -> Any:
+    """A field: the unit that it counts, and a note on the effect of 0, if any."""
+    return field(default=default, metadata={"of": of, "zero": zero})
+
+
+def _refusing_others(cls: type[C]) -> type[C]:
+    """A class of such fields; the error of its constructor for another name lists the fields.
+
+    It keeps its signature, which notebooks show.
+    """
+    init, names = vars(cls)["__init__"], list(cls.__annotations__)
+
+    @wraps(init)
+    def checked(self: C, *args: object, **numbers: object) -> None:
+        unknown = [name for name in numbers if name not in names]
+        if unknown:
+            raise InputError(
+                f"{user_line()}: st.{cls.__name__}: expected {', '.join(names)}, found "
+                f"{', '.join(unknown)}; leave it out: other numbers are no settings"
+            )
+        init(self, *args, **numbers)
+
+    cls.__init__ = checked  # type: ignore[assignment]
+    return cls
+
+
+@_refusing_others
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The numbers that decide what runs on the driver or in Spark, at once or in parts.
+    """The numbers that decide what runs on the driver, and what in Spark.
 
     They change how fast a step is and how much memory it needs, never its result. `st.Stepper`,
     `st.iteration` and `st.actions` take them for the computation. A store takes them in its
-    constructor, for its reads and its storage. The defaults fit a driver with some gigabytes of
-    memory. Raises `InputError` for a value that is not a whole number, or is too small.
+    constructor, for its reads. The defaults fit a driver with some gigabytes of memory. Raises
+    `InputError` for a value that is not a whole number of 0 or more, and for an unknown name.
 
     >>> st.Limits(local_rows=100_000).local_rows
     100000
@@ -94,11 +119,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value, least = getattr(self, f.name), f.metadata["least"]
-            if type(value) is not int or value < least:
+            value = getattr(self, f.name)
+            if type(value) is not int or value < 0:
                 zero = f.metadata["zero"]
                 raise InputError(
-                    f"{f.name}={value!r}: expected a number of {f.metadata['of']}, {least} or more"
+                    f"{f.name}={value!r}: expected a number of {f.metadata['of']}, 0 or more"
                     + (f"; 0 {zero}" if zero else "")
                 )
 

@@ -250,8 +250,8 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     The driver reads and writes batches of at most `driver_rows` rows; Spark does larger ones, with
     the session `spark` (default: the active one, or a local one that is started). At most
-    `cache_bytes` of what was read stay in memory: by default 256 MB. `limits` are those of what it
-    reads, writes and merges at once: see `st.Limits`.
+    `cache_bytes` of what was read stay in memory: by default 256 MB. `limits` bounds the reads:
+    see `st.Limits`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)

@@ -167,8 +167,8 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
 
     A read or a change of more than `driver_bytes` goes through Spark's workers, which connect to
     the database themselves, all with one snapshot. `spark` is the session for that: by default the
-    active one, or a local one that is started when needed. `limits` bounds the reads and writes:
-    see `st.Limits`.
+    active one, or a local one that is started when needed. `limits` bounds the reads: see
+    `st.Limits`.
 
     Any thread may read the committed state. A step belongs to the thread that adds first: until it
     commits or aborts, other threads that add or commit get `StoreLocked`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,23 @@ def test_a_limit_that_is_no_number_is_refused(name: str, wrong: object) -> None:
         st.Limits(**given)
 
 
-def test_zero_is_refused_where_nothing_could_be_done() -> None:
+def test_what_zero_does_is_told() -> None:
     with pytest.raises(st.InputError, match=r"local_rows=-1: .* 0 sends everything to Spark"):
         st.Limits(local_rows=-1)
     assert st.Limits(local_rows=0).local_rows == 0
+
+
+def test_a_name_that_is_no_limit_is_refused_with_those_that_are() -> None:
+    wrong: Any = {"local_rows": 7, "cut_rows": 7}
+    with pytest.raises(
+        st.InputError,
+        match=r"test_limits\.py:\d+.*: expected local_rows, task_rows, .*, eager_rows, "
+        r"found cut_rows; leave it out",
+    ):
+        st.Limits(**wrong)
+    with pytest.raises(st.InputError, match="found cut_rows; leave it out"):
+        dataclasses.replace(st.Limits(), **wrong)
+    assert pickle.loads(pickle.dumps(st.Limits(local_rows=7))) == st.Limits(local_rows=7)
 
 
 def test_each_limit_says_what_it_counts_and_what_is_beyond_it() -> None:
@@ -94,7 +108,7 @@ def test_a_step_goes_by_the_limits_that_it_is_taken_with() -> None:
 
 
 def test_a_store_goes_by_its_own_limits(tmp_path: Path, spark: SparkSession) -> None:
-    in_spark = []
+    in_spark: list[bool] = []
     for limits in (st.Limits(given_rows=1), None):
         path = tmp_path / str(len(in_spark))
         with st.StoreParquet(path, [BY_WORD], create=True, spark=spark, limits=limits) as store:
