@@ -102,7 +102,7 @@ class Scheduler:
         self._jobs: JobCounter | None = None
         self._tasks = TaskExecutor(plan, store, lambda: self.spark, self._zone, limits)
         if not keeps:
-            self._tasks.why_not = "no state is kept"
+            self._tasks.refuse("no state is kept")
         self._stepping = False
         self._registers = Registers(plan, store, self._projection, limits)
         self._driver = Driver(plan, self._projection, limits)

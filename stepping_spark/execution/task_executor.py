@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +18,20 @@ from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.execution import tasks
 from stepping_spark.execution.step import rows_of
-from stepping_spark.execution.tasks import NOTES, OUTPUTS, Done, Job, Notes, Segmented
+from stepping_spark.execution.tasks import NOTES, OUTPUTS, STAYING, Done, Job, Notes, Segmented
 from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.segments import NotInTasks, Segments, TooMany, segments_of
+from stepping_spark.plan.segments import LargeOutput, NotInTasks, Segments, TooMany, segments_of
 from stepping_spark.plan.step_ir import Materialized
+from stepping_spark.relations.blobs import DDL, blob_row, blobs_of, in_parts, unpacked
 from stepping_spark.relations.placement import bytes_given, resources
-from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.relation import (
+    KEPT_BYTES,
+    DriverRelation,
+    Relation,
+    SparkRelation,
+    kept_apart,
+)
 from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
 from stepping_spark.relations.transfer import LOCAL
 from stepping_spark.spark.session import first_line, running_session, runs_here, with_settings
@@ -42,6 +50,16 @@ class StepInTasks:
     added: Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """A plan as it is cut for tasks: its segments, and what workers get, under a name."""
+
+    name: str
+    segments: Segments
+    pickled: bytes
+    here: Segmented  # for rows on the driver
+
+
 class TaskExecutor:
     """Takes steps of one plan in tasks, with a store that they can read and write."""
 
@@ -58,32 +76,38 @@ class TaskExecutor:
         self._store = store
         self._spark = spark
         self._limits = limits
-        self._name = f"{os.getpid()} {next(_NUMBERS)}"
-        self.why_not = "" if isinstance(store, TaskStore) else "the store's state is not for tasks"
-        """Why tasks cannot take any step; empty if they can."""
+        self._cuts: dict[frozenset[Vertex], _Cut] = {}
+        self._refused: dict[frozenset[Vertex], str] = {}  # by the inputs that are empty
+        self._refuses = "" if isinstance(store, TaskStore) else "the store's state is not for tasks"
 
-    @cached_property
-    def _segments(self) -> Segments:
-        return segments_of(self._plan)
-
-    @cached_property
-    def _pickled(self) -> bytes:
-        try:
-            return tasks.pickled(self._plan, self._segments)
-        except (AttributeError, TypeError, pickle.PicklingError) as e:
-            raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
-
-    @cached_property
-    def _here(self) -> Segmented:
-        return Segmented(self._plan, self._segments, self._limits, self._zone)
+    def _cut(self, empty: frozenset[Vertex]) -> _Cut:
+        """The plan as it is cut where some inputs are empty."""
+        if empty not in self._cuts:
+            segments = segments_of(self._plan, empty)
+            try:
+                pickled = tasks.pickled(self._plan, segments)
+            except (AttributeError, TypeError, pickle.PicklingError) as e:
+                raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
+            here = Segmented(self._plan, segments, self._limits, self._zone)
+            name = f"{os.getpid()} {next(_NUMBERS)}"
+            self._cuts[empty] = _Cut(name, segments, pickled, here)
+        return self._cuts[empty]
 
     def session(self) -> SparkSession | None:
         """The session that runs, if its tasks can take steps of the plan; starts none."""
         try:
-            _ = self._segments
+            segments_of(self._plan)
         except NotInTasks as e:
-            self.why_not = str(e)
-        return None if self.why_not else running_session()
+            self._refused[frozenset()] = str(e)
+        return None if self._why_not(frozenset()) else running_session()
+
+    def refuse(self, why: str) -> None:
+        """Let tasks take no step."""
+        self._refuses = why
+
+    def _why_not(self, empty: frozenset[Vertex]) -> str:
+        """Why tasks cannot take a step in which some inputs are empty; empty if they can."""
+        return self._refuses or self._refused.get(empty, "")
 
     def are_many(self, inputs: Mapping[Vertex, Relation]) -> bool:
         """Whether tasks are estimated to take a step in less time than the driver."""
@@ -104,20 +128,32 @@ class TaskExecutor:
         """Take a step, and add its changes to the store; the caller commits.
 
         Raises `NotInTasks` if tasks cannot take it. Then nothing was added; and they try no other
-        step, unless this one has too many rows.
+        step with changes of these inputs, unless this one has too many rows.
         """
+        empty = frozenset(v for v, held in inputs.items() if held.is_empty)
         try:
-            if self.why_not:
-                raise NotInTasks(self.why_not)
-            return self._run(inputs, now)
+            if why := self._why_not(empty):
+                raise NotInTasks(why)
+            nbytes = sum(held.nbytes or 0 for held in inputs.values())
+            try:
+                return self._run(empty, inputs, now, staying=nbytes > KEPT_BYTES)
+            except LargeOutput:  # nothing of that job is committed
+                return self._run(empty, inputs, now, staying=True)
         except TooMany:
             raise
         except NotInTasks as e:
-            self.why_not = str(e)
+            self._refused[empty] = str(e)
             raise
 
-    def _run(self, inputs: Mapping[Vertex, Relation], now: Now) -> StepInTasks:
-        store, segments = self._store, self._segments
+    def _run(
+        self,
+        empty: frozenset[Vertex],
+        inputs: Mapping[Vertex, Relation],
+        now: Now,
+        *,
+        staying: bool,
+    ) -> StepInTasks:
+        store, cut = self._store, self._cut(empty)
         spark = self._spark()
         assert isinstance(store, TaskStore)
         state = store.for_tasks(here=runs_here(spark))
@@ -129,45 +165,63 @@ class TaskExecutor:
         of_part = min(_PART_BYTES, max(limits.given_bytes // 4, _LEAST_BYTES))
         parts = max(at_once, nbytes // of_part)
         job = Job(
-            self._name,
-            self._pickled,
+            cut.name,
+            cut.pickled,
             tasks.versions(),
             parts,
             all(held.frame is None for held in inputs.values()),
+            staying,
+            KEPT_BYTES // parts,
             state,
             now,
             store.last_now(),
             self._zone(),
             limits,
         )
-        frame = self._changes(spark, job, inputs)
-        for number in range(1, len(segments.segments)):
+        frame = self._changes(spark, job, inputs, cut.here)
+        for number in range(1, len(cut.segments.segments)):
             work = partial(tasks.run_segment, job, number)
-            frame = _in_parts(frame, parts).mapInArrow(work, _DDL)
-        return self._taken(_fetched(frame), store)
+            frame = in_parts(frame, parts).mapInArrow(work, DDL)
+        if not staying:
+            return self._taken(_fetched(frame), store)
+        with _in_workers():
+            kept = frame.localCheckpoint()
+            outputs = [self._staying(i, kept, parts) for i in range(len(self._plan.outputs))]
+        return self._taken(_fetched(kept.where(f"tag < {STAYING}")), store, outputs)
 
     def _changes(
-        self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation]
+        self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation], segmented: Segmented
     ) -> DataFrame:
         """The blobs of the first segment. For rows on the driver it is computed here."""
         here = {v: held for v, held in inputs.items() if isinstance(held, DriverRelation)}
-        blobs = [*self._here.source(here, job)]
+        blobs = [*segmented.source(here, job)]
         blobs += [(part, NOTES, pickle.dumps(Notes())) for part in range(job.parts)]
-        rows = pa.Table.from_batches([tasks.blob_row(*b) for b in blobs])
+        rows = pa.Table.from_batches([blob_row(*b) for b in blobs])
         with with_settings(spark, {LOCAL: "0"}):
-            frame = spark.createDataFrame(rows, _DDL)
+            frame = spark.createDataFrame(rows, DDL)
         for number, held in enumerate(map(inputs.__getitem__, self._plan.graph.inputs)):
             if held.frame is not None:
                 work = partial(tasks.run_source, job, number)
                 # mapInArrow takes a dot in a name for a field's.
                 rows_there = held.frame.toDF(*[f"c{i}" for i in range(len(held.schema.all))])
-                frame = frame.unionAll(rows_there.mapInArrow(work, _DDL))
+                frame = frame.unionAll(rows_there.mapInArrow(work, DDL))
         return frame
 
-    def _taken(self, table: pa.Table, store: TaskStore) -> StepInTasks:
+    def _staying(self, number: int, blobs: DataFrame, parts: int) -> Relation:
+        """An output that stays in Spark."""
+        schema = self._plan.outputs[number].type.schema
+        types = ", ".join(f"c{i} {t.ddl}" for i, (_, t) in enumerate(schema.all))
+        there = in_parts(blobs.where(f"tag = {STAYING + number}"), parts)
+        rows = there.mapInArrow(partial(tasks.rows_of_output, schema), types)
+        named = rows.toDF(*schema.arrow.names)
+        return kept_apart(SparkRelation(named, schema, consolidated=True))
+
+    def _taken(
+        self, table: pa.Table, store: TaskStore, outputs: list[Relation] | None = None
+    ) -> StepInTasks:
         given: dict[int, list[Any]] = {}
         notes = []
-        for _, tag, held in tasks.blobs_of(table):
+        for _, tag, held in blobs_of(table):
             if tag == NOTES:
                 notes.append(pickle.loads(held))
             else:
@@ -186,7 +240,8 @@ class TaskExecutor:
                 whole.ms = max(whole.ms, x.ms)
         for name, some in added.items():
             store.add_files(name, some)
-        outputs = [self._output(i, given.get(i)) for i in range(len(self._plan.outputs))]
+        if outputs is None:
+            outputs = [self._output(i, given.get(i)) for i in range(len(self._plan.outputs))]
         counts = {name: sum(x.rows for x in some) for name, some in added.items()}
         return StepInTasks(outputs, done, counts)
 
@@ -194,21 +249,18 @@ class TaskExecutor:
         schema = self._plan.outputs[number].type.schema
         if blobs is None:
             return DriverRelation.empty(schema)
-        return DriverRelation(tasks.unpacked(blobs), schema).added_up()
-
-
-_DDL = "part INT NOT NULL, tag INT NOT NULL, bytes BINARY NOT NULL"
-
-
-def _in_parts(frame: DataFrame, parts: int) -> DataFrame:
-    """The blobs of a part of the keys in one task."""
-    if hasattr(frame, "repartitionById"):  # since Spark 4.1
-        return frame.repartitionById(parts, "part")
-    return frame.repartition(parts, "part")
+        return DriverRelation(unpacked(blobs), schema).added_up()
 
 
 def _fetched(frame: DataFrame) -> pa.Table:
-    try:
+    with _in_workers():
         return frame.toArrow()
+
+
+@contextmanager
+def _in_workers() -> Iterator[None]:
+    """Errors of Spark as those of tasks that cannot take a step."""
+    try:
+        yield
     except raised.PySparkException as e:
         raise NotInTasks(f"Spark's Python workers failed: {first_line(e)}") from e

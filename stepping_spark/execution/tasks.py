@@ -1,7 +1,7 @@
 """The part of a step in a task of Spark: segments of a plan, computed with Arrow for some keys.
 
-Tasks send blobs to each other: the number of a part of the keys, a tag, and bytes. If the tag is
-the number of a route, the bytes are rows of its stream, in Arrow's format.
+Tasks send blobs to each other. If the tag of a blob is the number of a route, it has rows of the
+route's stream.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import sys
 import time
 import types
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from stepping_spark.base.limits import Limits
@@ -31,23 +30,35 @@ from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Deferred, Step, null_error
 from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Piece, Route, Segments, TooMany
+from stepping_spark.plan.segments import (
+    ANYWHERE,
+    LargeOutput,
+    NotInTasks,
+    Piece,
+    Route,
+    Segments,
+    TooMany,
+)
 from stepping_spark.plan.step_ir import Materialized, Read, Selection
 from stepping_spark.relations.arrow import may_have_null
+from stepping_spark.relations.blobs import (
+    Blob,
+    blob_row,
+    blobs_of,
+    cut,
+    gathered,
+    packed,
+    unpacked,
+)
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.hashing import key_hashes
-from stepping_spark.relations.relation import KEPT_BYTES, DriverRelation
+from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import AddedRows, Now, TaskState
+from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
 
-_TYPES = {"part": pa.int32(), "tag": pa.int32(), "bytes": pa.binary()}
-BLOBS = pa.schema([pa.field(name, t, nullable=False) for name, t in _TYPES.items()])
-NOTES, OUTPUTS = -1, 1 << 20
-"""The tag of notes, and of the first output."""
+NOTES, OUTPUTS, STAYING = -1, 1 << 20, 1 << 21
+"""The tag of notes, of the first output, and of the first one that stays in Spark."""
 
-BLOB_ROWS = 1 << 17
-
-Blob: TypeAlias = tuple[int, int, Any]
 RouteRows: TypeAlias = Mapping[Route, DriverRelation]
 
 
@@ -60,6 +71,8 @@ class Job:
     versions: str
     parts: int
     once: bool  # whether the first segment sends each row once, as one process computes it
+    staying: bool  # whether outputs stay in Spark, and are not fetched
+    most_bytes: int  # of a task's output, for the driver to fetch it
     state: TaskState
     now: Now
     since: Now
@@ -122,9 +135,6 @@ class Segmented:
         """The blobs of a segment for a part of the keys: for later tasks, and for the driver."""
         given = {}
         for tag, rows in blobs.items():
-            if not 0 <= tag < OUTPUTS:
-                yield from ((part, tag, b) for b in rows)
-                continue
             route = self._routes[tag]
             if route in self.segments.segments[number].reads:
                 once = job.once and self.segments.sent[route][0] == 0
@@ -148,17 +158,26 @@ class Segmented:
             yield from self.sent(number, part, values, job.parts)
             for i, v in enumerate(self.plan.outputs):
                 if v in values:
-                    yield from ((part, OUTPUTS + i, b) for b in self._output(values[v], job))
+                    yield from self._output(i, part, values[v], job)
         except NotInTasks as e:
             notes.error = e
         except Exception as e:  # other ways to compute the step give better messages
             notes.error = NotInTasks(f"a task failed: {first_line(e)}")
         yield part, NOTES, pickle.dumps(notes)
 
-    def _output(self, held: DriverRelation, job: Job) -> Iterator[Any]:
-        if held.nbytes > KEPT_BYTES // job.parts:
-            raise TooMany("an output is more than the driver fetches")
-        return packed(held.table)
+    def _output(self, number: int, here: int, held: DriverRelation, job: Job) -> Iterator[Blob]:
+        """The rows of an output: for the driver, or for those who read it in Spark, each row once.
+
+        Equal rows of several segments are in the same part of the rows then.
+        """
+        if job.staying:
+            everywhere = Route(self.plan.outputs[number], ANYWHERE)
+            for part, rows in self._cut(held, everywhere, job.parts, here):
+                yield from ((part, STAYING + number, b) for b in packed(rows))
+            return
+        if held.nbytes > job.most_bytes:
+            raise LargeOutput("an output is more than the driver fetches")
+        yield from ((here, OUTPUTS + number, b) for b in packed(held.table))
 
     def sent(
         self, number: int, here: int, values: Mapping[Vertex, DriverRelation], parts: int
@@ -187,14 +206,7 @@ class Segmented:
             selected = self.projection.select(held, chosen)
             assert selected.table is not None
             keys, names = selected.table, [n for n, _ in chosen.exprs]
-        hashes = key_hashes(keys, names)
-        numbers = ((hashes >> _HALF) * np.uint64(parts) >> _HALF).astype(np.uint16)
-        rows = held.table.take(np.argsort(numbers, kind="stable"))
-        at = 0
-        for part, count in enumerate(np.bincount(numbers, minlength=parts).tolist()):
-            if count:
-                yield part, rows.slice(at, count)
-            at += count
+        yield from cut(held.table, keys, names, parts)
 
 
 class _Attempt:
@@ -281,39 +293,10 @@ class _Attempt:
 
     def _new_step(self) -> Step:
         job, first = self._job, not self._state.last_step()
-        return Step({}, job.now, job.since, _no_spark, StepMetrics(0), first=first)
-
-
-_HALF = np.uint64(32)
-
-
-def packed(table: pa.Table) -> Iterator[Any]:
-    """Rows as the bytes of blobs."""
-    for at in range(0, table.num_rows, BLOB_ROWS):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.slice(at, BLOB_ROWS))
-        yield sink.getvalue()
-
-
-def unpacked(blobs: Iterable[Any]) -> pa.Table:
-    """The rows of blobs."""
-    return pa.concat_tables([pa.ipc.open_stream(b).read_all() for b in blobs])
-
-
-def blob_row(part: int, tag: int, held: Any) -> pa.RecordBatch:
-    """A blob as a row, without a copy of its bytes."""
-    held = pa.py_buffer(held)
-    ends = pa.array([0, held.size], pa.int32()).buffers()[1]
-    rows = pa.Array.from_buffers(pa.binary(), 1, [None, ends, held])
-    numbers = [pa.array([n], pa.int32()) for n in (part, tag)]
-    return pa.RecordBatch.from_arrays([*numbers, rows], schema=BLOBS)
-
-
-def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
-    """The blobs in rows, without a copy."""
-    for part, tag, held in zip(*(rows.column(n) for n in BLOBS.names), strict=True):
-        yield part.as_py(), tag.as_py(), held.as_buffer()
+        empty: dict[Vertex, Relation] = {
+            v: DriverRelation.empty(v.type.schema) for v in self._of.segments.empty
+        }
+        return Step(empty, job.now, job.since, _no_spark, StepMetrics(0), first=first)
 
 
 class _Pickler(pickle.Pickler):
@@ -349,13 +332,17 @@ def pickled(plan: Plan, segments: Segments) -> bytes:
 
 
 _KEPT: dict[str, Segmented] = {}
-"""The plan that a worker computed last, by its name."""
+"""The plans that a worker has computed, by their names."""
+
+MOST_KEPT = 8
+"""So many plans, or segments of one for changes of other inputs. Beyond: all are dropped."""
 
 
 def _segmented(job: Job) -> Segmented:
     segmented = _KEPT.get(job.plan_name)
     if segmented is None:
-        _KEPT.clear()
+        if len(_KEPT) >= MOST_KEPT:
+            _KEPT.clear()
         plan, segments = pickle.loads(job.plan)
         zone = job.zone
         segmented = _KEPT[job.plan_name] = Segmented(plan, segments, job.limits, lambda: zone)
@@ -371,8 +358,11 @@ def run_segment(
     nbytes: Counter[int] = Counter()
     for batch in batches:
         for part, tag, held in blobs_of(batch):
-            nbytes[part] += held.size
             tagged = parts.setdefault(part, {})
+            if not 0 <= tag < OUTPUTS:  # for the driver
+                yield blob_row(part, tag, held)
+                continue
+            nbytes[part] += held.size
             if nbytes[part] <= job.limits.given_bytes:
                 tagged.setdefault(tag, []).append(held)
             else:  # many rows of one key
@@ -390,28 +380,23 @@ def run_segment(
             yield blob_row(*blob)
 
 
+def rows_of_output(schema: Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of an output in the blobs of a task, which has all equal ones, each row once."""
+    parts: dict[int, list[Any]] = {}
+    for batch in batches:
+        for part, _, held in blobs_of(batch):
+            parts.setdefault(part, []).append(held)
+    for blobs in parts.values():
+        yield from DriverRelation(unpacked(blobs), schema).added_up().table.to_batches()
+
+
 def run_source(
     job: Job, number: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Compute the first segment for rows of an input in a DataFrame."""
     segmented = _segmented(job)
     v = segmented.plan.graph.inputs[number]
-    rows: list[pa.RecordBatch] = []
-    for last, batch in _with_last(batches):
-        rows.append(batch)
-        if last or sum(b.num_rows for b in rows) >= BLOB_ROWS:
-            named = pa.Table.from_batches(rows).rename_columns(v.type.schema.arrow.names)
-            table = conform(named, v.type.schema)
-            held = DriverRelation(table, v.type.schema)
-            yield from (blob_row(*b) for b in segmented.source({v: held}, job))
-            rows = []
-
-
-def _with_last(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[bool, pa.RecordBatch]]:
-    before: pa.RecordBatch | None = None
-    for batch in batches:
-        if before is not None:
-            yield False, before
-        before = batch
-    if before is not None:
-        yield True, before
+    for rows in gathered(batches):
+        table = conform(rows.rename_columns(v.type.schema.arrow.names), v.type.schema)
+        held = DriverRelation(table, v.type.schema)
+        yield from (blob_row(*b) for b in segmented.source({v: held}, job))

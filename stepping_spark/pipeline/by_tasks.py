@@ -1,19 +1,43 @@
-"""Rows of many files as a DataFrame, which Spark's tasks read: they do not pass the driver."""
+"""Tables that Spark's tasks read and write: their rows do not pass the driver."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from stepping_spark.base.errors import SourceError, SteppingError
-from stepping_spark.base.packages import DataFrame, SparkSession
-from stepping_spark.pipeline.protocols import RETRY
+from stepping_spark.base.errors import SinkError, SourceError, SteppingError
+from stepping_spark.base.packages import DataFrame, SparkSession, raised
+from stepping_spark.pipeline.changes import Rewritten, TableForm
+from stepping_spark.pipeline.columns import check_years
+from stepping_spark.pipeline.protocols import KEPT, RETRY
+from stepping_spark.relations.blobs import (
+    DDL,
+    blob_row,
+    blobs_of,
+    cut,
+    gathered,
+    in_parts,
+    packed,
+    unpacked,
+)
+from stepping_spark.relations.codec import conform
+from stepping_spark.relations.relation import SparkRelation
 from stepping_spark.relations.transfer import LOCAL
-from stepping_spark.spark.session import first_line, runs_here, tasks_at_once, with_settings
+from stepping_spark.rows.names import as_in_table, to_table
+from stepping_spark.rows.schema import COUNT, Schema
+from stepping_spark.spark.session import (
+    first_line,
+    raised_in_worker,
+    runs_here,
+    tasks_at_once,
+    with_settings,
+)
 from stepping_spark.spark.types import spark_schema_of
+from stepping_spark.zsets.spark import ZSetSpark
 
 PARTS_OF_A_TASK = 4
 """Parts of the files for each task that runs at once, so that a large file delays few others."""
@@ -54,23 +78,29 @@ def frame_of_files(
         columns = spark_schema_of(schema)
     except KeyError:
         return None
+
+    def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in _tables(incoming, what):
+            yield from table.cast(schema).to_batches()
+
+    return _a_task_each(session, parts).mapInArrow(batches, columns)
+
+
+def _a_task_each(session: SparkSession, parts: Sequence[PartOfFiles]) -> DataFrame:
+    """A DataFrame of the parts, each in a partition of its own."""
     pickled = pa.array([pickle.dumps(part) for part in parts], pa.binary())
     with with_settings(session, {LOCAL: "0"}):
         frame = session.createDataFrame(pa.table({"part": pickled}), "part BINARY")
+    return frame.repartition(len(parts))
 
-    def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+
+def _tables(incoming: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.Table]:
+    """The rows of the parts that a task has."""
+    try:
         for batch in incoming:
             for part in batch.column(0):
-                yield from _read(part.as_py(), schema, what)
-
-    return frame.repartition(len(parts)).mapInArrow(batches, columns)
-
-
-def _read(part: bytes, schema: pa.Schema, what: str) -> Iterator[pa.RecordBatch]:
-    try:
-        files: PartOfFiles = pickle.loads(part)
-        for table in files.tables():
-            yield from table.cast(schema).to_batches()
+                files: PartOfFiles = pickle.loads(part.as_py())
+                yield from files.tables()
     except SteppingError:
         raise
     except ImportError as e:
@@ -80,3 +110,117 @@ def _read(part: bytes, schema: pa.Schema, what: str) -> Iterator[pa.RecordBatch]
         ) from e
     except Exception as e:
         raise SourceError(f"{what}: {first_line(e)}; {RETRY}") from e
+
+
+WRITTEN_BYTES = 256 << 20
+"""Bytes of a change in Spark that the driver fetches and writes. Beyond: tasks write it."""
+
+UNPACKED = 4
+"""About the bytes in memory for a byte of a data file."""
+
+_PART_BYTES = 64 << 20
+"""About the bytes of the rows that a task writes at once."""
+
+_THERE = 1
+"""The tag of rows that a table has already."""
+
+
+class Share(Protocol):
+    """The work of a sink for a part of the keys. It is pickled, and a task does it."""
+
+    @property
+    def form(self) -> TableForm:
+        """What the table has of the view."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """The number of the step."""
+        ...
+
+    def write(self, rewritten: Rewritten) -> list[object]:
+        """Write data files; gives what the commit needs to know of them."""
+        ...
+
+
+def large_change(change: ZSetSpark[Any], address: str) -> SparkRelation | None:
+    """The rows of a change, if tasks write it to a table: they are many, and they are in Spark."""
+    rows = change.in_spark_if_many(WRITTEN_BYTES)
+    return rows if rows is not None and may_read(rows.frame.sparkSession, address) else None
+
+
+def write_by_tasks(
+    change: SparkRelation, share: Share, there: Sequence[PartOfFiles], nbytes: int, what: str
+) -> list[Any]:
+    """Write the rows of a table anew as they are after a change, each task for a part of the keys.
+
+    `there` are the files of the table, which have about so many bytes; without them the table has
+    the rows of the change only. Returns what the tasks know of the files that they wrote. The
+    files of tasks that failed belong to no table. Raises the `SinkError` of a task; `what` begins
+    the error for others.
+    """
+    session = change.frame.sparkSession
+    parts = max(tasks_at_once(), ((change.nbytes or 0) + nbytes) // _PART_BYTES)
+    schema = change.schema
+    named = change.frame.toDF(*[f"c{i}" for i in range(len(schema.all))])
+    blobs = named.mapInArrow(partial(_cut_change, share, schema, parts), DDL)
+    if there:
+        old = _a_task_each(session, there).mapInArrow(partial(_cut_there, share, parts, what), DDL)
+        blobs = blobs.unionAll(old)
+    written = in_parts(blobs, parts).mapInArrow(partial(_write, share, what), "result BINARY")
+    try:
+        results = [pickle.loads(x.as_py()) for x in written.toArrow().column(0)]
+    except raised.PySparkException as e:
+        ours = raised_in_worker(e)
+        raise SinkError(f"{what}: {ours[1] if ours else first_line(e)}; {KEPT}") from e
+    for error in (x for x in results if isinstance(x, SteppingError)):
+        raise error
+    return [file for files in results for file in files]
+
+
+def _cut_change(
+    share: Share, schema: Schema, parts: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a change as blobs, by the part of their keys."""
+    columns = share.form.columns
+    for table in gathered(batches):
+        rows = conform(table.rename_columns(schema.arrow.names), schema)
+        keys = to_table(rows.drop_columns([COUNT]), columns).cast(as_in_table(columns))
+        for part, some in cut(rows, keys, share.form.order, parts):
+            yield from (blob_row(part, 0, b) for b in packed(some))
+
+
+def _cut_there(
+    share: Share, parts: int, what: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of files as blobs, by the part of their keys."""
+    for table in _tables(batches, what):
+        rows = table.cast(share.form.schema)
+        for part, some in cut(rows, rows, share.form.order, parts):
+            yield from (blob_row(part, _THERE, b) for b in packed(some))
+
+
+def _write(share: Share, what: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the rows of the parts of the keys that a task has."""
+    given: dict[int, tuple[list[Any], list[Any]]] = {}
+    for batch in batches:
+        for part, tag, held in blobs_of(batch):
+            given.setdefault(part, ([], []))[tag].append(held)
+    for came, old in given.values():
+        yield pa.record_batch({"result": [pickle.dumps(_written(share, what, came, old))]})
+
+
+def _written(share: Share, what: str, came: list[Any], old: list[Any]) -> object:
+    """The files with the rows of a part of the keys, or the error for the driver."""
+    form = share.form
+    there = unpacked(old) if old else form.schema.empty_table()
+    try:
+        if not came:
+            return share.write(Rewritten(there, ()))
+        change = unpacked(came)
+        check_years(change, form.where)
+        return share.write(form.rewritten(change, there, share.step))
+    except SteppingError as e:
+        return e
+    except Exception as e:
+        return SinkError(f"{what}: {first_line(e)}; {KEPT}")

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.base.errors import SinkError
+from stepping_spark.pipeline.protocols import REFRESHED
 from stepping_spark.relations.arrow import canonical, flat, row_ids
-from stepping_spark.rows.names import column_of
+from stepping_spark.rows.names import as_in_table, column_of, to_table
 from stepping_spark.rows.schema import CHANGE, COUNT
 
 pc: Any = pyarrow.compute
@@ -35,6 +36,93 @@ class ByKey:
     changed: pa.Table
     before: pa.Table
     gone: pa.Table
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """What a table has of a view: its rows by key, its rows with counts, or its changes.
+
+    `columns` are the fields of the view, and `key` is some of them. `where` begins an error.
+    """
+
+    columns: pa.Schema
+    key: tuple[str, ...]
+    changes: bool
+    where: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        columns = as_in_table(self.columns)
+        if self.changes:
+            return feed_schema(columns)
+        if self.key:
+            return columns
+        return pa.schema([*columns, pa.field(COUNT, pa.int64(), nullable=False)])
+
+    @property
+    def order(self) -> list[str]:
+        """The columns of the table by which rows are found: those of the key, or of all fields."""
+        names = as_in_table(self.columns).names
+        return [names[self.columns.get_field_index(n)] for n in self.key or self.columns.names]
+
+    def in_table(self, rows: pa.Table) -> pa.Table:
+        """Rows as the table has them."""
+        return to_table(rows, self.columns).cast(self.schema)
+
+    def rewritten(self, change: pa.Table, there: pa.Table, step: int) -> Rewritten:
+        """What becomes of rows of the table by a change that has all rows of their keys.
+
+        A SinkError where a key has several rows.
+        """
+        if self.changes:
+            rows = feed_of(change, step, self.key, self.where)
+            return Rewritten(self.in_table(rows), ())
+        if not self.key:
+            return self._counted(self.in_table(change), there)
+        parts = by_key(change, self.key, self.where)
+        came, changed, before, gone = map(
+            self.in_table, (parts.came, parts.changed, parts.before, parts.gone)
+        )
+        double = first_in_both(came, there, self.order)
+        if double is not None:
+            values = dict(zip(self.key, double.values(), strict=True))
+            raise not_unique(self.where, self.key, values)
+        old = pa.concat_tables([before, gone])
+        kept = there.filter(pa.array(~_in(there, old, self.order)))
+        feed = (
+            ("insert", came),
+            ("update_preimage", before),
+            ("update_postimage", changed),
+            ("delete", gone),
+        )
+        return Rewritten(pa.concat_tables([kept, came, changed]), feed)
+
+    def _counted(self, change: pa.Table, there: pa.Table) -> Rewritten:
+        """The same for rows with counts."""
+        touched = _in(there, change, self.order)
+        before = there.filter(pa.array(touched))
+        both = pa.concat_tables([before, change])
+        after = both.group_by(self.order, use_threads=False).aggregate([(COUNT, "sum")])
+        after = after.rename_columns(self.schema.names).cast(self.schema)
+        check_counts(after.select(self.order), after.column(COUNT).to_numpy(), self.where)
+        after = after.filter(pc.greater(after.column(COUNT), 0))
+        rows = pa.concat_tables([there.filter(pa.array(~touched)), after])
+        return Rewritten(rows, (("delete", before), ("insert", after)))
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """Rows of a table after a change, and the change as a feed: kinds, and the rows of each."""
+
+    rows: pa.Table
+    feed: tuple[tuple[str, pa.Table], ...]
+
+
+def _in(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Any:
+    """Which rows have the key of one of some others."""
+    ids = key_ids(pa.concat_tables([rows.select(key), others.select(key)]), key)
+    return np.isin(ids[: rows.num_rows], ids[rows.num_rows :])
 
 
 def by_key(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
@@ -66,6 +154,17 @@ def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
         f"{where}: the view has several rows with the key {', '.join(key)} = {values}; give the "
         "columns that tell its rows apart as key=…, or none, to keep rows with their _count_"
     )
+
+
+def check_counts(rows: pa.Table, counts: Any, where: str) -> None:
+    """Refuse rows that would be in a table less than no times."""
+    wrong = np.flatnonzero(counts < 0)
+    if len(wrong):
+        row = rows.slice(int(wrong[0]), 1).to_pylist()[0]
+        raise SinkError(
+            f"{where}: the view takes away more of the row {row} than the table has: somebody else "
+            f"has changed its rows; {REFRESHED}"
+        )
 
 
 def first_in_both(a: pa.Table, b: pa.Table, key: Sequence[str]) -> dict[str, Any] | None:

@@ -23,6 +23,19 @@ MOST = 500
 """Pieces of one version: each is an open file while they are made."""
 
 
+def least_bytes(rows: int, schema: pa.Schema) -> int:
+    """The bytes in Arrow that so many rows have at least."""
+    bits = sum(_bits(field.type) for field in schema)
+    return rows * bits // 8
+
+
+def _bits(t: pa.DataType) -> int:
+    try:
+        return t.bit_width
+    except ValueError:  # texts, lists and structs; the first two have an offset
+        return 0 if pa.types.is_struct(t) else 32
+
+
 def at_most(tables: Iterator[pa.Table], schema: pa.Schema, portion: Portion) -> pa.Table | None:
     """All rows, in one table; None: they are more than the portion."""
     found: list[pa.Table] = []

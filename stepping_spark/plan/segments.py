@@ -8,7 +8,7 @@ segment is a stage of Spark, and a step is one job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from stepping_spark.circuit.graph import Vertex
@@ -28,11 +28,13 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import (
     ALL,
     Apply,
+    Leaf,
     Materialized,
     Read,
     Ref,
     RegisterPlan,
     Term,
+    is_nothing,
     keys_of_each,
     nodes,
 )
@@ -48,6 +50,10 @@ class NotInTasks(Exception):
 
 class TooMany(NotInTasks):
     """A part of the keys has too many rows for a task."""
+
+
+class LargeOutput(NotInTasks):
+    """An output has more rows than the driver fetches."""
 
 
 @dataclass(frozen=True)
@@ -89,69 +95,167 @@ class Segments:
     """The segments of a step. The first one has the changes of the inputs, in no order of keys.
 
     `sent` has, for each route, the segment that computes its stream, and the last one that reads
-    the route.
+    the route. `empty` are the streams without rows, of which no segment has a piece.
     """
 
     segments: tuple[Segment, ...]
     sent: Mapping[Route, tuple[int, int]] = field(default_factory=dict)
+    empty: frozenset[Vertex] = frozenset()
 
 
-def segments_of(plan: Plan) -> Segments:
-    """The segments of a plan. Raises `NotInTasks` if tasks cannot compute a part of the plan."""
+def segments_of(plan: Plan, empty: Iterable[Vertex] = ()) -> Segments:
+    """The segments of a plan for a step in which some inputs are empty.
+
+    Raises `NotInTasks` if tasks cannot compute a part of the plan that has rows.
+    """
     if plan.graph.strict or plan.graph.lateness:
         raise NotInTasks("an input is checked against the state")
     if plan.loops:
         raise NotInTasks("a recursion goes on until nothing changes")
-    return _Cut(plan).segments()
+    return _Cut(plan, empty).segments()
 
 
 class _Cut:
     """Cuts one plan, and holds the intermediate results."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, empty: Iterable[Vertex]) -> None:
         self._plan = plan
+        self._empty = set(empty)
         self._places: dict[Vertex, int] = dict.fromkeys(plan.graph.inputs, 0)
         self._keys: dict[Vertex, KeyParts | None] = {}  # by which the rows of a stream are spread
-        self._pieces: list[tuple[int, Piece]] = []
+        self._placed: list[tuple[int, Piece]] = []
         self._adds: list[tuple[int, tuple[RegisterPlan, Route]]] = []
         self._sent: dict[Route, tuple[int, int]] = {}
 
     def segments(self) -> Segments:
         for stage in self._plan.stages:
             for m in stage.streams:
-                self._place(m)
+                term = self._with_rows(m.term)
+                if term is None:
+                    self._empty.add(m.vertex)
+                else:
+                    self._place(m if term is m.term else Materialized(m.vertex, term))
         for state in self._plan.states:
+            if state.change in self._empty:
+                continue
             if not all(is_known(e) for _, e in state.stored):
                 raise NotInTasks("only Spark knows a function of a key")
             key = self._sending(state.change, state.key or ANYWHERE)
             at = self._at(state.change, key)
             self._adds.append((at, (state, self._used(state.change, key, at))))
-        number = 1 + max((at for at, _ in (*self._pieces, *self._adds)), default=0)
+        number = 1 + max((at for at, _ in (*self._placed, *self._adds)), default=0)
         segments = (
             Segment(
-                tuple(p for at, p in self._pieces if at == n),
+                tuple(p for at, p in self._placed if at == n),
                 tuple(a for at, a in self._adds if at == n),
             )
             for n in range(number)
         )
-        return Segments(tuple(segments), self._sent)
+        return Segments(tuple(segments), self._sent, frozenset(self._empty))
+
+    def _is_empty(self, leaf: Leaf) -> bool:
+        """Whether a leaf has no rows: a stream, or a register that is read by no keys."""
+        if isinstance(leaf, Ref):
+            return leaf.vertex in self._empty
+        keys = leaf.by if isinstance(leaf, Read) and leaf.due is None else ()
+        return bool(keys) and all(k.of in self._empty for k in keys)
+
+    def _with_rows(self, t: Term) -> Term | None:
+        """A term without summands that have no rows; None if it has none."""
+        if is_nothing(t, self._is_empty):
+            return None
+        if not isinstance(t, Apply):
+            return t
+        if not isinstance(t.operator, Add):
+            return t
+        args = tuple(a for a in map(self._with_rows, t.args) if a is not None)
+        if args == t.args:
+            return t
+        return args[0] if len(args) == 1 else Apply(t.vertex, t.operator, args)
+
+    def _pieces(self, m: Materialized) -> Iterator[tuple[Materialized, Needs]]:
+        """A stream and its needs; or its summands, if they read one stream by different keys."""
+        op = m.vertex.operator
+        if m.python is not None or isinstance(op, IdentityPrint) or op.holds_back:
+            raise NotInTasks(f"{op.name} is for the driver")
+        try:
+            yield m, self._needs(m.term)
+        except _Clash:
+            t = m.term
+            if not isinstance(t, Apply) or not isinstance(t.operator, Add):
+                raise NotInTasks("an operator reads a stream by two keys") from None
+            for arg in t.args:
+                yield from self._pieces(Materialized(m.vertex, arg))
+
+    def _needs(self, t: Term) -> Needs:
+        """The streams that a term reads, each with its key."""
+        for n in nodes(t):
+            if not all(is_known(e) for tree in n.trees for x in walk(tree) for e in x.exprs):
+                raise NotInTasks(f"only Spark knows a function in {n.operator.name}")
+        if any(isinstance(x, Read) and x.due is not None for x in Materialized.leaves_of(t)):
+            raise NotInTasks("rows are due by time")
+        needs: Needs = {}
+        self._collect(t, () if reads_whole(t) else None, needs)
+        return needs
+
+    def _collect(self, t: Term, key: KeyParts | None, needs: Needs) -> None:
+        if isinstance(t, Apply):
+            if key is None and (streams := self._anywhere(t)):
+                for v in streams:
+                    self._need(v, None, needs)
+                return
+            for arg, by in zip(t.args, _keys_of_args(t, key), strict=True):
+                if by and isinstance(arg, Apply) and not all(p.keeps_rows for p in arg.parts):
+                    raise NotInTasks(f"{t.operator.name} reads the result of {arg.operator.name}")
+                self._collect(arg, by, needs)
+        elif isinstance(t, Ref):
+            self._need(t.vertex, key, needs)
+        else:
+            assert isinstance(t, Read)  # the slices of streams are in recursions
+            for v, by in [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]:
+                self._need(v, by, needs)
+
+    def _need(self, v: Vertex, key: KeyParts | None, needs: Needs) -> None:
+        # A stream whose rows are taken one by one may be sent by any key.
+        if v in self._empty:
+            return
+        if needs.get(v) is None:
+            needs[v] = key
+        elif key not in (None, needs[v]):
+            raise _Clash
+
+    def _anywhere(self, t: Apply) -> frozenset[Vertex]:
+        """The streams of a join whose rows may be anywhere; empty if they must be sent by its key.
+
+        It joins rows of a stream with those that a register has for their keys, which any task
+        finds in the state: this step does not change them.
+        """
+        if not isinstance(t.operator, LookUp) and join_of(t.operator) is None:
+            return frozenset()
+        for read, other in (t.args, t.args[::-1]):
+            if not isinstance(read, Read) or not isinstance(other, Ref):
+                continue
+            if not read.new or read.change in self._empty:
+                of = frozenset(k.of for k in read.by)
+                return of if other.vertex in of else frozenset()
+        return frozenset()
 
     def _place(self, m: Materialized) -> None:
         """Find the segment of a stream: the first one that can have all streams that it reads."""
         pieces = [
-            (piece, {v: self._sending(v, key) for v, key in needs.items()})
-            for piece, needs in _pieces(m)
+            (piece, {v: self._sending(v, k) for v, k in needs.items()})
+            for piece, needs in self._pieces(m)
         ]
-        # The first segment has no parts of the keys, of which one could read a register whole.
+        # The first segment has no parts of the keys, which share the work of reading registers.
         at = max(
-            int(any(reads_whole(piece.term) for piece, _ in pieces)),
+            int(any(isinstance(x, Read) for piece, _ in pieces for x in piece.leaves)),
             *(self._at(v, key) for _, needs in pieces for v, key in needs.items()),
             0,
         )
         self._places[m.vertex] = at
         for piece, needs in pieces:
             routes = {v: self._used(v, key, at) for v, key in needs.items()}
-            self._pieces.append((at, Piece(piece, routes, reads_whole(piece.term))))
+            self._placed.append((at, Piece(piece, routes, reads_whole(piece.term))))
         op = m.vertex.operator
         if isinstance(op, Haitch) and op.of.row_at == ():
             keys = {key for _, needs in pieces for key in needs.values()}
@@ -185,56 +289,9 @@ class _Clash(Exception):
     """A term reads a stream by two keys."""
 
 
-def _pieces(m: Materialized) -> Iterator[tuple[Materialized, Needs]]:
-    """A stream and its needs; or its summands, if they read one stream by different keys."""
-    op = m.vertex.operator
-    if m.python is not None or isinstance(op, IdentityPrint) or op.holds_back:
-        raise NotInTasks(f"{op.name} is for the driver")
-    try:
-        yield m, _needs(m.term)
-    except _Clash:
-        t = m.term
-        if not isinstance(t, Apply) or not isinstance(t.operator, Add):
-            raise NotInTasks("an operator reads a stream by two keys") from None
-        for arg in t.args:
-            yield from _pieces(Materialized(m.vertex, arg))
-
-
-def _needs(t: Term) -> Needs:
-    """The streams that a term reads, each with its key."""
-    for n in nodes(t):
-        if not all(is_known(e) for tree in n.trees for x in walk(tree) for e in x.exprs):
-            raise NotInTasks(f"only Spark knows a function in {n.operator.name}")
-    if any(isinstance(x, Read) and x.due is not None for x in Materialized.leaves_of(t)):
-        raise NotInTasks("rows are due by time")
-    needs: Needs = {}
-    _collect(t, () if reads_whole(t) else None, needs)
-    return needs
-
-
 def reads_whole(t: Term) -> bool:
     """Whether a term reads all rows of a register, rather than those of some keys."""
     return any(isinstance(x, Read) and not x.by for x in Materialized.leaves_of(t))
-
-
-def _collect(t: Term, key: KeyParts | None, needs: Needs) -> None:
-    if isinstance(t, Apply):
-        for arg, by in zip(t.args, _keys_of_args(t, key), strict=True):
-            if by and isinstance(arg, Apply) and not all(p.keeps_rows for p in arg.parts):
-                raise NotInTasks(f"{t.operator.name} reads the result of {arg.operator.name}")
-            _collect(arg, by, needs)
-        return
-    if isinstance(t, Ref):
-        streams: list[tuple[Vertex, KeyParts | None]] = [(t.vertex, key)]
-    else:
-        assert isinstance(t, Read)  # the slices of streams are in recursions
-        streams = [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]
-    for v, by in streams:
-        # A stream whose rows are taken one by one may be sent by any key.
-        if needs.get(v) is None:
-            needs[v] = by
-        elif by not in (None, needs[v]):
-            raise _Clash
 
 
 def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]:

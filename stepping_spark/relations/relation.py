@@ -430,6 +430,12 @@ def _computed(
 _BYTES_OF_ROW = 8
 """The bytes of most rows in files, at least: of numbers, without text, and not all equal."""
 
+_FEW_BYTES = 4 << 20
+"""Bytes of files that are fetched without counting their rows, whatever is in them."""
+
+_UNPACKED = 16
+"""Bytes in memory for a byte of a file, at most. Rows of equal texts may have more."""
+
 _ROWS_OF_PARTITION = 1 << 33
 """`monotonically_increasing_id` counts the rows of each partition from a multiple of this."""
 
@@ -483,10 +489,12 @@ def fetch_if_few_in(
     """The rows of a relation that is read from so many bytes, each once; None: there are too many.
 
     One job fetches them where so many bytes rarely have too many rows, and where all rows take the
-    same memory. To find out if there are too many, it fetches at most one row more than that from
-    each partition. Otherwise another job counts the rows before.
+    same memory or there are few bytes. To find out if there are too many, it fetches at most one
+    row more than that from each partition. Otherwise another job counts the rows before.
     """
     width = width_of(relation.schema)
+    if width is None and nbytes <= min(_FEW_BYTES, most_bytes // _UNPACKED):
+        width = 1
     most = most_rows if width is None else min(most_rows, most_bytes // width)
     likely = nbytes // _BYTES_OF_ROW
     if width is None or most < 1 or not _are_few(likely, width, limits, most):

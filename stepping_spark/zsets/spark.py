@@ -149,6 +149,16 @@ class ZSetSpark(ZSet[T_co]):
                 held = SparkRelation(held.frame, held.schema, nbytes=nbytes).fetched()
         return held.fetched().added_up().table
 
+    def in_spark_if_many(self, most: int) -> SparkRelation | None:
+        """The rows, each once, if they are in Spark and take more than so many bytes."""
+        held = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
+        if not isinstance(held, SparkRelation):
+            return None
+        nbytes = held.nbytes
+        if nbytes is None:
+            nbytes = measure(held.frame, held.schema).nbytes
+        return None if nbytes <= most else replace(summed(held), nbytes=nbytes)
+
     @staticmethod
     def of_rows(pairs: Iterable[tuple[Any, int]], of: ZSetType, where: str) -> ZSetSpark[Any]:
         """A Z-set of rows and their counts, held by the driver."""
@@ -226,9 +236,10 @@ class ZSetSpark(ZSet[T_co]):
         try:
             most, nbytes = most_fetched(limits), scanned_bytes(frame)
             if nbytes is not None and nbytes <= limits.broadcast_bytes:
-                # One job fetches them: several could read different rows.
+                # One job fetches them: several could read different rows. Tasks get them from here.
                 piece = min(limits.fetched_bytes, PIECE_BYTES)
-                few = fetch_if_few_in(nbytes, rows, limits, most_rows=most, most_bytes=piece)
+                rows_here = limits.fetched_rows if most else 0
+                few = fetch_if_few_in(nbytes, rows, limits, most_rows=rows_here, most_bytes=piece)
                 if few is not None:
                     return few
             kept = kept_apart(rows) if key is None else settle(rows, key, where)

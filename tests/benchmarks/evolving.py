@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
-import psutil
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +27,7 @@ from stepping_spark.evolve.evolution import WHOLE
 from tests.benchmarks.peers import workload
 from tests.benchmarks.peers.ours import ROWS, Customer, Line, Order, Sold, orders
 from tests.benchmarks.peers.spark import session
+from tests.benchmarks.took import Took, took
 
 
 class SoldFor(st.Data):
@@ -72,26 +71,9 @@ CHANGES: dict[str, Callable[..., Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Took:
-    """Seconds, and those of processors."""
-
-    wall: float
-    cpu: float
-
-
-def timed(f: Callable[[], Any]) -> tuple[Any, Took]:
+def timed(f: Callable[[], Any]) -> tuple[list[pa.Table], Took]:
     """What a function gives, and what it took; its answer is computed."""
-    wall, cpu = time.perf_counter(), _cpu()
-    found = [out.to_arrow() for out in f()]
-    return found, Took(time.perf_counter() - wall, _cpu() - cpu)
-
-
-def _cpu() -> float:
-    """Seconds of processors that this process and those it has started have taken."""
-    own = psutil.Process()
-    times = (p.cpu_times() for p in (own, *own.children(recursive=True)))
-    return float(sum(t.user + t.system for t in times))
+    return took(lambda: [out.to_arrow() for out in f()])
 
 
 def measure(change: Callable[..., Any], tables: Any, store: str, home: Path) -> tuple[Took, ...]:

@@ -18,14 +18,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import deltalake
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -36,18 +34,12 @@ from tests.benchmarks.peers import workload
 from tests.benchmarks.peers.ours import Customer, Line, Order, orders
 from tests.benchmarks.peers.peer import VIEWS
 from tests.benchmarks.peers.spark import session
+from tests.benchmarks.took import took
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 ROWS: dict[str, type[Any]] = {"customers": Customer, "orders": Order, "lines": Line}
 K = 10
 WARM = 3
-
-
-def cpu() -> float:
-    """The CPU seconds of this process and of those that it started."""
-    this = psutil.Process()
-    every = [this, *this.children(recursive=True)]
-    return sum(sum(p.cpu_times()[:2]) for p in every)
 
 
 def files_in(directory: Path) -> dict[Path, int]:
@@ -58,16 +50,14 @@ def files_in(directory: Path) -> dict[Path, int]:
 def measured(step: Callable[[], object], *directories: Path) -> dict[str, float]:
     """How long something takes, in wall and CPU seconds, and the bytes that it writes."""
     before = [files_in(d) for d in directories]
-    begun, used = time.perf_counter(), cpu()
-    step()
-    took, burnt = time.perf_counter() - begun, cpu() - used
+    _, spent = took(step)
     written = [
         sum(size for path, size in files_in(d).items() if path not in old)
         for d, old in zip(directories, before, strict=True)
     ]
     return {
-        "wall": took,
-        "cpu": burnt,
+        "wall": spent.wall,
+        "cpu": spent.cpu,
         **{d.name: n for d, n in zip(directories, written, strict=True)},
     }
 

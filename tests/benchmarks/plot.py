@@ -3,21 +3,20 @@ and targets.csv.
 
     python -m tests.benchmarks.plot
 
-`tests.benchmarks.views` and `.tpch` measure them. This only draws: milliseconds of a step by the
-size of the change, for one view of TPC-H at scale 1; and for all its queries, how many times faster
-a step is than computing the view again.
+`tests.benchmarks.views` and `.tpch` measure the first two. This only draws: milliseconds of a step
+by the size of the change, for one view of TPC-H at scale 1; and for all its queries, how many times
+faster a step is than computing the view again.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import median
 
 import matplotlib as mpl
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from tests.benchmarks.measured import measured, refreshed, targets
+from tests.benchmarks.measured import SCALES, measured, medians, refreshed, targets
 from tests.cases import ROOT
 
 mpl.use("Agg")  # no window
@@ -74,18 +73,18 @@ def draw(to: Path) -> None:
 
 def draw_refreshes(to: Path) -> None:
     """A thin line for each query, and a thick one for the median of them; that in Spark, too."""
-    found, in_spark = refreshed("driver"), refreshed("spark")
+    found = refreshed("driver")
     shares = sorted({share for of in found.values() for share in of})
     figure, axes = plt.subplots(figsize=(7.6, 3.9), dpi=160)
     for of in found.values():
         axes.plot(shares, [of[s] for s in shares], "-", color="#8c959f", linewidth=0.8, alpha=0.7)
-    middle = [median(of[s] for of in found.values()) for s in shares]
+    middle = list(medians("driver").values())
     axes.plot(shares, middle, "o-", color="#0969da", linewidth=2.4, markersize=4)
     _name(axes, "median of the\n22 queries\n(memory)", (shares[0], middle[0]), "#0969da")
-    some = sorted({share for of in in_spark.values() for share in of})
-    there = [median(of[s] for of in in_spark.values()) for s in some]
+    some, there = zip(*medians("spark").items(), strict=True)
     axes.plot(some, there, "s-", color="#bf8700", linewidth=2.4, markersize=4)
-    _name(axes, "everything\nin Spark", (some[0], there[0]), "#bf8700", va="bottom")
+    name = f"everything\nin Spark\n(scale {SCALES['spark']})"
+    _name(axes, name, (some[0], there[0]), "#bf8700", va="bottom")
     axes.axhline(1, color="#cf222e", linewidth=1, linestyle="--")
     axes.set(xscale="log", yscale="log", xlim=(0.0018, 70))
     axes.set_xticks(shares, [f"{s:g} %" for s in shares])
@@ -118,11 +117,14 @@ def _name(axes: Axes, name: str, at: tuple[float, float], color: str, va: str = 
 def draw_targets(to: Path) -> None:
     """A bar for each ratio, and a line where its target is."""
     found = list(targets().items())[::-1]
-    figure, axes = plt.subplots(figsize=(7.6, 0.9 + 0.27 * len(found)), dpi=160)
+    height = 0.75 + 0.27 * len(found)
+    figure, axes = plt.subplots(figsize=(7.6, height), dpi=160)
     for at, (_, (ratio, target)) in enumerate(found):
+        axes.plot([target, target], [at - 0.42, at + 0.42], color="#1f2328", linewidth=1.6)
+        if ratio is None:
+            continue
         colour = "#0969da" if ratio <= target else "#bf8700"
         axes.barh(at, ratio, height=0.56, color=colour)
-        axes.plot([target, target], [at - 0.42, at + 0.42], color="#1f2328", linewidth=1.6)
         axes.annotate(
             f"{ratio:g}",
             (max(ratio, target), at),
@@ -133,9 +135,10 @@ def draw_targets(to: Path) -> None:
             color=colour,
             weight="bold",
         )
-    axes.set_yticks(range(len(found)), [name for name, _ in found], fontsize=8)
-    axes.set(xscale="log", xlim=(0.04, 12))
-    axes.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
+    names = [f"{step}: {other}" for (step, other), _ in found]
+    axes.set_yticks(range(len(found)), names, fontsize=8)
+    axes.set(xscale="log", xlim=(0.008, 12), ylim=(-0.6, len(found) - 0.4))
+    axes.set_xticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
     axes.minorticks_off()
     axes.grid(axis="x", color="#d0d7de", linewidth=0.5)
     axes.set_axisbelow(True)
@@ -143,7 +146,7 @@ def draw_targets(to: Path) -> None:
     axes.tick_params(axis="y", length=0)
     title = "A step, as a multiple of what it is compared with (lower is better; | is the target)"
     figure.suptitle(title, fontsize=9, x=0.01, ha="left")
-    figure.subplots_adjust(left=0.5, right=0.97, bottom=0.12, top=0.92)
+    figure.subplots_adjust(left=0.5, right=0.97, bottom=0.35 / height, top=1 - 0.4 / height)
     figure.savefig(to)
 
 

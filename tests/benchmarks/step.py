@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import click
 from pyspark.sql import SparkSession
@@ -38,11 +39,12 @@ class Timed:
 class Ours:
     """Our step on a state of so many orders."""
 
-    def __init__(self, spark: SparkSession, rows: int, limits: st.Limits) -> None:
+    def __init__(
+        self, spark: SparkSession, rows: int, limits: st.Limits, store: Any = None
+    ) -> None:
         self.tables = Tables(rows)
         graph = st.compile(query)
-        store = st.StoreMemory.from_graph(graph)
-        self.stepper = st.Stepper(graph, store, limits=limits)
+        self.stepper = st.Stepper(graph, store or st.StoreMemory.from_graph(graph), limits=limits)
         self.tables.load(spark, self.stepper)
 
     def step(self, n: int) -> None:

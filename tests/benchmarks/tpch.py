@@ -1,6 +1,7 @@
 """TPC-H's 22 queries under refreshes: a step of a view, beside computing it again.
 
     python -m tests.benchmarks.tpch --scale 0.1 --shares 0.01,0.1,1,10,50 --queries 1,3,18
+    python -m tests.benchmarks.tpch --scale 1 --shares 1 --modes spark --rounds 2
 
 A refresh of a share takes so many of the orders away with their lines, and the next one brings
 them back. A query that reads neither loses offers of parts (`partsupp`) instead. `driver` is the
@@ -28,6 +29,7 @@ import click
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.dataset import dataset
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
@@ -68,22 +70,34 @@ def ms(f: Callable[[], object]) -> float:
 
 
 class Refreshes:
-    """The tables, what of them changes, and where changes are kept as files."""
+    """The tables, what of them changes, and where changes are kept, all as files.
+
+    At scale 1 the tables have 2 GB in memory, beside those in Spark's cache.
+    """
 
     def __init__(self, spark: SparkSession, folder: Path, scale: float) -> None:
         generate(folder, str(scale))
         self.spark = spark
         self.folder = folder
-        self.tables: Views = {name: table_of(folder, name) for name in TABLES}
         self._chance = random.Random(1)
-        for name, table in self.tables.items():
-            self.define(name, table)
+        for name in TABLES:
+            pq.write_table(table_of(folder, name), self._file(name))
+            self.define(name)
 
-    def define(self, name: str, table: pa.Table) -> None:
-        """Let Spark have a table in its cache, by its name."""
-        file = str(self.folder / f"now-{name}.parquet")
+    def _file(self, name: str, of: str = "whole") -> str:
+        return str(self.folder / f"{of}-{name}.parquet")
+
+    def define(self, name: str, without: pa.Table | None = None) -> None:
+        """Let Spark have a table in its cache by its name: all of it, or without some rows."""
+        file = self._file(name)
         self.spark.catalog.dropTempView(name)
-        pq.write_table(table, file)
+        if without is not None:
+            key = (ORDERS | OFFERS)[name]
+            left = dataset(file).scanner(filter=~pc.field(key).isin(without[key].unique()))
+            file = self._file(name, "left")
+            with pq.ParquetWriter(file, left.projected_schema) as writer:
+                for batch in left.to_batches():
+                    writer.write_batch(batch)
         frame = self.spark.read.parquet(file).cache()
         frame.count()
         frame.createOrReplaceTempView(name)
@@ -93,13 +107,13 @@ class Refreshes:
         keys = ORDERS if set(ORDERS) & set(names) else OFFERS
         changed = {n: k for n, k in keys.items() if n in names}
         whole = next(iter(keys))
-        there = pc.unique(self.tables[whole][keys[whole]]).to_pylist()
+        there = pq.read_table(self._file(whole), columns=[keys[whole]])[0].unique().to_pylist()
         gone = self._chance.sample(there, max(1, round(len(there) * share / 100)))
-        found = {}
-        for name, key in changed.items():
-            table = self.tables[name]
-            found[name] = table.filter(pc.is_in(table[key], pa.array(gone, pa.int64())))
-        return found
+        wanted = pa.array(gone, pa.int64())
+        return {
+            name: dataset(self._file(name)).to_table(filter=pc.field(key).isin(wanted))
+            for name, key in changed.items()
+        }
 
     def change(self, name: str, rows: pa.Table, weight: int, mode: str) -> st.ZSetSpark[Any]:
         """Rows with a weight, as a user would have them: a table, or a DataFrame of a file."""
@@ -124,7 +138,7 @@ class View:
         self._stepper: Any = st.Stepper(graph, self._store, local_rows=MODES[mode])
         whole = [self._frame(name) for name in self._names]
         (out,) = self._stepper.step(whole)
-        self.view = out.to_python()
+        self._outs = [out.to_arrow()]
 
     def _frame(self, name: str) -> st.ZSetSpark[Any]:
         return st.ZSetSpark.from_dataframe(self._tables.spark.table(name), TABLES[name])
@@ -139,11 +153,7 @@ class View:
             self._tables.change(n, rows[n], weight, self._mode) if n in rows else None
             for n in self._names
         ]
-        found: list[Any] = []
-        taken = ms(lambda: found.append(self._stepper.step(changes)[0].to_arrow()))
-        change = st.ZSetSpark.from_arrow(found[0], row_of(self.n), count="_count_")
-        self.view = self.view + change.to_python()
-        return taken
+        return ms(lambda: self._outs.append(self._stepper.step(changes)[0].to_arrow()))
 
     def again(self) -> float:
         """The milliseconds of the query's text."""
@@ -153,16 +163,16 @@ class View:
         """Compare the view with the query's text, on tables without these rows."""
         tables = self._tables
         for name, rows in gone.items():
-            key = (ORDERS | OFFERS)[name]
-            left = tables.tables[name]
-            tables.define(name, left.filter(pc.invert(pc.is_in(left[key], rows[key].unique()))))
+            tables.define(name, without=rows)
         try:
             fields = [f.name for f in dataclasses.fields(row_of(self.n))]
             wanted = tables.spark.sql(QUERIES[self.n]).select(*fields).collect()
         finally:
             for name in gone:
-                tables.define(name, tables.tables[name])
-        found = Counter({dataclasses.astuple(row): n for row, n in self.view.iter()})
+                tables.define(name)
+        changes = pa.concat_tables(self._outs, promote_options="permissive")
+        view = st.ZSetSpark.from_arrow(changes, row_of(self.n), count="_count_").to_python()
+        found = Counter({dataclasses.astuple(row): n for row, n in view.iter()})
         if found != Counter(map(tuple, wanted)):
             raise click.ClickException(f"Q{self.n}, {self._mode}: the view is not what SQL gives")
 
@@ -196,7 +206,7 @@ def measured(
 
 
 def shown(found: Sequence[Measured], shares: Sequence[float]) -> Table:
-    """The speed-ups, a line for each query and mode."""
+    """The speed-ups, a line for each query and mode, and their medians."""
     table = Table(title="speed-up of a step over computing the view again")
     for name in ("query", "where", "again, ms", *(f"{s:g} %" for s in shares)):
         table.add_column(name, justify="right")
@@ -204,6 +214,10 @@ def shown(found: Sequence[Measured], shares: Sequence[float]) -> Table:
         of = [m for m in found if (m.query, m.mode) == (query, mode)]
         cells = [f"{m.speed_up:,.2g}" for m in of]
         table.add_row(f"Q{query}", mode, f"{of[-1].again:,.0f}", *cells)
+    table.add_section()
+    for mode in dict.fromkeys(m.mode for m in found):
+        every = [[m.speed_up for m in found if (m.mode, m.share) == (mode, s)] for s in shares]
+        table.add_row("median", mode, "", *(f"{median(of):,.2g}" for of in every))
     return table
 
 
@@ -239,7 +253,14 @@ def main(
                 if results is not None:
                     with results.open("a", encoding="utf-8", newline="") as file:
                         csv.writer(file, lineterminator="\n").writerows(
-                            (scale, m.query, m.mode, m.share, round(m.step), round(m.again))
+                            (
+                                f"{scale:g}",
+                                m.query,
+                                m.mode,
+                                f"{m.share:g}",
+                                round(m.step),
+                                round(m.again),
+                            )
                             for m in made
                         )
     console.print(shown(found, shares))

@@ -4,14 +4,17 @@
     python -m tests.benchmarks.views --view left --peers ours,recomputed,duck,pathway
 
 The tables are TPC-H's: 90 % of the orders are there at first; a change of size K brings the next K
-orders with their lines, and deletes K/2 others at random. Every peer is a process of its own; each
-change goes to all of them in turn before the next one, and what they have at the end is compared
-with what DuckDB says of the final tables. Medians, ratios of one run.
+orders with their lines, and deletes K/2 others at random. Every peer is a process of its own, which
+has the machine for itself: it ends before the next one begins. With `--turns` all run at once and
+take turns on each change, which other work on the machine slows alike, but they share its memory.
+What a peer has at the end is compared with what DuckDB says of the final tables. Medians, ratios of
+one run. To bring the tables up to date from which a view is computed again is not timed.
 
-Peers: ours, ours:jobs (`local_rows=0`), ours:parquet, ours:postgres, recomputed, recomputed:cached,
-by_hand, spark_sql_delta (by hand too, in Spark SQL only), duck, pathway, streaming (insertions
-only). A peer that needs another Python is told so by the environment variable BENCHMARK_PYTHON_ and
-its name in capitals; the heap of each JVM is BENCHMARK_HEAP (2g).
+Peers: ours, ours:parquet, ours:postgres, by_hand, recomputed, recomputed:cached, duck, pathway,
+streaming (insertions only). What only large changes are for, ours:jobs (`local_rows=0`) and
+spark_sql_delta (by hand in Spark SQL), is measured by `tests.benchmarks.fair`. A peer that needs
+another Python is told so by the environment variable BENCHMARK_PYTHON_ and its name in capitals;
+the heap of each JVM is BENCHMARK_HEAP (6g).
 """
 
 from __future__ import annotations
@@ -28,14 +31,13 @@ from tests.benchmarks.peers.peer import VIEWS
 from tests.benchmarks.peers.workload import Workload
 
 PEERS = (
-    "ours,ours:jobs,ours:parquet,ours:postgres,by_hand,spark_sql_delta,recomputed,recomputed:cached,"
-    "duck,pathway,streaming"
+    "ours,ours:parquet,ours:postgres,by_hand,recomputed,recomputed:cached,duck,pathway,streaming"
 )
 INSERTS_ONLY = ("streaming",)
 
 
 def run(made: Workload, peers: list[Child], console: Console) -> None:
-    """Take all peers through all changes, one change after the other."""
+    """Take peers through all changes, one change after the other."""
     for peer in peers:
         peer.measured.load = peer.ask("load").get("ms", 0.0)
         console.print(f"{peer.name}: loaded in {peer.measured.load / 1e3:.1f} s")
@@ -79,8 +81,9 @@ def numbers(_: click.Context, __: click.Parameter, value: str) -> list[int]:
 @click.option("--scale", default=0.1, show_default=True, help="TPC-H's scale factor")
 @click.option("--peers", default=PEERS, show_default=True)
 @click.option("--sizes", default="10,1000,10000", callback=numbers, help="K, by commas")
-@click.option("--warm", default="20,5,1", callback=numbers, help="changes of each size before")
+@click.option("--warm", default="20,5,3", callback=numbers, help="changes of each size before")
 @click.option("--steps", default="20,10,4", callback=numbers, help="changes of each size measured")
+@click.option("--turns", is_flag=True, help="all peers at once, in turns")
 @click.option("--timeout", default=600.0, help="seconds that a peer may take for an answer")
 @click.option("--data", type=click.Path(path_type=Path), help="a directory to keep the tables in")
 @click.option("--plot", type=click.Path(path_type=Path), help="a PNG to draw")
@@ -92,6 +95,8 @@ def main(
     sizes: list[int],
     warm: list[int],
     steps: list[int],
+    *,
+    turns: bool,
     timeout: float,
     data: Path | None,
     plot: Path | None,
@@ -102,17 +107,21 @@ def main(
         home = Path(scratch)
         order = workload.order_of(sizes, warm, steps)
         made = workload.make(data or home / "data", scale, order, sum(warm))
-        children = [
-            Child(name, view, made.root, home / name.replace(":", "_"), timeout)
-            for name in peers.split(",")
-        ]
-        try:
-            run(made, children, console)
-            wrong = check(made, view, children, home)
-        finally:
-            for child in children:
-                child.ask("close")
-                child.end()
+        names = peers.split(",")
+        children, wrong = [], []
+        for together in [names] if turns else [[name] for name in names]:
+            running = [
+                Child(name, view, made.root, home / name.replace(":", "_"), timeout)
+                for name in together
+            ]
+            try:
+                run(made, running, console)
+                wrong += check(made, view, running, home)
+            finally:
+                for child in running:
+                    child.ask("close")
+                    child.end()
+            children += running
         measured = {c.name: c.measured for c in children}
         report.show(console, view, scale, made.rows, sizes, measured)
         runs = report.remember(results or home / "results.json", view, scale, measured)

@@ -161,7 +161,8 @@ def test_on_a_cluster_many_rows_stay_in_spark_and_on_two_cores_they_come(
     frame = spark.range(700_000).selectExpr("id AS k", "id % 10 AS digit").localCheckpoint()
     digits = st.ZSetPython(dict.fromkeys(range(10), 1))
 
-    (picked, found), ran = stepped(st.ZSetSpark.from_dataframe(frame, Row), Limits(parallelism=100))
+    limits = Limits(parallelism=100, task_rows=1_000_000)
+    (picked, found), ran = stepped(st.ZSetSpark.from_dataframe(frame, Row), limits)
     assert picked.in_spark
     assert found == digits
     how, why = ran["digits_of.picked"]
@@ -198,7 +199,9 @@ def test_what_the_driver_holds_is_computed_there_also_on_a_cluster() -> None:
 def test_what_does_not_fit_the_memory_of_the_driver_is_computed_in_spark(
     spark: SparkSession,
 ) -> None:
-    (_, found), ran = stepped(on_the_driver(20_000), Limits(working_bytes=1 << 20))
+    (_, found), ran = stepped(
+        on_the_driver(20_000), Limits(working_bytes=1 << 20, task_rows=100_000)
+    )
     assert found == st.ZSetPython(dict.fromkeys(range(10), 1))
     assert ran["digits_of.picked"] == (
         "spark",

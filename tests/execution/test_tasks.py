@@ -47,6 +47,14 @@ def both_ways(queries: Iterable[Circuit]) -> list[Any]:
     ]
 
 
+def of_one_input(steps: list[Step]) -> list[Step]:
+    """Steps in each of which one input changes: others need no segments."""
+    return [
+        tuple(z if i == n % len(step) else z * 0 for i, z in enumerate(step))
+        for n, step in enumerate(steps)
+    ]
+
+
 @pytest.mark.parametrize(("query", "optimize"), both_ways(QUERY.values()))
 @pytest.mark.turn(6)
 @settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -55,6 +63,7 @@ def test_tasks_give_what_plain_python_gives(
     spark: SparkSession, query: Circuit, optimize: bool, data: hs.DataObject
 ) -> None:
     steps = data.draw(streams_of(*query.rows, max_steps=3))
+    steps += data.draw(streams_of(*query.rows, max_steps=2).map(of_one_input))
     stepper = stepper_of(query.in_spark, optimize=optimize)
     assert [shown(stepper.step(s)) for s in steps] == expected(query.changes, steps)
     if in_tasks(query, optimize=optimize):

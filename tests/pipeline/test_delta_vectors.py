@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 import stepping_spark as st
 from stepping_spark.base.errors import InputError, SinkError
 from stepping_spark.pipeline.changes import ByKey
-from stepping_spark.pipeline.delta import files, sink, vectors
+from stepping_spark.pipeline.delta import files, sink, writing
 from tests.cases import Z
 from tests.pipeline.delta_writers import B85, Z85, actions_of, add, commit, metadata, protocol
 from tests.pipeline.shop import Note, View, as_it_is, pipeline, read
@@ -39,9 +39,9 @@ TYPES = sorted(set(POOLS) - {"float", "timedelta", "UUID"})  # as keys, or as co
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups, files and merges as those of millions of rows, with a few."""
     monkeypatch.setattr(files, "GROUP_ROWS", 4)
-    monkeypatch.setattr(vectors, "GROUP_ROWS", 4)
-    monkeypatch.setattr(vectors, "FILE_ROWS", 10)
-    monkeypatch.setattr(vectors, "MOST_GONE", 5)
+    monkeypatch.setattr(writing, "GROUP_ROWS", 4)
+    monkeypatch.setattr(writing, "FILE_ROWS", 10)
+    monkeypatch.setattr(writing, "MOST_GONE", 5)
     monkeypatch.setattr(sink, "MERGED_EVERY", 3)
     monkeypatch.setattr(sink, "MERGED_BYTES", 4_000)
 
@@ -245,7 +245,7 @@ def test_vectors_that_others_wrote_are_read_and_go_on(tmp_path: Path) -> None:
     table = DeltaTable(path)
     columns = pa.table({"id": pa.array([7]), "text": ["h"]}).schema
     given = st.DeltaTable(path, key="id").sink()
-    marked = vectors.MarkedTable(given._log, None, columns, ["id"])
+    marked = writing.MarkedTable(given._log, None, columns, ["id"])
     keys = pa.table({"id": pa.array([0, 1, 6, 7])})
     assert marked.find(table, keys).to_pydict() == {"id": [0, 7]}
     rows = pa.table({"id": pa.array([7]), "text": ["h"]})

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable as Table
 from pyroaring import BitMap64
@@ -266,13 +267,15 @@ class DataFiles:
         ]
         return pa.table(made, schema=self._columns)
 
-    def content(self, f: DataFile) -> pa.Table:
-        """All columns of the rows of a file that are not gone."""
-        with self._log.files.open_input_file(f.path) as opened:
-            rows = pq.ParquetFile(opened).read()
-        there = np.ones(rows.num_rows, np.bool_)
-        there[np.fromiter(f.gone, np.int64, len(f.gone))] = False
-        return rows.filter(pa.array(there))
+
+def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
+    """All columns of the rows of a file that are not gone."""
+    with system.open_input_file(f.path) as opened:
+        read = pq.ParquetFile(opened).read()
+    rows = pa.table([plain(read.column(n)) for n in read.column_names], names=read.column_names)
+    there = np.ones(rows.num_rows, np.bool_)
+    there[np.fromiter(f.gone, np.int64, len(f.gone))] = False
+    return rows.filter(pa.array(there))
 
 
 _SAID = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")

@@ -265,6 +265,14 @@ class DeltaLog:
         except (DeltaError, OSError):
             return None
 
+    def rows(self, version: int) -> int:
+        """The rows of a version, as far as the log has their number; some of them may be gone."""
+        table = self.table if self.table.version() == version else self.at(version)
+        with self.trying("its files are not known", "check the files of the table"):
+            files: Any = table.get_add_actions(flatten=True)
+            counts = pa.table(files).column("num_records")
+        return pc.sum(counts).as_py() or 0
+
     def schema(self) -> pa.Schema:
         """The columns of the table as it is now."""
         table = self.newest()

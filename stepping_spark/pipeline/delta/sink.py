@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -13,16 +13,18 @@ from deltalake import DeltaTable as Table
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from stepping_spark.base.errors import SinkError
+from stepping_spark.pipeline.by_tasks import UNPACKED, large_change, shares_of, write_by_tasks
 from stepping_spark.pipeline.changes import (
     ByKey,
+    TableForm,
     by_key,
     check_key,
     feed_of,
-    feed_schema,
     first_in_both,
     not_unique,
 )
 from stepping_spark.pipeline.columns import check_names, check_same, check_years, parts_of
+from stepping_spark.pipeline.delta.files import DataFile, DataFiles
 from stepping_spark.pipeline.delta.log import (
     APPEND_ONLY,
     FEED,
@@ -32,8 +34,18 @@ from stepping_spark.pipeline.delta.log import (
     quoted,
     with_one_of,
 )
-from stepping_spark.pipeline.delta.vectors import VECTORS, MarkedTable, why_merged
+from stepping_spark.pipeline.delta.writing import (
+    VECTORS,
+    DeltaPart,
+    DeltaShare,
+    MarkedTable,
+    TableWriter,
+    milliseconds,
+    why_merged,
+    why_not_written,
+)
 from stepping_spark.pipeline.protocols import KEPT, REFRESHED, REMOVED
+from stepping_spark.relations.relation import SparkRelation
 from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -65,13 +77,29 @@ _APPEND_ONLY = (
 
 
 @dataclass(frozen=True)
+class FilesOfTasks:
+    """The actions of a step whose files tasks have written, for a version of the table.
+
+    `rewrites` says that files go which the version has: it fits no other version.
+    """
+
+    version: int
+    actions: Sequence[Mapping[str, Any]]
+    rewrites: bool
+
+
+@dataclass(frozen=True)
 class DeltaWrite:
-    """A step as it is written: all its rows, or by key. `of` is the change that it is made of."""
+    """A step as it is written: all its rows, or by key. `of` is the change that it is made of.
+
+    If tasks have written the rows, `files` has the actions, and the others have no rows.
+    """
 
     step: int
     of: ZSetSpark[Any]
     rows: pa.Table
     by_key: ByKey | None
+    files: FilesOfTasks | None = None
 
     @property
     def takes_away(self) -> bool:
@@ -102,11 +130,10 @@ class DeltaSink:
         self._log = DeltaLog(uri, options, self._failure)
         self._options = dict(options) if options else None
         self._key = tuple(key)
-        self._feed = changes
         self._vacuum = vacuum
         self._vectors = vectors
         self._marked: MarkedTable | None = None
-        self._columns = pa.schema([])
+        self._form = TableForm(pa.schema([]), (), changes, "")
         self._owner = ""
         self._ready: DeltaWrite | None = None
         self._seen = -1  # the version up to which nobody else wrote rows
@@ -136,7 +163,8 @@ class DeltaSink:
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
         check_key(self._key, columns, self._where)
-        self._columns, self._owner, self._ready = columns, f"{ANY} {owner}", None
+        self._form = replace(self._form, columns=columns, key=self._key, where=self._where)
+        self._owner, self._ready = f"{ANY} {owner}", None
         check_names(as_in_table(columns), self._schema.names[len(columns) :], self._where)
         self._check_reserved()
         self._check_types()
@@ -167,13 +195,15 @@ class DeltaSink:
             app_transactions=[Transaction(name, step) for name, step in steps.items()]
         )
         marked = self._marking(table)
-        if self._feed:
+        if ready.files is not None:
+            self._trying_again(table, lambda t: self._commit_files(t, ready, steps))
+        elif self._feed:
             self._append(table, ready.rows, properties)
         elif self.anew:
             rows = ready.rows if ready.by_key is None else ready.by_key.came
             self._append(table, rows, properties, instead=True)
         elif marked is not None:
-            self._mark(marked, table, ready, steps)
+            self._trying_again(table, lambda t: self._mark(marked, t, ready, steps))
         elif ready.by_key is not None:
             self._by_key(table, ready.by_key, properties)
         else:
@@ -183,6 +213,10 @@ class DeltaSink:
 
     def _checked(self, table: Table, step: int, change: ZSetSpark[Any]) -> DeltaWrite:
         """A step as it is written; a SinkError where its rows and the table do not allow it."""
+        large = large_change(change, self._log.uri)
+        if large is not None and self._may_be_by_tasks(table):
+            files = self._files_of_tasks(table, step, large)
+            return DeltaWrite(step, change, self._schema.empty_table(), None, files)
         rows = change.to_arrow()
         check_years(rows, self._where)
         found = None
@@ -196,6 +230,37 @@ class DeltaSink:
         if (self.anew or ready.takes_away) and is_on(table.metadata().configuration, APPEND_ONLY):
             raise self._failure(_APPEND_ONLY)
         return ready
+
+    def _may_be_by_tasks(self, table: Table) -> bool:
+        """Whether files may come and go that deltalake has not written.
+
+        Of an append-only table some may not go, as the rows would tell.
+        """
+        append_only = is_on(table.metadata().configuration, APPEND_ONLY)
+        return not append_only and not why_not_written(table, self._options)
+
+    def _files_of_tasks(self, table: Table, step: int, change: SparkRelation) -> FilesOfTasks:
+        """Let tasks write the table anew as it is after a step, or the rows that are added."""
+        files: list[DataFile] = []
+        if not self._feed:
+            known = DataFiles(self._log, self._schema, self._form.order)
+            with self._log.trying("its files are not known", "check the files of the table"):
+                known.update(table)
+            files = list(known.files.values())
+        # Without data of changes, readers of the feed take files that come and go for the change.
+        feed = bool(files) and not self.anew and is_on(table.metadata().configuration, FEED)
+        share = DeltaShare(self._form, step, self._log.uri, self._options, feed)
+        there = [
+            DeltaPart(self._log.uri, self._options, self._schema, tuple(some))
+            for some in shares_of(files)
+            if not self.anew
+        ]
+        nbytes = UNPACKED * sum(f.said["size"] for f in files)
+        what = f"{self._where}: step {step} could not be written by tasks"
+        now = milliseconds()
+        actions = [f.removed(now) for f in files]
+        actions += write_by_tasks(change, share, there, nbytes, what)
+        return FilesOfTasks(table.version(), actions, bool(files))
 
     def _tidy(self, before: int, step: int) -> None:
         """Merge small files, and remove old ones; if somebody else does it just now, leave it."""
@@ -218,27 +283,37 @@ class DeltaSink:
         if self._feed or why_merged(table, self._options):
             return None
         if self._marked is None:
-            key = [self._in_table(n).name for n in self._key or self._columns.names]
             with self._log.trying("its files could not be reached", "check options="):
-                self._marked = MarkedTable(self._log, self._options, self._schema, key)
+                self._marked = MarkedTable(self._log, self._options, self._schema, self._form.order)
         return self._marked
 
     def _mark(
         self, marked: MarkedTable, table: Table, ready: DeltaWrite, steps: Mapping[str, int]
     ) -> None:
-        """Write a step; again, where somebody else's commit came first and changed no rows."""
+        """Write a step by deletion vectors."""
         found = ready.by_key
+        if found is None:
+            marked.by_count(table, to_table(ready.rows, self._columns), steps)
+        else:
+            parts = (found.came, found.changed, found.before, found.gone)
+            marked.by_key(table, ByKey(*(to_table(p, self._columns) for p in parts)), steps)
+
+    def _commit_files(self, table: Table, ready: DeltaWrite, steps: Mapping[str, int]) -> None:
+        """Write a step whose files are there; they are written anew if files of the table went."""
+        files = ready.files
+        assert files is not None
+        if files.rewrites and files.version != table.version():
+            files = self._checked(table, ready.step, ready.of).files
+            assert files is not None
+        writer = TableWriter(self._log.uri, self._options, self._schema, self._form.order)
+        writer.commit(self._log, table, "WRITE", files.actions, steps)
+
+    def _trying_again(self, table: Table, write: Callable[[Table], None]) -> None:
+        """Write a step; again, where somebody else's commit came first and changed no rows."""
         with self._writing("a step could not be written"):
             for attempt in range(1, TRIES + 1):
                 try:
-                    if found is None:
-                        marked.by_count(table, to_table(ready.rows, self._columns), steps)
-                    else:
-                        parts = (found.came, found.changed, found.before, found.gone)
-                        marked.by_key(
-                            table, ByKey(*(to_table(p, self._columns) for p in parts)), steps
-                        )
-                    return
+                    return write(table)
                 except CommitFailedError:
                     version, table = table.version(), self._log.newest()
                     others = any(c.changes_rows for c in self._log.back_to(version))
@@ -254,7 +329,7 @@ class DeltaSink:
         instead: bool = False,
     ) -> None:
         """Add rows to those that the table has, or have them instead of those."""
-        made = to_table(rows, self._columns).cast(self._schema)
+        made = self._form.in_table(rows)
         mode: Literal["append", "overwrite"] = "overwrite" if instead else "append"
         with self._writing("a step could not be appended"):
             write_deltalake(table, made, mode=mode, commit_properties=properties)
@@ -339,13 +414,16 @@ class DeltaSink:
     # -- what is checked
 
     @property
+    def _columns(self) -> pa.Schema:
+        return self._form.columns
+
+    @property
+    def _feed(self) -> bool:
+        return self._form.changes
+
+    @property
     def _schema(self) -> pa.Schema:
-        columns = as_in_table(self._columns)
-        if self._feed:
-            return feed_schema(columns)
-        if self._key:
-            return columns
-        return pa.schema([*columns, pa.field(COUNT, pa.int64(), nullable=False)])
+        return self._form.schema
 
     def _check_reserved(self) -> None:
         """Refuse names that deltalake has for columns of its own, where it merges rows."""

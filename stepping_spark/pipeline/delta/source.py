@@ -11,7 +11,7 @@ import pyarrow as pa
 from stepping_spark.base.errors import SourceError
 from stepping_spark.base.packages import DataFrame, SparkSession
 from stepping_spark.pipeline.by_tasks import frame_of_files, may_read, shares_of
-from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
+from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most, least_bytes
 from stepping_spark.pipeline.columns import common_schema, found_columns, plain_field
 from stepping_spark.pipeline.delta.log import (
     FEED,
@@ -127,9 +127,11 @@ class DeltaSource(InPieces):
     def _snapshot(self, version: int, portion: Portion) -> Batch:
         meta, schema = self._meta(version), self._schema_at(version)
         table = number_of(meta.table)
-        found = at_most(self._rows_of(version, 1, schema), schema, portion)
-        if found is not None:
-            return Batch((version, table), (found,), 1)
+        rows = self._log.rows(version)
+        if portion.holds(rows, least_bytes(rows, schema)):
+            found = at_most(self._rows_of(version, 1, schema), schema, portion)
+            if found is not None:
+                return Batch((version, table), (found,), 1)
         frame = self._by_tasks(version, schema, portion.tasks())
         if frame is not None:
             return Batch((version, table), (frame,), 1)

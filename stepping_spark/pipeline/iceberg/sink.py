@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ import pyiceberg.expressions
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, Or
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
     ArrowScan,
     bin_pack_arrow_table,
@@ -24,15 +25,20 @@ from pyiceberg.io.pyarrow import (
     write_file,
 )
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table, WriteTask
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from stepping_spark.base.errors import SinkError
+from stepping_spark.pipeline.by_tasks import UNPACKED, large_change, shares_of, write_by_tasks
 from stepping_spark.pipeline.changes import (
+    Rewritten,
+    TableForm,
     by_key,
+    check_counts,
     check_key,
     feed_of,
-    feed_schema,
     key_ids,
     not_unique,
     ranges_of,
@@ -41,7 +47,8 @@ from stepping_spark.pipeline.columns import check_names, check_same, check_years
 from stepping_spark.pipeline.iceberg.place import IcebergPlace, rewrites
 from stepping_spark.pipeline.iceberg.types import NoType, lost_list, lost_name, schema_of
 from stepping_spark.pipeline.protocols import KEPT, REFRESHED, REMOVED
-from stepping_spark.rows.names import as_in_table, to_table
+from stepping_spark.relations.relation import SparkRelation
+from stepping_spark.rows.names import as_in_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 
@@ -60,9 +67,10 @@ class Rewrite:
 
     gone: list[DataFile] = field(default_factory=list)
     rows: list[pa.Table] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)  # with rows that tasks have written
 
 
-def arrow_of(table: Table) -> pa.Schema:
+def arrow_of(table: Table | IcebergPart) -> pa.Schema:
     """The columns of a table, without large types and views."""
     found = schema_to_pyarrow(table.schema(), include_field_ids=False)
     return pa.schema([f.with_type(plain_type(f.type)).remove_metadata() for f in found])
@@ -88,7 +96,9 @@ def _within(name: str, values: Any) -> BooleanExpression | None:
     return functools.reduce(Or, ranges)
 
 
-def rows_in(table: Table, task: FileScanTask, columns: Sequence[str] = ()) -> pa.Table:
+def rows_in(
+    table: Table | IcebergPart, task: FileScanTask, columns: Sequence[str] = ()
+) -> pa.Table:
     """The rows of a file that are not deleted; of some columns, or of all."""
     wanted = table.schema().select(*columns) if columns else table.schema()
     found = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task])
@@ -107,7 +117,7 @@ def places(rows: pa.Table, keys: pa.Table) -> Any:
     return found[mine]
 
 
-def written(table: Table, rows: pa.Table, order: Sequence[str]) -> Iterator[DataFile]:
+def written(table: Table | IcebergPart, rows: pa.Table, order: Sequence[str]) -> Iterator[DataFile]:
     """Data files with these rows, in the order of some columns, so that files hold few keys."""
     if not rows.num_rows:
         return
@@ -119,6 +129,48 @@ def written(table: Table, rows: pa.Table, order: Sequence[str]) -> Iterator[Data
     number = uuid4()
     tasks = (WriteTask(number, i, schema, batches) for i, batches in packed)
     yield from write_file(table.io, table.metadata, tasks)
+
+
+def check_lists(rows: pa.Table, where: str) -> None:
+    """Refuse a list that pyiceberg would lose."""
+    if (lost := lost_list(rows)) is not None:
+        raise SinkError(
+            f"{where}: column {lost} has NULL for a list of structs, which pyiceberg writes as an "
+            "empty list; make it an empty list in the query, or write the view to another table"
+        )
+
+
+@dataclass(frozen=True)
+class IcebergPart:
+    """A table as tasks have it, with some of its files."""
+
+    metadata: TableMetadata
+    io: FileIO
+    files: tuple[FileScanTask, ...] = ()
+
+    def schema(self) -> Schema:
+        """The columns."""
+        return self.metadata.schema()
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows of each file."""
+        for task in self.files:
+            yield rows_in(self, task)
+
+
+@dataclass(frozen=True)
+class IcebergShare:
+    """The work of a task that writes a step."""
+
+    form: TableForm
+    step: int
+    table: IcebergPart
+
+    def write(self, rewritten: Rewritten) -> list[object]:
+        """Write the data files."""
+        check_lists(rewritten.rows, self.form.where)
+        rows = rewritten.rows.cast(arrow_of(self.table))
+        return [*written(self.table, rows, self.form.order)]
 
 
 def small(tasks: Iterable[FileScanTask]) -> list[FileScanTask]:
@@ -178,8 +230,7 @@ class IcebergSink:
     ) -> None:
         self._place = IcebergPlace(name, catalog, options, self._failure)
         self._key = tuple(key)
-        self._feed = changes
-        self._columns = pa.schema([])
+        self._form = TableForm(pa.schema([]), (), changes, "")
         self._owner = ""
         self._ready: IcebergWrite | None = None
         self._where = f"Iceberg table {name}"
@@ -229,13 +280,13 @@ class IcebergSink:
 
     def _computed(self, table: Table, step: int, change: ZSetSpark[Any]) -> IcebergWrite:
         """What a step does to a table; a SinkError where its rows and the table do not allow it."""
+        large = large_change(change, table.metadata.location)
+        if large is not None and table.spec().is_unpartitioned():
+            rewrite = self._by_tasks(table, step, large)
+            return IcebergWrite(step, change, _current(table), rewrite)
         rows = change.to_arrow()
         check_years(rows, self._where)
-        if (lost := lost_list(rows)) is not None:
-            raise self._failure(
-                f"column {lost} has NULL for a list of structs, which pyiceberg writes as an empty "
-                "list; make it an empty list in the query, or write the view to another table"
-            )
+        check_lists(rows, self._where)
         with self._place.trying("its rows cannot be read", KEPT):
             if self._feed:
                 feed = feed_of(rows, step, self._key, self._where)
@@ -251,6 +302,21 @@ class IcebergSink:
             if self.anew is False and step // MERGED_EVERY > self._step_of(table) // MERGED_EVERY:
                 self._merge(table, rewrite)
         return IcebergWrite(step, change, _current(table), rewrite)
+
+    def _by_tasks(self, table: Table, step: int, change: SparkRelation) -> Rewrite:
+        """Let tasks write the table anew as it is after a step, or the rows that are added."""
+        there: list[FileScanTask] = []
+        if not self._feed:
+            with self._place.trying("its files are not known", KEPT):
+                there = list(table.scan().plan_files())
+        share = IcebergShare(self._form, step, IcebergPart(table.metadata, table.io))
+        parts = [
+            replace(share.table, files=tuple(some)) for some in shares_of(there) if not self.anew
+        ]
+        nbytes = UNPACKED * sum(task.file.file_size_in_bytes for task in there)
+        what = f"{self._where}: step {step} could not be written by tasks"
+        files = write_by_tasks(change, share, parts, nbytes, what)
+        return Rewrite([task.file for task in there], files=files)
 
     def _by_key(self, table: Table, change: pa.Table) -> Rewrite:
         found = by_key(change, self._key, self._where)
@@ -281,12 +347,7 @@ class IcebergSink:
                 rewrite.gone.append(task.file)
                 rewrite.rows.append(rows.filter(pa.array(at < 0)))
                 np.add.at(counts, at[at >= 0], rows.column(COUNT).to_numpy()[at >= 0])
-        if (counts < 0).any():
-            row = keys.slice(int(np.flatnonzero(counts < 0)[0]), 1).to_pylist()[0]
-            raise self._failure(
-                f"the view takes away more of the row {row} than the table has: somebody else has "
-                f"changed its rows; {REFRESHED}"
-            )
+        check_counts(keys, counts, self._where)
         new = keys.append_column(change.schema.field(COUNT), pa.array(counts))
         rewrite.rows.append(new.filter(pa.array(counts > 0)))
         return rewrite
@@ -306,13 +367,13 @@ class IcebergSink:
         # A commit that is tried again would be on top of what another pipeline wrote meanwhile.
         table.metadata = table.metadata.model_copy(update={"properties": properties})
         schema = arrow_of(table)
-        rows = pa.concat_tables(part.select(schema.names).cast(schema) for part in rewrite.rows)
+        parts = [part.select(schema.names).cast(schema) for part in rewrite.rows]
+        rows = pa.concat_tables([schema.empty_table(), *parts])
         transaction = table.transaction()
-        if self._feed:
+        if self._feed and not rewrite.files:
             transaction.append(rows, snapshot_properties=said)
         else:
-            order = [self._column(name) for name in self._key or self._columns.names]
-            files: list[DataFile] = list(written(table, rows, order))
+            files = [*rewrite.files, *written(table, rows, self._form.order)]
             update = transaction.update_snapshot(snapshot_properties=said)
             producer: Any = update.overwrite() if rewrite.gone else update.merge_append()
             with producer as snapshot:
@@ -327,7 +388,8 @@ class IcebergSink:
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
         check_key(self._key, columns, self._where)
-        self._columns, self._owner, self._ready = columns, owner, None
+        self._form = replace(self._form, columns=columns, key=self._key, where=self._where)
+        self._owner, self._ready = owner, None
         check_names(as_in_table(columns), self._schema.names[len(columns) :], self._where)
         try:
             schema_of(self._schema)
@@ -351,17 +413,19 @@ class IcebergSink:
                 return catalog.create_table_if_not_exists(name, schema, properties=PROPERTIES)
 
     @property
+    def _columns(self) -> pa.Schema:
+        return self._form.columns
+
+    @property
+    def _feed(self) -> bool:
+        return self._form.changes
+
+    @property
     def _schema(self) -> pa.Schema:
-        columns = as_in_table(self._columns)
-        if self._feed:
-            return feed_schema(columns)
-        if self._key:
-            return columns
-        return pa.schema([*columns, pa.field(COUNT, pa.int64(), nullable=False)])
+        return self._form.schema
 
     def _in_table(self, rows: pa.Table) -> pa.Table:
-        """Rows as the table has them."""
-        return to_table(rows, self._columns).cast(self._schema)
+        return self._form.in_table(rows)
 
     def _column(self, name: str) -> str:
         """The table's column of a field."""

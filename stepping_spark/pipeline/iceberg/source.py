@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from stepping_spark.base.errors import SourceError
 from stepping_spark.base.packages import DataFrame, SparkSession
 from stepping_spark.pipeline.by_tasks import frame_of_files, may_read, shares_of
-from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
+from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most, least_bytes
 from stepping_spark.pipeline.columns import common_schema, found_columns
 from stepping_spark.pipeline.iceberg.place import IcebergPlace, rewrites
 from stepping_spark.pipeline.iceberg.types import converted, loss, readable
@@ -187,7 +187,7 @@ class IcebergSource(InPieces):
             to = ends[-1]
             difference = self._difference(table, before, to, planned)
             schema = self._schema_of(difference, before, to)
-            if portion.holds(difference.rows, 0):
+            if portion.holds(difference.rows, least_bytes(difference.rows, schema)):
                 tables = self._read(table, before, to, difference, schema)
                 found = at_most(tables, schema, portion)
                 if found is not None:

@@ -39,7 +39,8 @@ class IcebergTable:
     **As a sink** the table, and its namespace, are created if they do not exist. A step is one
     snapshot. `key`, `changes` and `columns` are as for `st.DeltaTable`: the rows of the view by
     key, all rows with `_count_`, or a change feed. A step by key rewrites the files that hold its
-    keys; only files whose bounds allow a key are read. Every 64 steps small files are merged; call
+    keys; only files whose bounds allow a key are read. Spark's tasks write a change of more than
+    256 MB that Spark has, as for `st.DeltaTable`. Every 64 steps small files are merged; call
     `expire_snapshots` yourself. The number of the step is in the snapshot's summary and in the
     table's properties. A table that already has rows of others, rows that others write between two
     steps, and a second pipeline raise `SinkError`; compaction and expired snapshots do not. Rows of

@@ -21,13 +21,12 @@ import pyarrow.compute
 from pyspark.sql import DataFrame
 
 from stepping_spark.spark.session import count_jobs
-from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables
-from tests.benchmarks.peers.spark import session
+from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables, Way
+from tests.benchmarks.peers.spark import KEY, session
 
 pc: Any = pyarrow.compute
 KEYS_IN_TEXT = 1_500
 FOLDED_AT = 0.5
-KEY = {"customers": "custkey", "orders": "orderkey", "lines": "orderkey", "days": "custkey"}
 COLUMNS_OF = {
     "customers": ("custkey", "segment"),
     "orders": ("orderkey", "custkey", "orderdate", WEIGHT),
@@ -40,13 +39,14 @@ SHARED = {"i": "BIGINT", "j": "BIGINT", "k": "BIGINT", "l": "BIGINT", "m": "BIGI
 PLACES = {"customers": "is", "orders": "ijdm", "lines": "ijklm", "days": "idjk"}
 
 
-class Peer:
+class Peer(Way):
     """State in Spark's cache, and what has been added to it."""
 
     def __init__(self, view: str, directory: Path, variant: str) -> None:
         if view != "orders":
             raise CannotDo("it is written by hand for the view orders only")
-        self._spark = session(directory)
+        # So that a scan for few keys passes over batches that have none of them.
+        self._spark = session(directory, **{"optimizer.inSetConversionThreshold": "100"})
         self._state: dict[str, DataFrame] = {}
         self._rows: dict[str, int] = {}
         self._over: dict[str, pa.Table] = {}
@@ -69,9 +69,6 @@ class Peer:
         with count_jobs(self._spark) as jobs:
             self._step(_wide(change["orders"]), _wide(change["lines"]))
         return jobs.count
-
-    def keep(self) -> None:
-        pass
 
     def result(self) -> pa.Table:
         return self._view_of(self._whole("days"), self._state["customers"].toArrow())

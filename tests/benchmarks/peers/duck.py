@@ -8,12 +8,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tests.benchmarks.peers.peer import TABLES, VIEWS, Tables, parts
+from tests.benchmarks.peers.peer import TABLES, VIEWS, Tables, Way, parts
 
 KEYS = {"customers": ("custkey",), "orders": ("orderkey",), "lines": ("orderkey", "linenumber")}
 
 
-class Peer:
+class Peer(Way):
     """Tables in memory, changed in place; the view comes out as an Arrow table."""
 
     def __init__(self, view: str, directory: Path, variant: str) -> None:
@@ -28,7 +28,7 @@ class Peer:
             self._con.execute(f"CREATE TABLE {name} AS SELECT * FROM given").fetchall()
         self._recompute()
 
-    def step(self, change: Tables) -> None:
+    def prepare(self, change: Tables) -> None:
         for name in change:
             come, go = parts(change, name)
             self._con.register("come", come)
@@ -36,10 +36,9 @@ class Peer:
             same = " AND ".join(f"{name}.{k} = go.{k}" for k in KEYS[name])
             self._con.execute(f"DELETE FROM {name} USING go WHERE {same}").fetchall()
             self._con.execute(f"INSERT INTO {name} SELECT * FROM come").fetchall()
-        self._recompute()
 
-    def keep(self) -> None:
-        pass
+    def step(self, change: Tables) -> None:
+        self._recompute()
 
     def result(self) -> pa.Table:
         return self._result

@@ -1,7 +1,7 @@
 """stepping_spark: the view as a circuit, in one of its stores.
 
-Variants: "" (the memory store), `jobs` (the same with everything sent to Spark), `parquet`,
-`postgres`.
+Variants: "" (the memory store), `jobs` (everything is sent to Spark), `parquet`, `postgres`, and
+several, as `jobs:parquet`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 import stepping_spark as st
 from stepping_spark.relations.store import Store
-from tests.benchmarks.peers.peer import COLUMNS, WEIGHT, CannotDo, Tables
+from tests.benchmarks.peers.peer import COLUMNS, WEIGHT, CannotDo, Tables, Way, summed
 from tests.benchmarks.peers.spark import session
 from tests.postgres_server import PostgresServer
 
@@ -100,7 +99,7 @@ def left(
 QUERIES = {"orders": orders, "left": left}
 
 
-class Peer:
+class Peer(Way):
     """A circuit and its store; the view is the sum of what the steps gave."""
 
     def __init__(self, view: str, directory: Path, variant: str) -> None:
@@ -108,8 +107,9 @@ class Peer:
         self._spark = session(directory)
         self._ends = ExitStack()
         self._graph: Any = st.compile(QUERIES[view])
-        store = self._store(directory, variant)
-        rows = 0 if variant == "jobs" else st.Limits.local_rows
+        said = variant.split(":")
+        store = self._store(directory, said[-1])
+        rows = 0 if "jobs" in said else st.Limits.local_rows
         self._stepper: Any = st.Stepper(self._graph, store, local_rows=rows)
         self._out: Any = None
         self._outs: list[pa.Table] = []
@@ -146,13 +146,7 @@ class Peer:
         self._outs.append(self._out.to_arrow())
 
     def result(self) -> pa.Table:
-        columns = list(COLUMNS[self._view])
-        changes = pa.concat_tables(self._outs, promote_options="permissive")
-        summed = changes.group_by(columns).aggregate([("_count_", "sum")])
-        counts = summed.column("_count__sum").to_numpy()
-        assert (counts >= 0).all()
-        at = np.repeat(np.arange(len(counts)), counts)
-        return summed.select(columns).take(at)
+        return summed(self._outs, COLUMNS[self._view], "_count_")
 
     def empty_job(self) -> None:
         self._spark.range(1).collect()

@@ -16,7 +16,7 @@ from typing import Any
 import pathway as pw
 import pyarrow as pa
 
-from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables
+from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables, Way
 
 MARK = "mark"  # the kind of the row that each commit moves
 SECONDS = 500.0
@@ -93,7 +93,7 @@ VIEWS = {"orders": orders_view, "left": left_view}
 DATES = ("orderdate", "last_order")
 
 
-class Peer:
+class Peer(Way):
     """A dataflow in a thread; the view is the sum of the changes that it gives."""
 
     def __init__(self, view: str, directory: Path, variant: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 TABLES = ("customers", "orders", "lines")
@@ -37,7 +38,7 @@ class CannotDo(Exception):
     """A peer cannot maintain this view, or not here; the text says why."""
 
 
-class Peer(Protocol):
+class Way(Protocol):
     """A view, and a way to keep it up to date.
 
     It is made with the name of the view, a directory of its own, and its variant ("" if none).
@@ -45,6 +46,10 @@ class Peer(Protocol):
 
     def load(self, tables: Tables) -> None:
         """Take in the tables as they are at first, and compute the view."""
+
+    def prepare(self, change: Tables) -> None:
+        """Bring the tables up to date from which the view is computed again; not timed."""
+        return
 
     def step(self, change: Tables) -> int | None:
         """Bring the view up to date with a change; the Spark jobs that it took, where that is told.
@@ -54,6 +59,7 @@ class Peer(Protocol):
 
     def keep(self) -> None:
         """Note what the last step gave, if `result` needs it; not timed."""
+        return
 
     def result(self) -> pa.Table:
         """The whole view, with the columns of `COLUMNS`."""
@@ -71,3 +77,12 @@ def parts(change: Tables, name: str) -> tuple[pa.Table, pa.Table]:
     weights = table.column(WEIGHT).to_numpy()
     rows = table.drop_columns([WEIGHT])
     return rows.filter(pa.array(weights > 0)), rows.filter(pa.array(weights < 0))
+
+
+def summed(changes: Sequence[pa.Table], columns: Sequence[str], weight: str) -> pa.Table:
+    """The rows of a view, from its changes since it was empty."""
+    every = pa.concat_tables(changes, promote_options="permissive")
+    found = every.group_by(list(columns)).aggregate([(weight, "sum")])
+    counts = found.column(f"{weight}_sum").to_numpy()
+    assert (counts >= 0).all()
+    return found.select(list(columns)).take(np.repeat(np.arange(len(counts)), counts))

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from tests.benchmarks.peers.child import Measured
 
-AGAINST = ("by_hand", "spark_sql_delta", "recomputed", "duck")  # what ratios are given to
+AGAINST = ("by_hand", "recomputed", "duck")  # what ratios are given to
 
 
 def median(numbers: Sequence[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""The Spark session of a peer."""
+"""The Spark session of a peer, and tables in it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from stepping_spark.spark.session import with_settings
+from tests.benchmarks.peers.peer import WEIGHT
+
+KEY = {"customers": "custkey", "orders": "orderkey", "lines": "orderkey", "days": "custkey"}
 HEAP = "BENCHMARK_HEAP"  # the environment variable that says how much memory a JVM may take
 
 
@@ -17,14 +21,16 @@ def session(directory: Path, **settings: str) -> SparkSession:
     conf = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": os.environ.get(HEAP, "2g"),
+        "spark.driver.memory": os.environ.get(HEAP, "6g"),
         "spark.local.dir": str(directory),
         "spark.log.level": "ERROR",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Else a table below 48 MB becomes literal rows of a plan: 2.6 s a million.
+        "spark.sql.execution.arrow.localRelationThreshold": "0",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -32,3 +38,20 @@ def session(directory: Path, **settings: str) -> SparkSession:
     given = {f"spark.sql.{name}": value for name, value in settings.items()}
     builder = SparkSession.builder.master("local[2]").appName("views")
     return builder.config(map={**conf, **given}).getOrCreate()
+
+
+def changed(table: DataFrame, change: DataFrame) -> DataFrame:
+    """The rows of a table after a change, which brings and takes orders with their lines."""
+    gone = change.where(f"{WEIGHT} < 0").select("orderkey")
+    come = change.where(f"{WEIGHT} > 0").drop(WEIGHT)
+    return table.join(gone, "orderkey", "left_anti").select(table.columns).unionByName(come)
+
+
+def cached(frame: DataFrame, name: str) -> DataFrame:
+    """The rows in Spark's cache, partitioned and sorted by the key of the table of this name."""
+    key = KEY[name]
+    # With it, Spark would forget how they are partitioned.
+    with with_settings(frame.sparkSession, {"spark.sql.adaptive.enabled": "false"}):
+        made = frame.repartition(key).sortWithinPartitions(key).localCheckpoint().cache()
+        made.count()
+    return made

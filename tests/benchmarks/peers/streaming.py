@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tests.benchmarks.peers.peer import COLUMNS, CannotDo, Tables, parts
+from tests.benchmarks.peers.peer import COLUMNS, CannotDo, Tables, Way, parts
 from tests.benchmarks.peers.spark import session
 
 STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 STREAMS = ("orders", "lines")
 
 
-class Peer:
+class Peer(Way):
     """A streaming query, and the view that it keeps up to date."""
 
     def __init__(self, view: str, directory: Path, variant: str) -> None:
@@ -67,9 +67,6 @@ class Peer:
         self._put({name: parts(change, name)[0] for name in STREAMS})
         self._query.processAllAvailable()
         return None
-
-    def keep(self) -> None:
-        pass
 
     def result(self) -> pa.Table:
         rows = [(*key, *rest) for key, rest in self._rows.items()]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.benchmarks.peers.peer import TABLES, CannotDo, Peer, Tables
+from tests.benchmarks.peers.peer import TABLES, CannotDo, Tables, Way
 
 
 def tables_of(directory: Path) -> Tables:
@@ -25,7 +25,7 @@ def tables_of(directory: Path) -> Tables:
     return {n: pq.read_table(f).combine_chunks() for n, f in files.items() if f.exists()}
 
 
-def answer(peer: Peer, root: Path, command: str, argument: str) -> dict[str, object]:
+def answer(peer: Way, root: Path, command: str, argument: str) -> dict[str, object]:
     """Do what a command says; times are milliseconds."""
     if command == "load":
         tables = tables_of(root / "base")
@@ -34,6 +34,7 @@ def answer(peer: Peer, root: Path, command: str, argument: str) -> dict[str, obj
         return {"ms": (time.perf_counter() - begun) * 1e3}
     if command == "step":
         change = tables_of(root / argument)
+        peer.prepare(change)
         begun = time.perf_counter()
         jobs = peer.step(change)
         ms = (time.perf_counter() - begun) * 1e3
@@ -56,7 +57,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print must not come between the answers
     module, view, root, directory, variant = sys.argv[1:6]
-    made: Peer | None = None
+    made: Way | None = None
     for line in sys.stdin:
         command, argument = json.loads(line)
         try:

@@ -1,0 +1,91 @@
+"""Rows that Spark's tasks send to each other as blobs.
+
+A blob is a row of a DataFrame: the number of a part of the keys, a tag that says what the rows are,
+and the rows in Arrow's format. Spark exchanges blobs by the number of the part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from stepping_spark.base.packages import DataFrame
+from stepping_spark.relations.hashing import key_hashes
+
+Blob: TypeAlias = tuple[int, int, Any]
+
+DDL = "part INT NOT NULL, tag INT NOT NULL, bytes BINARY NOT NULL"
+"""The columns of a DataFrame of blobs."""
+
+_TYPES = {"part": pa.int32(), "tag": pa.int32(), "bytes": pa.binary()}
+SCHEMA = pa.schema([pa.field(name, t, nullable=False) for name, t in _TYPES.items()])
+
+BLOB_ROWS = 1 << 17
+"""The most rows of a blob."""
+
+_HALF = np.uint64(32)
+
+
+def cut(
+    rows: pa.Table, keys: pa.Table, names: Sequence[str], parts: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each part of the keys, by the hash of some columns of `keys`: a line for each."""
+    hashes = key_hashes(keys, names)
+    numbers = ((hashes >> _HALF) * np.uint64(parts) >> _HALF).astype(np.uint16)
+    ordered = rows.take(np.argsort(numbers, kind="stable"))
+    at = 0
+    for part, count in enumerate(np.bincount(numbers, minlength=parts).tolist()):
+        if count:
+            yield part, ordered.slice(at, count)
+        at += count
+
+
+def packed(table: pa.Table) -> Iterator[Any]:
+    """Rows as the bytes of blobs."""
+    for at in range(0, table.num_rows, BLOB_ROWS):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table.slice(at, BLOB_ROWS))
+        yield sink.getvalue()
+
+
+def unpacked(blobs: Iterable[Any]) -> pa.Table:
+    """The rows of blobs."""
+    return pa.concat_tables([pa.ipc.open_stream(b).read_all() for b in blobs])
+
+
+def blob_row(part: int, tag: int, held: Any) -> pa.RecordBatch:
+    """A blob as a row, without a copy of its bytes."""
+    held = pa.py_buffer(held)
+    ends = pa.array([0, held.size], pa.int32()).buffers()[1]
+    rows = pa.Array.from_buffers(pa.binary(), 1, [None, ends, held])
+    numbers = [pa.array([n], pa.int32()) for n in (part, tag)]
+    return pa.RecordBatch.from_arrays([*numbers, rows], schema=SCHEMA)
+
+
+def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
+    """The blobs in rows, without a copy."""
+    for part, tag, held in zip(*(rows.column(n) for n in SCHEMA.names), strict=True):
+        yield part.as_py(), tag.as_py(), held.as_buffer()
+
+
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches as fewer tables, so that blobs of their rows are large."""
+    some: list[pa.RecordBatch] = []
+    for batch in batches:
+        some.append(batch)
+        if sum(b.num_rows for b in some) >= BLOB_ROWS:
+            yield pa.Table.from_batches(some)
+            some = []
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+def in_parts(frame: DataFrame, parts: int) -> DataFrame:
+    """The same blobs; those of a part of the keys are in one task."""
+    if hasattr(frame, "repartitionById"):  # since Spark 4.1
+        return frame.repartitionById(parts, "part")
+    return frame.repartition(parts, "part")
