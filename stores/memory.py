@@ -13,8 +13,14 @@ from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.placement import ROWS_PER_KEY, is_sent_whole
-from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, plus
+from stepping_spark.relations.placement import LOOKED_UP_KEYS, ROWS_PER_KEY, is_sent_whole
+from stepping_spark.relations.relation import (
+    KEPT_BYTES,
+    DriverRelation,
+    Relation,
+    SparkRelation,
+    plus,
+)
 from stepping_spark.relations.store import AddedRows, Register
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session, quarter_of_memory
@@ -84,7 +90,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     rest, and changes that arrive as large DataFrames, are cached in Spark, partitioned by key.
     `spark` is the session for that: by default the active one, or a local one that is started when
     needed. If its tasks take a step, and run on this machine, the state is in files of a temporary
-    directory, which are mapped into memory. `limits` bounds the reads and merges: see `st.Limits`.
+    directory, which are mapped into memory. `limits` bounds the reads: see `st.Limits`.
 
     State is stored in batches that merge by size (`stores.batches.compaction`). While large batches
     merge, the result takes additional memory. `rows_written` counts the cost of merges.
@@ -228,23 +234,21 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         folder, files = self._files.folder, dict[str, list[str]]()
         for name, tiers in self._registers.all.items():
             old = self._state.batches.get(name, ())
-            if any(isinstance(b, SparkBatch) and b.nbytes > self._limits.kept_bytes for b in old):
+            if any(isinstance(b, SparkBatch) and b.nbytes > KEPT_BYTES for b in old):
                 return None
             new = tuple(self._in_file(b, tiers.register) for b in old)
             self._replace(tiers, old if old == new else new)
             files[name] = [p for b in new for p in b.paths]
         served = {n: tiers.register for n, tiers in self._registers.by_name.items()}
-        last, limits = self._last(), self._limits
+        last = self._last()
         of_served = {n: files[of.name] for n, of in served.items()}
-        return MappedState(
-            served, of_served, last.step, last.now, last.settings, limits, folder=folder
-        )
+        return MappedState(served, of_served, last.step, last.now, last.settings, folder=folder)
 
     def _in_file(self, batch: HeldBatch, register: Register) -> MappedBatch:
         if isinstance(batch, MappedBatch):
             return batch
         if isinstance(batch, SparkBatch):
-            batch = ordered(batch.relation.fetched(self._limits).table, register)
+            batch = ordered(batch.relation.fetched().table, register)
         return self._files.moved(batch)
 
     def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
@@ -267,8 +271,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             placed = self._placed(settle(change, of), of, self._left())
             self._added[of.name] = self._added.get(of.name, ()) + placed
         else:
-            rows = change.fetched(self._limits)
-            self._building.append((of.name, Building(rows, of, self._limits)))
+            self._building.append((of.name, Building(change.fetched(), of)))
 
     def _commit(
         self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None
@@ -386,7 +389,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def _merge(self, register: Register, run: Sequence[HeldBatch]) -> Work[HeldBatch]:
         on_driver = [b for b in run if isinstance(b, DriverBatch)]
         if len(on_driver) == len(run):
-            return Merge(on_driver, register, self._limits)
+            return Merge(on_driver, register)
         return AtOnce(lambda: self._merged_in_spark(register, run))
 
     def _merged_in_spark(self, register: Register, run: Sequence[HeldBatch]) -> HeldBatches:
@@ -400,9 +403,9 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         if not settled.rows:
             return ()
         nbytes = settled.nbytes or 0
-        if register.schema.columns and nbytes > min(left, self._limits.kept_bytes):
+        if register.schema.columns and nbytes > min(left, KEPT_BYTES):
             return (cached(settled, register),)
-        return (ordered(settled.fetched(self._limits).table, register),)
+        return (ordered(settled.fetched().table, register),)
 
 
 def _at_keys(
@@ -412,7 +415,7 @@ def _at_keys(
     if keys.frame is not None:
         here = [b for b in batches if isinstance(b, DriverBatch)]
         rows, nbytes = sum(b.rows for b in here), _driver_bytes([batches])
-        most = max(limits.looked_up_keys, rows // ROWS_PER_KEY)
+        most = max(LOOKED_UP_KEYS, rows // ROWS_PER_KEY)
         sent = len(here) == len(batches) and is_sent_whole(rows, nbytes, limits)
         fetched = None if sent else keys.frame.limit(most + 1).toArrow()
         if fetched is None or fetched.num_rows > most:

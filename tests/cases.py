@@ -1,7 +1,10 @@
-"""What several test files use: rows, limits, and a stepper in memory."""
+"""What several test files use: rows, modes, other constants, and a stepper in memory."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 import stepping_spark as st
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("stepping_spark", "circuits", "stores")
 Z = st.ZSetPython
 LEAST, MOST = -(2**63), 2**63 - 1  # of an int
 
@@ -55,6 +59,24 @@ def upper(a: A) -> A:
 
 def measured(s: str) -> WithLen:
     return WithLen(value=s, length=len(s))
+
+
+@contextmanager
+def constants(**numbers: int) -> Iterator[None]:
+    """Constants of the package have other values within: `constants(cut_rows=2)` sets `CUT_ROWS`.
+
+    In this process only: Spark's Python workers have the package's own values.
+    """
+    modules = [m for name, m in sys.modules.items() if name.partition(".")[0] in PACKAGES]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, number in numbers.items():
+            constant = name.upper()
+            readers = [m for m in modules if constant in vars(m)]
+            values = {vars(m)[constant] for m in readers}
+            assert len(values) == 1, f"{constant} has no module, or two meanings: {readers}"
+            for module in readers:
+                patch.setattr(module, constant, number)
+        yield
 
 
 def stepper_of(query: Any, limits: st.Limits | None = None) -> st.Stepper[Any, Any]:

@@ -1,27 +1,52 @@
-"""`Limits`: the numbers that decide where work runs, and how much is done at once."""
+"""`Limits`: the numbers that a user may set to decide where work runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
 
-
-def _limit(default: int, of: str, *, least: int = 0, zero: str = "") -> Any:
-    """A field: the unit that it counts, the least value, and a note on the effect of 0, if any."""
-    return field(default=default, metadata={"of": of, "least": least, "zero": zero})
+C = TypeVar("C")
 
 
+def _limit(default: int, of: str, *, zero: str = "") -> Any:
+    """A field: the unit that it counts, and a note on the effect of 0, if any."""
+    return field(default=default, metadata={"of": of, "zero": zero})
+
+
+def _refusing_others(cls: type[C]) -> type[C]:
+    """A class of such fields; the error of its constructor for another name lists the fields.
+
+    It keeps its signature, which notebooks show.
+    """
+    init, names = vars(cls)["__init__"], list(cls.__annotations__)
+
+    @wraps(init)
+    def checked(self: C, *args: object, **numbers: object) -> None:
+        unknown = [name for name in numbers if name not in names]
+        if unknown:
+            raise InputError(
+                f"{user_line()}: st.{cls.__name__}: expected {', '.join(names)}, found "
+                f"{', '.join(unknown)}; leave it out: other numbers are no settings"
+            )
+        init(self, *args, **numbers)
+
+    cls.__init__ = checked  # type: ignore[assignment]
+    return cls
+
+
+@_refusing_others
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The numbers that decide what runs on the driver or in Spark, at once or in parts.
+    """The numbers that decide what runs on the driver, and what in Spark.
 
     They change how fast a step is and how much memory it needs, never its result. `st.Stepper`,
     `st.iteration` and `st.actions` take them for the computation. A store takes them in its
-    constructor, for its reads and its storage. The defaults fit a driver with some gigabytes of
-    memory. Raises `InputError` for a value that is not a whole number, or is too small.
+    constructor, for its reads. The defaults fit a driver with some gigabytes of memory. Raises
+    `InputError` for a value that is not a whole number of 0 or more, and for an unknown name.
 
     >>> st.Limits(local_rows=100_000).local_rows
     100000
@@ -68,33 +93,6 @@ class Limits:
     Those of a computation are estimated by the average rows that it reads. Beyond: Spark does it.
     """
 
-    small_rows: int = _limit(100_000, "rows")
-    """Rows that a Spark query of one partition reads, for several streams together.
-
-    Beyond: each stream has its own query, with as many partitions as the session has.
-    """
-
-    small_bytes: int = _limit(32 << 20, "bytes")
-    """Bytes that such a query reads: Spark has several copies of them and of the results in memory.
-
-    Beyond: each stream has its own query, as with more rows.
-    """
-
-    small_given_bytes: int = _limit(64 << 20, "bytes")
-    """Bytes in the result of such a query, estimated by the widest rows that it reads.
-
-    Beyond: it runs as a large query.
-    """
-
-    streams_together: int = _limit(8, "streams", least=1)
-    """Streams in one small query: each join and sum reserves some memory of its only task.
-
-    Beyond: another query computes the rest.
-    """
-
-    queries_at_once: int = _limit(4, "queries", least=1)
-    """Large queries that run at the same time. Beyond: further queries wait."""
-
     broadcast_bytes: int = _limit(32 << 20, "bytes")
     """Bytes of a relation of the driver that is broadcast to all workers, for a join.
 
@@ -112,54 +110,6 @@ class Limits:
     fetched_bytes: int = _limit(256 << 20, "bytes")
     """Bytes of such rows, in Arrow. Beyond: they stay in Spark."""
 
-    sampled_rows: int = _limit(10_000, "rows")
-    """Rows of a stream that are fetched, even if `local_rows` is less. Beyond: Spark has them."""
-
-    piece_bytes: int = _limit(64 << 20, "bytes", least=1)
-    """Bytes that one job brings to the driver: Spark has several copies of them meanwhile.
-
-    Beyond: several jobs bring a piece each.
-    """
-
-    collected_rows: int = _limit(5_000, "rows")
-    """Rows of the driver whose functions Spark evaluates without a job, returning row by row.
-
-    Beyond: Spark runs a job, which returns Arrow. Both took equally long at about 5,000 rows.
-    """
-
-    known_relations: int = _limit(100, "relations")
-    """Small relations whose function values are cached within a step.
-
-    Beyond: the whole cache is dropped.
-    """
-
-    inline_cells: int = _limit(500, "cells")
-    """Values of a relation that is written into the text of a query: parsing more takes longer.
-
-    Beyond: the query reads a view of an Arrow table.
-    """
-
-    inline_bytes: int = _limit(64 << 10, "bytes")
-    """Bytes of such a relation, for long texts and lists: a query keeps several copies of it.
-
-    Beyond: the query reads a view.
-    """
-
-    cut_rows: int = _limit(1_000, "rows")
-    """Rows of a state of a window, or of first rows, that are all computed with.
-
-    Not so those of an as-of join: however few there are, the rows around the change are enough.
-    Beyond: for a window the driver computes the rows from the change on, and the rows before it
-    that the functions need. Of first rows it keeps, for each key, as many as are asked for and one
-    for each row that the change removes.
-    """
-
-    cut_keys: int = _limit(8, "keys")
-    """Keys of a change for which the driver searches for those rows, each in a pass over the state.
-
-    Beyond: it reads all rows of the keys, and computes them, except for as-of joins.
-    """
-
     eager_rows: int = _limit(10_000, "rows", zero="adds up any number of rows first")
     """Rows on the driver that are joined one by one, or each counted by itself in a sum.
 
@@ -167,110 +117,13 @@ class Limits:
     computes the functions that read them, and if many are equal.
     """
 
-    known_prefixes: int = _limit(10_000, "partitions", zero="reads partitions whole")
-    """Window partitions for which the driver caches the results before the rows that it reads.
-
-    Beyond: the partitions that were changed least recently are read whole.
-    """
-
-    due_times: int = _limit(10_000, "times")
-    """Times between two steps that are looked up one by one, in state that is stored by due time.
-
-    Beyond: that state is read whole.
-    """
-
-    # -- in a recursion
-
-    loop_rows: int = _limit(100_000, "rows")
-    """Rows of one iteration that the driver fetches from Spark. Beyond: they stay in Spark."""
-
-    loop_parts: int = _limit(8, "parts", least=1)
-    """Parts of one stream that iterations leave behind. Beyond: they are merged."""
-
-    # -- in all stores
-
-    looked_up_keys: int = _limit(100_000, "keys")
-    """Keys that one read of a store looks up. Beyond: it may return other rows too, or Spark joins.
-
-    `StoreMemory` looks up more: one key for each 32 rows that it has on the driver. Where Spark has
-    the keys, it returns a register of up to twice as many rows whole.
-    """
-
-    listed_keys: int = _limit(1_000, "keys")
-    """Keys that are listed in a condition on rows in Spark. Beyond: a broadcast join."""
-
-    kept_bytes: int = _limit(512 << 20, "bytes")
-    """Bytes of a change in Spark that the driver may fetch and keep: Spark refuses results of 1 GB.
-
-    Beyond: Spark keeps or writes it.
-    """
-
-    sorted_rows: int = _limit(1 << 14, "rows")
-    """Rows of a change that are consolidated all at once.
-
-    Beyond: piece by piece, in order, and in another thread while the step goes on.
-    """
-
-    piece_rows: int = _limit(1 << 20, "rows", least=1)
-    """Rows of such a piece, which are copied at a time. Beyond: another piece."""
-
-    merged_rows: int = _limit(1 << 16, "rows", least=1)
-    """Rows of a slice of a merge, and the least that a step merges. Beyond: later steps."""
-
-    # -- in a Parquet store
-
-    merged_here_rows: int = _limit(1 << 21, "rows")
-    """Rows that the driver merges in one step, or the store's `driver_rows` if that is larger.
-
-    Beyond: Spark merges.
-    """
-
-    searched_rows: int = _limit(1 << 24, "rows")
-    """Rows that the driver reads to find keys, which takes about two seconds on two cores.
-
-    Beyond: Spark reads the files, and joins them with the keys. So it does with fewer rows if that
-    is estimated to take less time.
-    """
-
-    groups_at_once: int = _limit(128, "row groups", least=1)
-    """Row groups that are in memory at a time, in addition to the cache, to find keys in them.
-
-    Beyond: they are read in several groups, one after the other.
-    """
-
-    given_parts: int = _limit(16, "parts", least=1)
-    """Parts that such a group of row groups returns. Beyond: they are copied into one."""
-
-    file_rows: int = _limit(1 << 20, "rows", least=1)
-    """Rows of a file. Beyond: another file."""
-
-    batch_files: int = _limit(64, "files", least=1)
-    """Files of one batch. Beyond: its files have more rows."""
-
-    # -- in a Postgres store
-
-    statement_rows: int = _limit(100_000, "rows")
-    """Rows that are sent to the server along with their statement. Beyond: COPY sends them."""
-
-    statement_bytes: int = _limit(16 << 20, "bytes")
-    """Bytes of such rows: driver and server hold several copies. Beyond: COPY sends them."""
-
-    index_rows: int = _limit(50_000, "rows")
-    """Rows that are added to the index of an empty table. Beyond: the index is rebuilt."""
-
-    vacuum_rows: int = _limit(10_000, "rows")
-    """Rows of an output that a step deletes. Beyond: VACUUM removes them after the commit."""
-
-    part_bytes: int = _limit(32 << 20, "bytes", least=1)
-    """Bytes of a table that one of Spark's tasks reads. Beyond: another task reads them."""
-
     def __post_init__(self) -> None:
         for f in fields(self):
-            value, least = getattr(self, f.name), f.metadata["least"]
-            if type(value) is not int or value < least:
+            value = getattr(self, f.name)
+            if type(value) is not int or value < 0:
                 zero = f.metadata["zero"]
                 raise InputError(
-                    f"{f.name}={value!r}: expected a number of {f.metadata['of']}, {least} or more"
+                    f"{f.name}={value!r}: expected a number of {f.metadata['of']}, 0 or more"
                     + (f"; 0 {zero}" if zero else "")
                 )
 

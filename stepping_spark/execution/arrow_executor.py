@@ -24,7 +24,7 @@ from stepping_spark.engines.arrow.kernels import Context, NeedsPrefix, Prefixes
 from stepping_spark.engines.arrow.nodes import Compute, Evaluation, Failed, RowCounts, compute
 from stepping_spark.engines.spark.nodes import Rendering
 from stepping_spark.execution.metrics import Cost
-from stepping_spark.execution.sql_scope import Projection
+from stepping_spark.execution.sql_scope import COLLECTED_ROWS, Projection
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
 from stepping_spark.expressions.arrow_evaluator import Ask
 from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
@@ -58,8 +58,7 @@ class StageInputs:
     a query of its own: a projection of one local relation needs no Spark job, a union needs one.
     """
 
-    def __init__(self, projection: Projection, limits: Limits) -> None:
-        self._most = limits.collected_rows
+    def __init__(self, projection: Projection) -> None:
         self._projection = projection
         self._wanted: dict[Materialized, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
         self._tables: dict[Leaf, pa.Table] = {}
@@ -78,7 +77,7 @@ class StageInputs:
                     wanted.setdefault(leaf, []).extend(questions)
         for leaf, asked in wanted.items():
             rows = rows_of(*step.parts(leaf))
-            if len(asked) > 1 and rows is not None and 0 < rows <= self._most:
+            if len(asked) > 1 and rows is not None and 0 < rows <= COLLECTED_ROWS:
                 exprs = [e for some in asked for e in some]
                 # Whose function fails is seen when each asks for its own.
                 with suppress(Exception):
@@ -155,7 +154,7 @@ class Driver:
         self.plan = plan
         self.limits = limits
         self._projection = projection
-        self._questions = StageInputs(projection, limits)
+        self._questions = StageInputs(projection)
         self._prepared: dict[tuple[Materialized, bool], tuple[Compute, Ask]] = {}
         self._read: dict[Materialized, Mapping[Leaf, frozenset[str]]] = {}
         self._asked: dict[str, None] = {}  # what the stream being computed asks Spark for
@@ -324,7 +323,7 @@ class Driver:
         columns = self._projection.fetched(
             step.sources.sql(text, query.uses),
             [c for _, c in result.schema.all],
-            few=table.num_rows <= self.limits.collected_rows and not grows,
+            few=table.num_rows <= COLLECTED_ROWS and not grows,
         )
         if grows:
             check_cut(len(columns[0]), parts[-1].name, most)

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.base.errors import FixpointError
-from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame
 from stepping_spark.base.packages import functions as F
 from stepping_spark.circuit.graph import Vertex
@@ -39,6 +38,12 @@ from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.types import quote
 from stepping_spark.spark.session import count_jobs, no_constraints
 
+LOOP_ROWS = 100_000
+"""Rows of one iteration that the driver fetches from Spark. Beyond: they stay in Spark."""
+
+LOOP_PARTS = 8
+"""Parts of one stream that iterations leave behind. Beyond: they are merged."""
+
 _TEST = {When.NOW: "=", When.BEFORE: "<", When.SO_FAR: "<="}
 _COMPARE = {When.NOW: pc.equal, When.BEFORE: pc.less, When.SO_FAR: pc.less_equal}
 
@@ -49,10 +54,9 @@ class Layers:
     They have the columns of the stream, and those of the key.
     """
 
-    def __init__(self, schema: Schema, key: Sequence[str], iteration: str, limits: Limits) -> None:
+    def __init__(self, schema: Schema, key: Sequence[str], iteration: str) -> None:
         self.schema = schema
         self.key = tuple(key)
-        self._most_parts = limits.loop_parts  # plans must not pile up
         self._iteration = iteration
         self._runs = SortedRuns(self.key)
         self._frames: list[tuple[DataFrame, frozenset[int]]] = []
@@ -65,7 +69,7 @@ class Layers:
         assert held.frame is not None
         found = held.frame.select(self._iteration).distinct().toArrow().column(0)
         self._frames.append((held.frame, frozenset(numbers(found))))
-        if len(self._frames) > self._most_parts:
+        if len(self._frames) > LOOP_PARTS:  # plans must not pile up
             whole = functools.reduce(DataFrame.unionAll, [f for f, _ in self._frames])
             these = frozenset(i for _, some in self._frames for i in some)
             self._frames = [(checkpoint(whole), these)]
@@ -179,13 +183,13 @@ def numbers(column: ArrowColumn) -> list[int]:
     return list(values)
 
 
-def settled(held: Relation, limits: Limits) -> Relation:
+def settled(held: Relation) -> Relation:
     """The computed relation: on the driver if it has few rows, else in Spark without lineage."""
     if held.frame is None:
         return held
     frame = checkpoint(held.frame)
     rows = frame.count()
-    if rows > limits.loop_rows:
+    if rows > LOOP_ROWS:
         return SparkRelation(frame, held.schema, held.consolidated, rows=rows)
     return DriverRelation(conform(frame.toArrow(), held.schema), held.schema, held.consolidated)
 
@@ -209,8 +213,7 @@ def in_few_partitions(frame: DataFrame) -> DataFrame:
 class SeenKeys:
     """The keys that were looked up: distinct keys, to which new ones are added."""
 
-    def __init__(self, columns: Columns, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, columns: Columns) -> None:
         self._schema = Schema(columns, ())
         self._here = DriverRelation.empty(self._schema)
         self._in_spark: list[Relation] = []
@@ -220,12 +223,12 @@ class SeenKeys:
         before: list[Relation] = [self._here, *self._in_spark]
         for seen in before:
             keys = keys.having(seen, among=False)
-        keys = settled(keys, self._limits)
+        keys = settled(keys)
         if keys.table is None:
             self._in_spark.append(keys)
         else:
             table = pa.concat_tables([self._here.table, keys.table])
-            if table.column(0).num_chunks > self._limits.loop_parts:
+            if table.column(0).num_chunks > LOOP_PARTS:
                 table = table.combine_chunks()
             self._here = DriverRelation(table, self._schema)
         return keys
@@ -250,9 +253,7 @@ class Run:
         projection: Projection,
         state_around: Callable[[Vertex, tuple[Expr, ...]], RegisterPlan],
         compute: ComputeMembers,
-        limits: Limits,
     ) -> None:
-        self._limits = limits
         self.iterations = 0
         self.rows = 0
         self.jobs: int | None = 0
@@ -273,18 +274,15 @@ class Run:
         self._kept = {k: self._layers(k) for k in self._states}
         self._changed = {k: self._layers(k) for k in self._states}
         self._given = {
-            v: Layers(_with_iteration(v.type.schema), (), ITERATION, limits)
-            for v in loop.body.outputs
+            v: Layers(_with_iteration(v.type.schema), (), ITERATION) for v in loop.body.outputs
         }
-        self._keys = {
-            (x.kept, x.key): SeenKeys(self._key_schema(x).columns, limits) for x in loop.look_ups
-        }
+        self._keys = {(x.kept, x.key): SeenKeys(self._key_schema(x).columns) for x in loop.look_ups}
 
     def _layers(self, kept: KeptStream) -> Layers:
         state = self._states[kept]
         stored = tuple((n, e.type) for n, e in state.stored)
         schema = _with_iteration(kept[0].type.schema, stored)
-        return Layers(schema, state.register.key, ITERATION, self._limits)
+        return Layers(schema, state.register.key, ITERATION)
 
     def run(self, inputs: Sequence[Relation]) -> list[Relation]:
         """The change of each recursive stream, from the changes of the streams outside the loop.
@@ -466,7 +464,7 @@ class Run:
 
     def _settled(self, held: Relation) -> Relation:
         with self._counted(held):
-            return settled(held, self._limits)
+            return settled(held)
 
     @contextmanager
     def _counted(self, held: Relation) -> Iterator[None]:

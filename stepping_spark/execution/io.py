@@ -16,7 +16,7 @@ from stepping_spark.base.errors import (
     not_there,
     refused_deletion,
 )
-from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.base.limits import Limits
 from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.relations.codec import conform, decode, encode
@@ -104,9 +104,9 @@ def check_there(held: Relation, t: ZSetType, where: str) -> None:
 def answer(held: Relation, t: StreamType) -> Any:
     """The value of a relation for a user: a Z-set, a number, or a dict of sums by key."""
     if isinstance(t, ScalarType):
-        return decode_number(held.fetched(DEFAULT).table, t)
+        return decode_number(held.fetched().table, t)
     if isinstance(t, GroupedType):
-        keys, sums = totals(t)(held.fetched(DEFAULT).added_up().table)
+        keys, sums = totals(t)(held.fetched().added_up().table)
         decoded = (t.key.decode(k) for k in keys.to_pylist())
         return dict(zip(decoded, map(t.sum.value.decode, sums.to_pylist()), strict=True))
     assert isinstance(t, ZSetType)

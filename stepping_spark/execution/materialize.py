@@ -27,6 +27,7 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Materialized, RegisterPlan, nodes
 from stepping_spark.relations import relation
 from stepping_spark.relations.arrow import one_array
+from stepping_spark.relations.placement import LOOKED_UP_KEYS
 from stepping_spark.relations.relation import Relation, SparkRelation, kept_apart, settle
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
@@ -198,11 +199,6 @@ class Materializer:
         limits: Limits,
     ) -> None:
         self._plan = plan
-        # The driver fetches rows that it will compute with.
-        self._most_rows = relation.most_fetched(limits)
-        # And those that a store will look up the keys of, or keep, once for all of these.
-        # A change of a key is often two rows or four: what goes, and what comes.
-        self._most_kept = max(self._most_rows, 4 * limits.looked_up_keys)
         reads = [r for stage in plan.stages for r in stage.reads]
         self._keys = {keys.of for r in reads for keys in r.by}
         self._limits = limits
@@ -239,7 +235,9 @@ class Materializer:
         if few is None:
             return own
         here = replace(few.select(schema), consolidated=True)
-        if here.nbytes > self._limits.broadcast_bytes or here.rows > self._most_rows:
+        if here.nbytes > self._limits.broadcast_bytes or here.rows > relation.most_fetched(
+            self._limits
+        ):
             step.in_spark[v] = own  # a large query is not to send it back
         return here
 
@@ -255,14 +253,18 @@ class Materializer:
             bound.nbytes,
             limits,
             most_rows=min(most, limits.fetched_rows),
-            most_bytes=min(most_bytes, limits.piece_bytes, limits.broadcast_bytes),
+            most_bytes=min(most_bytes, relation.PIECE_BYTES, limits.broadcast_bytes),
         )
 
     def _most_fetched(self, v: Vertex, rows: int) -> tuple[int, int]:
         """How many rows and bytes the driver fetches of a stream that has so many rows."""
-        if rows > self._most_rows and (v in self._adders or v in self._keys):
-            return self._most_kept, self._limits.piece_bytes
-        return self._most_rows, self._limits.fetched_bytes
+        # The driver fetches rows that it will compute with.
+        most = relation.most_fetched(self._limits)
+        if rows > most and (v in self._adders or v in self._keys):
+            # And those that a store will look up the keys of, or keep, once for all of these.
+            # A change of a key is often two rows or four: what goes, and what comes.
+            return max(most, 4 * LOOKED_UP_KEYS), relation.PIECE_BYTES
+        return most, self._limits.fetched_bytes
 
     def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
         """The columns by which the first register keeps a stream; None if these are not its own."""

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stepping_spark.base.errors import SHOWN_ROWS, too_late
-from stepping_spark.base.limits import DEFAULT, Limits
+from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Lateness, Vertex
 from stepping_spark.circuit.operators import Top
 from stepping_spark.engines.arrow.groups import Restrict, restricting
 from stepping_spark.engines.arrow.kernels import PartitionKey, Prefix, Prefixes
+from stepping_spark.engines.arrow.window_delta import CUT_KEYS, CUT_ROWS
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Step, rows_of
 from stepping_spark.expressions.expr import ticks, time_of, units_of
@@ -41,6 +42,18 @@ from stepping_spark.rows.types import unwrap
 
 RelationParts: TypeAlias = tuple[Relation, ...]
 
+KNOWN_PREFIXES = 10_000
+"""Window partitions for which the driver caches the results before the rows that it reads.
+
+Beyond: the partitions that were changed least recently are read whole.
+"""
+
+DUE_TIMES = 10_000
+"""Times between two steps that are looked up one by one, in state that is stored by due time.
+
+Beyond: that state is read whole.
+"""
+
 
 @dataclass
 class _Touched:
@@ -62,9 +75,8 @@ class KnownPrefixes:
     is at another step, or if a partition has changed and was not computed on the driver.
     """
 
-    def __init__(self, store: StepStore, limits: Limits) -> None:
+    def __init__(self, store: StepStore) -> None:
         self._store = store
-        self._limits = limits
         self._step: int | None = None
         self._known: OrderedDict[tuple[Read, PartitionKey], Prefix] = OrderedDict()
         self._touched: dict[Read, _Touched] = {}
@@ -94,7 +106,7 @@ class KnownPrefixes:
                 self._known.pop(known, None)
             for key, prefix in touched.prefixes.found.items():
                 self._known[read, key] = prefix
-        while len(self._known) > self._limits.known_prefixes:
+        while len(self._known) > KNOWN_PREFIXES:
             self._known.popitem(last=False)
         self._touched = {}
 
@@ -120,7 +132,7 @@ class KnownPrefixes:
 
     def _keys(self, keys: Relation, state: RegisterPlan) -> list[PartitionKey] | None:
         """The partitions of some keys, if they are few."""
-        if keys.table is None or keys.table.num_rows > self._limits.cut_keys:
+        if keys.table is None or keys.table.num_rows > CUT_KEYS:
             return None
         rows = keys.table.select(list(state.register.key)).to_pylist()
         return [tuple(row.values()) for row in rows]
@@ -165,7 +177,7 @@ def greatest_of(parts: RelationParts, t: RowType) -> int | None:
     """The greatest time of a relation of times, as a number; weights do not count."""
     times = []
     for part in parts:
-        latest: Any = pc.max(part.fetched(DEFAULT).table.column(VALUE))
+        latest: Any = pc.max(part.fetched().table.column(VALUE))
         if latest.is_valid:
             times.append(units_of(t.decode(latest.as_py()), t))
     return max(times, default=None)
@@ -211,7 +223,7 @@ class Registers:
             for keys in read.by:
                 self._read_by.setdefault(keys.of, []).append(read)
         self._has_cuts = any(r.cut is not None for r in self._serves)
-        self._prefixes = KnownPrefixes(store, limits)
+        self._prefixes = KnownPrefixes(store)
         members = [m for stage in plan.stages for m in stage.members]
         self._restricts: dict[Read, Restrict | None] = {}
         self._of_windows = reads_of(members, is_of_window)
@@ -310,7 +322,7 @@ class Registers:
     ) -> tuple[Relation, ...]:
         """Rows of each key that contain its first rows, before this step and after it."""
         schema, change, rows = read.change.type.schema, step.values[read.change], rows_of(*parts)
-        if change.table is None or rows is None or rows <= self._limits.cut_rows:
+        if change.table is None or rows is None or rows <= CUT_ROWS:
             return parts
         if read not in self._restricts:
             self._restricts[read] = restricting(schema, top.keys, top.order, top.n)
@@ -371,7 +383,7 @@ class Registers:
         (name,) = state.register.key
         (t,) = (t for n, t in state.register.schema.columns if n == name)
         since, now = times
-        instants = ticks(since, now, clock.time, self._limits.due_times)
+        instants = ticks(since, now, clock.time, DUE_TIMES)
         if instants is None or (clock.marks and since is None):
             return None
         keys = pa.table({name: pa.array(instants, t.arrow)})

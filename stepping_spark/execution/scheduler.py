@@ -97,7 +97,7 @@ class Scheduler:
         self.settings: Mapping[str, str] | None = None
         """The settings of the session, once a step has used it; the store keeps them."""
         self._settings: Mapping[str, str] | None = None  # those, or those of the state
-        self._projection = Projection(lambda: self.spark, limits)
+        self._projection = Projection(lambda: self.spark)
         self._projection.zone = self._zone
         self._jobs: JobCounter | None = None
         self._tasks = TaskExecutor(plan, store, lambda: self.spark, self._zone, limits)
@@ -210,7 +210,7 @@ class Scheduler:
             dict(inputs),
             now,
             since,
-            lambda: SqlScope(lambda: self.spark, self.limits, self._now_in_sql(now)),
+            lambda: SqlScope(lambda: self.spark, self._now_in_sql(now)),
             metrics,
             first=first,
             inlined=self.plan.inlined if first else frozenset(),
@@ -342,7 +342,7 @@ class Scheduler:
                 self._note(inner, m, loop)
             return [streams[m].held for m in wanted]
 
-        run = Run(loop, self.store, self._projection, self._state_around, compute, self.limits)
+        run = Run(loop, self.store, self._projection, self._state_around, compute)
         given = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
         for register, rows in run.kept:

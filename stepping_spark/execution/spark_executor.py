@@ -31,6 +31,7 @@ from stepping_spark.plan.step_ir import Apply, Leaf, Materialized, Read, Ref, Te
 from stepping_spark.relations.arrow import one_array, widest_row
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.relation import (
+    PIECE_BYTES,
     DriverRelation,
     FanOut,
     LazyScan,
@@ -68,6 +69,33 @@ def _prefixes(node: Apply) -> Iterator[Apply]:
     yield node
 
 
+SMALL_ROWS = 100_000
+"""Rows that a query of one partition reads, for several streams together.
+
+Beyond: each stream has its own query, with as many partitions as the session has.
+"""
+
+SMALL_BYTES = 32 << 20
+"""Bytes that such a query reads: Spark has several copies of them and of the results in memory.
+
+Beyond: each stream has its own query, as with more rows.
+"""
+
+SMALL_GIVEN_BYTES = 64 << 20
+"""Bytes in the result of such a query, estimated by the widest rows that it reads.
+
+Beyond: it runs as a large query.
+"""
+
+STREAMS_TOGETHER = 8
+"""Streams in one small query: each join and sum reserves some memory of its only task.
+
+Beyond: another query computes the rest.
+"""
+
+QUERIES_AT_ONCE = 4
+"""Large queries that run at the same time. Beyond: further queries wait."""
+
 _PLAN_NUMBERS = itertools.count(1)
 
 
@@ -97,10 +125,9 @@ class SparkExecutor:
     def computed(self, step: Step, why: Mapping[Materialized, Deferred]) -> Iterator[Computed]:
         """Compute streams that do not need each other; `why` has the reason for each."""
         small = [m for m in why if not why[m].many]
-        together = self.limits.streams_together
         for members in (small, [m for m in why if why[m].many]):
-            for i in range(0, len(members), together):
-                yield from self._together(step, members[i : i + together], why)
+            for i in range(0, len(members), STREAMS_TOGETHER):
+                yield from self._together(step, members[i : i + STREAMS_TOGETHER], why)
 
     def _together(
         self, step: Step, members: list[Materialized], why: Mapping[Materialized, Deferred]
@@ -149,8 +176,8 @@ class SparkExecutor:
         parts = dict.fromkeys(p for leaf in leaves for p in step.parts_for_spark(leaf))
         rows = rows_of(*parts)
         nbytes = sum(p.table.nbytes for p in parts if p.table is not None)
-        few = rows is not None and rows <= self.limits.small_rows
-        return few and nbytes <= self.limits.small_bytes
+        few = rows is not None and rows <= SMALL_ROWS
+        return few and nbytes <= SMALL_BYTES
 
     def _most(self, step: Step, members: Sequence[Materialized]) -> int:
         """The most rows of a small query's result, if all are as wide as the widest input."""
@@ -159,7 +186,7 @@ class SparkExecutor:
             tables = [p.table for p in step.parts_for_spark(leaf) if p.table is not None]
             times = max(m.times_read[leaf] for m in members)
             widest += times * max(map(widest_row, tables), default=0)
-        return min(self.limits.given_rows, self.limits.small_given_bytes // widest)
+        return min(self.limits.given_rows, SMALL_GIVEN_BYTES // widest)
 
     def _queries(
         self,
@@ -255,10 +282,10 @@ class SparkExecutor:
         few = self._few(step, (m for m in members if m not in passed))
         calls = [partial(one, m, query) for m, query in of.items() if m not in few]
         step.metrics.queries += len(calls) - len(passed)
-        for some in together(few, self.limits.piece_bytes):
+        for some in together(few, PIECE_BYTES):
             calls.append(partial(self._fetched, step, some, [of[m] for m in some], why))
-        spark, at_once = self._spark(), self.limits.queries_at_once
-        with ThreadPoolExecutor(max_workers=at_once) as pool:
+        spark = self._spark()
+        with ThreadPoolExecutor(max_workers=QUERIES_AT_ONCE) as pool:
             made = pool.map(lambda call: call(), [for_thread(spark, call) for call in calls])
             return [computed for some in made for computed in some]
 

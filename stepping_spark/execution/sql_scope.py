@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import Column, DataFrame, SparkSession
 from stepping_spark.engines.spark.nodes import DerivedTable
 from stepping_spark.engines.spark.text import consolidated, names
@@ -31,6 +30,30 @@ from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import Optional, quote
 from stepping_spark.spark.session import count_jobs, in_session
 
+COLLECTED_ROWS = 5_000
+"""Rows of the driver whose functions Spark evaluates without a job, returning row by row.
+
+Beyond: Spark runs a job, which returns Arrow. Both took equally long at about 5,000 rows.
+"""
+
+KNOWN_RELATIONS = 100
+"""Small relations whose function values are cached within a step.
+
+Beyond: the whole cache is dropped.
+"""
+
+INLINE_CELLS = 500
+"""Values of a relation that is written into the text of a query: parsing more takes longer.
+
+Beyond: the query reads a view of an Arrow table.
+"""
+
+INLINE_BYTES = 64 << 10
+"""Bytes of such a relation, for long texts and lists: a query keeps several copies of it.
+
+Beyond: the query reads a view.
+"""
+
 _NUMBERS = itertools.count(1)
 
 Sent: TypeAlias = dict[tuple[int, str], tuple[pa.Table, DataFrame]]
@@ -40,10 +63,7 @@ Sent: TypeAlias = dict[tuple[int, str], tuple[pa.Table, DataFrame]]
 class SqlScope:
     """Named relations for the queries of one step; `drop` them at its end."""
 
-    def __init__(
-        self, spark: Callable[[], SparkSession], limits: Limits, now: str = "NULL"
-    ) -> None:
-        self._limits = limits
+    def __init__(self, spark: Callable[[], SparkSession], now: str = "NULL") -> None:
         self._spark = spark
         self.now = now
         """The time of the step, as a literal."""
@@ -69,7 +89,7 @@ class SqlScope:
         """
         frames = [p.frame for p in parts if p.frame is not None]
         table = on_driver(parts, schema)
-        if not frames and is_inline(table, schema, self._limits):
+        if not frames and is_inline(table, schema):
             self._inline[name] = inline(table, schema)
             return
         if table.num_rows:
@@ -112,10 +132,10 @@ class SqlScope:
         self._views.append(name)
 
 
-def is_inline(table: pa.Table, schema: Schema, limits: Limits) -> bool:
+def is_inline(table: pa.Table, schema: Schema) -> bool:
     """Whether a relation is small enough to stand in a query's text."""
     cells = table.num_rows * sum(_cells(t.arrow) for _, t in schema.all)
-    return cells <= limits.inline_cells and table.nbytes <= limits.inline_bytes
+    return cells <= INLINE_CELLS and table.nbytes <= INLINE_BYTES
 
 
 def _cells(t: pa.DataType) -> int:
@@ -143,8 +163,7 @@ class Projection:
     the queries that have fetched values from Spark; `jobs` is None if Spark does not tell.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession], limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
         self.queries = 0
         self.jobs: int | None = 0
         self.asked: dict[str, None] = {}  # functions of keys that Spark has evaluated
@@ -193,9 +212,9 @@ class Projection:
         """The values of expressions over the rows of a relation on the driver, in their order."""
         if not table.num_rows:
             return [pa.array([], e.type.arrow) for e in exprs]
-        if table.num_rows > self.limits.collected_rows:
+        if table.num_rows > COLLECTED_ROWS:
             return self._evaluated(table, schema, exprs)
-        if len(self._known) > self.limits.known_relations:
+        if len(self._known) > KNOWN_RELATIONS:
             self.forget()
         _, known = self._known.setdefault(id(table), (table, {}))
         missing = [e for e in dict.fromkeys(exprs) if e not in known]
@@ -210,7 +229,7 @@ class Projection:
     def _evaluated(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         types = [e.type for e in exprs]
         table, schema = _read_by(exprs, table, schema)
-        if is_inline(table, schema, self.limits):
+        if is_inline(table, schema):
             source = inline(table, schema)
             if all(e.in_sql for e in exprs):
                 texts = ", ".join(f"{e.sql('t')} AS e{i}" for i, e in enumerate(exprs))
@@ -219,7 +238,7 @@ class Projection:
         else:
             frame = frame_of(table, schema, self._spark())
         shown = [self._column(e).alias(f"e{i}") for i, e in enumerate(exprs)]
-        few = table.num_rows <= self.limits.collected_rows
+        few = table.num_rows <= COLLECTED_ROWS
         return self.fetched(frame.select(*shown), types, few=few)
 
     def fetched(

@@ -26,6 +26,7 @@ from stepping_spark.plan.step_ir import Materialized
 from stepping_spark.relations.blobs import DDL, blob_row, blobs_of, in_parts, unpacked
 from stepping_spark.relations.placement import bytes_given, resources
 from stepping_spark.relations.relation import (
+    KEPT_BYTES,
     DriverRelation,
     Relation,
     SparkRelation,
@@ -135,7 +136,7 @@ class TaskExecutor:
                 raise NotInTasks(why)
             nbytes = sum(held.nbytes or 0 for held in inputs.values())
             try:
-                return self._run(empty, inputs, now, staying=nbytes > self._limits.kept_bytes)
+                return self._run(empty, inputs, now, staying=nbytes > KEPT_BYTES)
             except LargeOutput:  # nothing of that job is committed
                 return self._run(empty, inputs, now, staying=True)
         except TooMany:
@@ -170,6 +171,7 @@ class TaskExecutor:
             parts,
             all(held.frame is None for held in inputs.values()),
             staying,
+            KEPT_BYTES // parts,
             state,
             now,
             store.last_now(),

@@ -72,6 +72,7 @@ class Job:
     parts: int
     once: bool  # whether the first segment sends each row once, as one process computes it
     staying: bool  # whether outputs stay in Spark, and are not fetched
+    most_bytes: int  # of a task's output, for the driver to fetch it
     state: TaskState
     now: Now
     since: Now
@@ -124,7 +125,7 @@ class Segmented:
         self._routes = tuple(segments.sent)
         self._keys_of: dict[Route, Selection] = {}
         self.limits = limits
-        self.projection = Projection(_no_spark, limits)
+        self.projection = Projection(_no_spark)
         self.projection.zone = zone
         self.driver = _ArrowOnly(plan, self.projection, limits)
 
@@ -174,8 +175,8 @@ class Segmented:
             for part, rows in self._cut(held, everywhere, job.parts, here):
                 yield from ((part, STAYING + number, b) for b in packed(rows))
             return
-        if held.nbytes > self.limits.kept_bytes // job.parts:
-            raise LargeOutput("an output is more than the driver fetches (kept_bytes)")
+        if held.nbytes > job.most_bytes:
+            raise LargeOutput("an output is more than the driver fetches")
         yield from ((here, OUTPUTS + number, b) for b in packed(held.table))
 
     def sent(

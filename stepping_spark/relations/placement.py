@@ -89,6 +89,12 @@ ROWS_PER_KEY = 32
 With fewer rows it sends all of them to Spark. Measured: a key takes 5 us, and a row 0.4 us.
 """
 
+LOOKED_UP_KEYS = 100_000
+"""Keys that one read of a store looks up. Beyond: it may return other rows too, or Spark joins.
+
+`StoreMemory` looks up more: one key for each `ROWS_PER_KEY` rows that it has on the driver.
+"""
+
 SENT_WHOLE = 5
 """Rows of the driver for each key that a read may look up, up to which it sends all to Spark.
 
@@ -198,7 +204,7 @@ def most_memory() -> int:
 
 def is_sent_whole(rows: int, nbytes: int, limits: Limits) -> bool:
     """Whether to send so many rows to Spark takes less time than a job that fetches keys."""
-    return rows <= SENT_WHOLE * limits.looked_up_keys and nbytes <= limits.broadcast_bytes
+    return rows <= SENT_WHOLE * LOOKED_UP_KEYS and nbytes <= limits.broadcast_bytes
 
 
 def _rounded(ms: float) -> str:

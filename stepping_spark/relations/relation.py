@@ -45,6 +45,21 @@ from stepping_spark.relations.transfer import (
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 
+SAMPLED_ROWS = 10_000
+"""Rows of a stream that are fetched, even if `local_rows` is less. Beyond: Spark has them."""
+
+PIECE_BYTES = 64 << 20
+"""Bytes that one job brings to the driver: Spark has several copies of them meanwhile.
+
+Beyond: several jobs bring a piece each.
+"""
+
+KEPT_BYTES = 512 << 20
+"""Bytes of a change in Spark that the driver may fetch and keep: Spark refuses results of 1 GB.
+
+Beyond: Spark keeps or writes it.
+"""
+
 
 class Relation(ABC):
     """Rows of a schema, with its columns, in order. Immutable.
@@ -102,7 +117,7 @@ class Relation(ABC):
         """
 
     @abstractmethod
-    def fetched(self, limits: Limits) -> DriverRelation:
+    def fetched(self) -> DriverRelation:
         """The same relation on the driver, however large it is."""
 
     @abstractmethod
@@ -173,7 +188,7 @@ class DriverRelation(Relation):
         found = _among(self.table, keys.table, keys.schema)
         return replace(self, table=self.table.filter(pa.array(found if among else ~found)))
 
-    def fetched(self, limits: Limits) -> DriverRelation:
+    def fetched(self) -> DriverRelation:
         """This relation itself."""
         return self
 
@@ -243,13 +258,13 @@ class SparkRelation(Relation):
         found = matching(self.frame, wanted, keys.schema.columns, among=among, small=small)
         return SparkRelation(found, self.schema, self.consolidated)
 
-    def fetched(self, limits: Limits) -> DriverRelation:
+    def fetched(self) -> DriverRelation:
         """The same relation on the driver, however large it is.
 
         Several jobs fetch a large relation, if its size is known. Spark has the result of a task in
         memory three or four times until it is sent, and the heap needs room for that too.
         """
-        pieces = -(-(self.nbytes or 0) // limits.piece_bytes)
+        pieces = -(-(self.nbytes or 0) // PIECE_BYTES)
         frame = packed(self.frame, self.schema)
         if pieces < 2 or not self.schema.columns:
             table = frame.toArrow()
@@ -443,9 +458,9 @@ def check_cut(rows: int, what: str, most: int) -> None:
 def most_fetched(limits: Limits) -> int:
     """The rows of a stream that the driver fetches: it does not fetch more than it computes with.
 
-    It fetches `sampled_rows` in any case: the store and the lookups of keys use them.
+    It fetches `SAMPLED_ROWS` in any case: the store and the lookups of keys use them.
     """
-    return min(max(limits.local_rows, limits.sampled_rows), limits.fetched_rows)
+    return min(max(limits.local_rows, SAMPLED_ROWS), limits.fetched_rows)
 
 
 def fetch_if_few(
@@ -465,7 +480,7 @@ def fetch_if_few(
     rows, nbytes = relation.rows or 0, relation.nbytes or 0
     if why_not_fetched(rows, nbytes, limits, most_rows=most_rows, most_bytes=most_bytes):
         return None
-    return relation.fetched(limits).added_up()
+    return relation.fetched().added_up()
 
 
 def fetch_if_few_in(
@@ -485,7 +500,7 @@ def fetch_if_few_in(
     if width is None or most < 1 or not _are_few(likely, width, limits, most):
         return fetch_if_few(relation, limits, most_rows=most_rows, most_bytes=most_bytes)
     number = F.monotonically_increasing_id() % F.lit(_ROWS_OF_PARTITION)
-    some = SparkRelation(relation.frame.where(number <= most), relation.schema).fetched(limits)
+    some = SparkRelation(relation.frame.where(number <= most), relation.schema).fetched()
     return some.added_up() if _are_few(some.rows, width, limits, most) else None
 
 

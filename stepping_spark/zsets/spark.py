@@ -17,6 +17,7 @@ from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.index import key_of
 from stepping_spark.relations.codec import conform, decode, encode
 from stepping_spark.relations.relation import (
+    PIECE_BYTES,
     DriverRelation,
     LazyScan,
     Relation,
@@ -145,8 +146,8 @@ class ZSetSpark(ZSet[T_co]):
         if held.frame is not None:
             with blaming("to_arrow"):
                 nbytes = measure(held.frame, held.schema).nbytes
-                held = SparkRelation(held.frame, held.schema, nbytes=nbytes).fetched(DEFAULT)
-        return held.fetched(DEFAULT).added_up().table
+                held = SparkRelation(held.frame, held.schema, nbytes=nbytes).fetched()
+        return held.fetched().added_up().table
 
     def in_spark_if_many(self, most: int) -> SparkRelation | None:
         """The rows, each once, if they are in Spark and take more than so many bytes."""
@@ -236,7 +237,7 @@ class ZSetSpark(ZSet[T_co]):
             most, nbytes = most_fetched(limits), scanned_bytes(frame)
             if nbytes is not None and nbytes <= limits.broadcast_bytes:
                 # One job fetches them: several could read different rows. Tasks get them from here.
-                piece = min(limits.fetched_bytes, limits.piece_bytes)
+                piece = min(limits.fetched_bytes, PIECE_BYTES)
                 rows_here = limits.fetched_rows if most else 0
                 few = fetch_if_few_in(nbytes, rows, limits, most_rows=rows_here, most_bytes=piece)
                 if few is not None:

@@ -17,11 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from stepping_spark.base.errors import StepError, StoreCorrupt, StoreError, StoreUnavailable
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register, Size
 from stores.base import BaseStore
 from stores.batches.driver import DriverBatch, Growing, settled
+
+MERGED_ROWS = 1 << 16
+"""Rows of a slice of a merge, and the least that a step merges. Beyond: later steps."""
 
 _log = logging.getLogger("stepping_spark")
 
@@ -57,10 +59,9 @@ class Work(Protocol[Made]):
 class Merge:
     """A merge of adjacent batches on the driver."""
 
-    def __init__(self, batches: Sequence[DriverBatch], register: Register, limits: Limits) -> None:
+    def __init__(self, batches: Sequence[DriverBatch], register: Register) -> None:
         self.batches = tuple(batches)
         self._register = register
-        self._rows = limits.merged_rows
         # The merged rows, and the positions reached in each batch. They are in one list, so that an
         # interrupt between two statements cannot leave them inconsistent.
         self._slices: list[tuple[pa.Table, Hashes, list[int]]] = []
@@ -79,9 +80,9 @@ class Merge:
     def _ends(self, reached: list[int]) -> list[int]:
         """The end of the next slice in each batch, at the same place in all of them."""
         left = [b.rows - r for b, r in zip(self.batches, reached, strict=True)]
-        if sum(left) <= self._rows:
+        if sum(left) <= MERGED_ROWS:
             return [b.rows for b in self.batches]
-        shares = [-(-self._rows * n // sum(left)) for n in left]
+        shares = [-(-MERGED_ROWS * n // sum(left)) for n in left]
         # The least place, so that each batch contributes at most its share, up to equal places.
         last = min(
             b.places[min(r + share, b.rows) - 1]
@@ -119,13 +120,9 @@ class Tiers(Generic[B]):
     """Decides when to merge which batches of one register; `start` begins a merge."""
 
     def __init__(
-        self,
-        register: Register,
-        start: Callable[[Register, Sequence[B]], Work[B]],
-        limits: Limits,
+        self, register: Register, start: Callable[[Register, Sequence[B]], Work[B]]
     ) -> None:
         self.register = register
-        self._rows = limits.merged_rows
         self.rows_written = 0
         """The rows written so far, by changes and by merges."""
         self._start = start
@@ -146,7 +143,7 @@ class Tiers(Generic[B]):
         before the next step; reads are not affected. Damaged batches, or a fault in the merge
         itself, raise an error: a damaged state must not be used until its older steps are gone.
         """
-        rows = max(rows, self._rows)
+        rows = max(rows, MERGED_ROWS)
         self._put_off = []
         if self._set_aside:
             self._set_aside = [b for b in self._set_aside if b in batches]
@@ -233,7 +230,6 @@ P = TypeVar("P")
 class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     """A store of batches of type B."""
 
-    _limits: Limits
     _stay: Mapping[str, str] = {}
     """Of the registers that stay in the next circuit, their names in the state."""
 
@@ -286,4 +282,4 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
             self._registers.all[name].added(batches)
 
     def _tiers_of_each(self, registers: Iterable[Register]) -> dict[str, Tiers[B]]:
-        return {r.name: Tiers(r, self._merge, self._limits) for r in registers}
+        return {r.name: Tiers(r, self._merge) for r in registers}

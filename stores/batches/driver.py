@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stepping_spark.base.errors import StoreError
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.arrow import canonical, consolidate, nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes, key_hashes
@@ -26,6 +25,15 @@ from stepping_spark.relations.store import PLACE, Ordering, Register
 from stores.threads import sorted_later
 
 Positions = npt.NDArray[np.int64]
+
+SORTED_ROWS = 1 << 14
+"""Rows of a change that are consolidated all at once.
+
+Beyond: piece by piece, in order, and in another thread while the step goes on.
+"""
+
+PIECE_ROWS = 1 << 20
+"""Rows of such a piece, which are copied at a time. Beyond: another piece."""
 
 BATCH_BYTES = 700
 ARRAY_BYTES = 800
@@ -173,10 +181,10 @@ def places_of(table: pa.Table, register: Register) -> Hashes:
     return places
 
 
-def built(change: DriverRelation, register: Register, limits: Limits) -> DriverBatch:
+def built(change: DriverRelation, register: Register) -> DriverBatch:
     """The batch of a relation, whose rows may be in any order and not consolidated."""
     table = conform(change.table, register.schema)
-    if table.num_rows <= limits.sorted_rows:
+    if table.num_rows <= SORTED_ROWS:
         known = change.consolidated and change.schema == register.schema
         return ordered(table if known else consolidate(table, register.schema), register)
     table = pa.Table.from_arrays([canonical(c) for c in table.columns], schema=table.schema)
@@ -186,7 +194,7 @@ def built(change: DriverRelation, register: Register, limits: Limits) -> DriverB
     made = Growing()
     begin = 0
     while begin < len(order):
-        last = places[min(begin + limits.piece_rows, len(order)) - 1]
+        last = places[min(begin + PIECE_ROWS, len(order)) - 1]
         end = int(np.searchsorted(places, last, side="right"))
         rows = table.take(order[begin:end])
         made.append(*settled(rows, places[begin:end], register))
@@ -200,9 +208,9 @@ class Building:
     NumPy and Arrow do the work without the interpreter's lock, so the step computes meanwhile.
     """
 
-    def __init__(self, change: DriverRelation, register: Register, limits: Limits) -> None:
-        build = partial(built, change, register, limits)
-        many = change.table.num_rows > limits.sorted_rows
+    def __init__(self, change: DriverRelation, register: Register) -> None:
+        build = partial(built, change, register)
+        many = change.table.num_rows > SORTED_ROWS
         self._made: DriverBatch | Future[DriverBatch] = sorted_later(build) if many else build()
 
     @property

@@ -21,7 +21,6 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.relation import DriverRelation, Relation
@@ -146,7 +145,6 @@ class TaskReads(ABC):
     step: int
     now: Now
     settings: Mapping[str, str]
-    limits: Limits
     added: list[AddedRows] = field(default_factory=list)
 
     def begun(self) -> Self:
@@ -189,7 +187,7 @@ class TaskReads(ABC):
         """Write the rows of a change to files."""
         assert isinstance(change, DriverRelation)
         of = self.registers[register]
-        batch = built(change, of, self.limits)
+        batch = built(change, of)
         if batch.rows:
             self.added.append(AddedRows(register, batch.rows, self.written(batch, of)))
 

@@ -19,6 +19,9 @@ from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import Optional, quote
 from stepping_spark.spark.session import first_line
 
+LISTED_KEYS = 1_000
+"""Keys that are listed in a condition on rows in Spark. Beyond: a broadcast join."""
+
 
 @dataclass(frozen=True, eq=False)
 class SparkBatch:
@@ -48,7 +51,7 @@ class SparkBatch:
     def _at(self, keys: Relation, limits: Limits) -> DataFrame:
         here = keys.table
         # For more keys a broadcast join is faster than SQL text, and cannot overflow the parser.
-        if here is not None and len(self.register.key) == 1 and len(here) <= limits.listed_keys:
+        if here is not None and len(self.register.key) == 1 and len(here) <= LISTED_KEYS:
             condition = _is_in(here, self.register)
             if condition is not None:
                 return self.frame.where(condition)

@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stepping_spark.base.limits import DEFAULT
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import Register, Store
@@ -139,7 +138,7 @@ def row(*values: Any) -> Any:
 
 def as_table(held: Relation) -> pa.Table:
     """The rows on the driver, wherever they are; they have the columns that they say."""
-    return conform(held.fetched(DEFAULT).table, held.schema)
+    return conform(held.fetched().table, held.schema)
 
 
 class StoreFixtures:

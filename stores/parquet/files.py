@@ -56,6 +56,21 @@ Group: TypeAlias = tuple[File, int]
 Part: TypeAlias = int | None
 Pick: TypeAlias = Callable[[DriverBatch], pa.Table | None]
 
+GROUPS_AT_ONCE = 128
+"""Row groups that are in memory at a time, in addition to the cache, to find keys in them.
+
+Beyond: they are read in several groups, one after the other.
+"""
+
+GIVEN_PARTS = 16
+"""Parts that such a group of row groups returns. Beyond: they are copied into one."""
+
+ROWS_PER_FILE = 1 << 20
+"""Rows of a file. Beyond: another file."""
+
+FILES_PER_BATCH = 64
+"""Files of one batch. Beyond: its files have more rows."""
+
 CHECKED = -1
 """The part of a file that is no row group: that its footer was compared with what was written."""
 
@@ -123,9 +138,8 @@ class Bounds:
 class FileReader:
     """Reads files of a directory, and keeps what it has read in a cache."""
 
-    def __init__(self, directory: Directory, cache_bytes: int, limits: Limits) -> None:
+    def __init__(self, directory: Directory, cache_bytes: int) -> None:
         self.directory = directory
-        self._limits = limits
         self._cache = ReadCache(cache_bytes)
 
     @property
@@ -179,18 +193,20 @@ class FileReader:
         """How many row groups are not in the cache."""
         return sum(self._cache.get(f.name, i) is None for f, i in groups)
 
-    def at(self, groups: Sequence[Group], pick: Pick, register: Register) -> list[pa.Table] | None:
+    def at(
+        self, groups: Sequence[Group], pick: Pick, register: Register, limits: Limits
+    ) -> list[pa.Table] | None:
         """The rows that are picked of row groups, not many groups at a time in memory.
 
         None where they are more than the limits say that the driver reads by key.
         """
         found: list[pa.Table] = []
         rows = nbytes = 0
-        most, most_bytes = self._limits.given_rows, bytes_given(self._limits)
-        for i in range(0, len(groups), self._limits.groups_at_once):
-            some = self.groups(groups[i : i + self._limits.groups_at_once], register)
+        most, most_bytes = limits.given_rows, bytes_given(limits)
+        for i in range(0, len(groups), GROUPS_AT_ONCE):
+            some = self.groups(groups[i : i + GROUPS_AT_ONCE], register)
             parts = [part for g in some if (part := pick(g)) is not None]
-            if len(parts) > self._limits.given_parts:
+            if len(parts) > GIVEN_PARTS:
                 parts = [pa.concat_tables(parts).combine_chunks()]
             rows += sum(part.num_rows for part in parts)
             nbytes += sum(part.nbytes for part in parts)
@@ -326,9 +342,9 @@ def _cut(table: pa.Table, sizes: Sequence[int], register: Register) -> Iterator[
         start += size
 
 
-def rows_of_file(rows: int, limits: Limits) -> int:
+def rows_of_file(rows: int) -> int:
     """The number of rows of each file, for a batch with this number of rows."""
-    return max(limits.file_rows, -(-rows // limits.batch_files))
+    return max(ROWS_PER_FILE, -(-rows // FILES_PER_BATCH))
 
 
 class FileWriter:

@@ -15,7 +15,6 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from stepping_spark.base.errors import StoreUnavailable
-from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.plan.difference import names_in
 from stepping_spark.relations.arrow import nonzero
 from stepping_spark.relations.codec import conform
@@ -64,9 +63,7 @@ class ParquetState:
         path: str | os.PathLike[str],
         *,
         filesystem: pafs.FileSystem | None = None,
-        limits: Limits = DEFAULT,
     ) -> None:
-        self._limits = limits
         self._path = path
         self._filesystem = filesystem
         self._directory = directory_of(path, filesystem)
@@ -122,7 +119,6 @@ class ParquetState:
             registers,
             read_only=True,
             filesystem=self._filesystem,
-            limits=self._limits,
             evolve=evolve,
         )
 
@@ -179,7 +175,6 @@ class ParquetState:
                 self._registers(self._newest()),
                 driver_rows=sys.maxsize,
                 filesystem=self._filesystem,
-                limits=self._limits,
             ) as store,
         ):
             store.compact()
@@ -198,7 +193,6 @@ class ParquetState:
                 self._registers(manifest or self._newest()),
                 at_step=to,
                 filesystem=self._filesystem,
-                limits=self._limits,
             )
             store.close()
 
@@ -324,7 +318,7 @@ class FileCheck:
 
     def file(self, f: File, before: int) -> Iterator[str]:
         """The problems of a file whose places begin after `before`."""
-        reader = FileReader(self.directory, 0, DEFAULT)
+        reader = FileReader(self.directory, 0)
         metadata = reader.metadata(f, self.content)
         schema, place = self.content.schema, self.content.place
         counts: dict[str, int] = {}

@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register
+from stores.batches.compaction import MERGED_ROWS
 from stores.batches.driver import DriverBatch, settled
 from stores.parquet.file_validation import GROUP_ROWS
 from stores.parquet.files import FileReader, FileWriter, Group
 from stores.parquet.manifest import FileBatch
 
 LAST = 2**64 - 1  # the greatest place
+
+MERGED_HERE_ROWS = 1 << 21
+"""Rows that the driver merges in one step, or the store's `driver_rows` if that is larger.
+
+Beyond: Spark merges.
+"""
 
 Slices = Iterator[tuple[pa.Table, Hashes, int]]
 
@@ -99,8 +105,8 @@ class Cursor:
         return found
 
 
-def slices(cursors: Sequence[Cursor], register: Register, most: int) -> Slices:
-    """The rows of all, in order and consolidated, about `most` at a time; and how many they were.
+def slices(cursors: Sequence[Cursor], register: Register) -> Slices:
+    """The rows of all, in order and consolidated, slice by slice; and how many they were.
 
     That is before equal ones became one.
     """
@@ -108,7 +114,7 @@ def slices(cursors: Sequence[Cursor], register: Register, most: int) -> Slices:
     while any(c.more or c.left > 0 for c in cursors):
         total = sum(max(c.left, 0) for c in cursors)
         for c in cursors:
-            c.fill(-(-most * max(c.left, 0) // max(total, 1)))
+            c.fill(-(-MERGED_ROWS * max(c.left, 0) // max(total, 1)))
         while True:
             # All rows of one place go into one slice: equal rows are among them.
             limit = min((c.last for c in cursors if c.more), default=None)
@@ -140,15 +146,14 @@ class FileMerge:
         writer: FileWriter,
         in_spark: Callable[[], FileBatch],
         driver_rows: int,
-        limits: Limits,
     ) -> None:
         self._rows = sum(b.rows for b in batches)
         cursors = [Cursor(b, register, reader) for b in batches]
-        self._slices = slices(cursors, register, limits.merged_rows)
+        self._slices = slices(cursors, register)
         self._reader = reader
         self._writer = writer
         self._in_spark = in_spark
-        self._most_here = max(driver_rows, limits.merged_here_rows)
+        self._most_here = max(driver_rows, MERGED_HERE_ROWS)
         self._newest: tuple[pa.Table, Hashes, int] | None = None
         self._number = 0  # of slices
 

@@ -22,7 +22,6 @@ import pyarrow as pa
 from msgspec.structs import asdict
 
 from stepping_spark.base.errors import StoreError, StoreUnavailable
-from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.base.packages import functions as F
 from stepping_spark.relations.codec import conform
@@ -35,6 +34,7 @@ from stores.batches.mapped import TaskReads, joined, load, save
 from stores.parquet.directories import Directory
 from stores.parquet.file_validation import Content, place_column
 from stores.parquet.files import (
+    ROWS_PER_FILE,
     FileReader,
     FileWriter,
     content_of,
@@ -74,16 +74,11 @@ def read(
 
 
 def write(
-    frame: DataFrame,
-    rows: int,
-    register: Register,
-    directory: Directory,
-    stem: str,
-    limits: Limits,
+    frame: DataFrame, rows: int, register: Register, directory: Directory, stem: str
 ) -> FileBatch:
     """The batch of about so many rows, which are consolidated already."""
     place = place_column(register.schema)
-    parts = -(-rows // rows_of_file(rows, limits))
+    parts = -(-rows // rows_of_file(rows))
     bucket = f"(shiftright({place}, 48) + {_BUCKETS // 2})"
     types = ", ".join(f"c{i} {t.ddl}" for i, (_, t) in enumerate(register.schema.all))
     placed = _numbered(frame).mapInArrow(_Places(register, place), f"{types}, {place} BIGINT")
@@ -92,16 +87,14 @@ def write(
         placed = placed.repartitionById(parts, number)
     else:  # Spark computes the rows twice, to find the ranges first
         placed = placed.repartitionByRange(parts, place)
-    task = _Write(content_of(register), directory, stem, rows_of_file(rows, limits))
+    task = _Write(content_of(register), directory, stem, rows_of_file(rows))
     written = placed.sortWithinPartitions(place).mapInArrow(task, _WRITTEN)
     return _written(written, f"register {register.name!r}")
 
 
-def write_plain(
-    frame: DataFrame, content: Content, directory: Directory, stem: str, limits: Limits
-) -> FileBatch:
+def write_plain(frame: DataFrame, content: Content, directory: Directory, stem: str) -> FileBatch:
     """The batch of rows that have no places, as they are."""
-    task = _Write(content, directory, stem, limits.file_rows)
+    task = _Write(content, directory, stem, ROWS_PER_FILE)
     return _written(_numbered(frame).mapInArrow(task, _WRITTEN), "an output")
 
 
@@ -111,12 +104,11 @@ def merge(
     reader: FileReader,
     stem: str,
     spark: SparkSession,
-    limits: Limits,
 ) -> FileBatch:
     """The one batch of the rows of several: each task merges a range of places."""
     rows = sum(b.rows for b in batches)
-    cuts = _cuts(batches, reader, -(-rows // rows_of_file(rows, limits)))
-    task = _Merge(tuple(batches), register, reader.directory, stem, rows, cuts, limits)
+    cuts = _cuts(batches, reader, -(-rows // rows_of_file(rows)))
+    task = _Merge(tuple(batches), register, reader.directory, stem, rows, cuts)
     ranges = spark.range(0, len(cuts) - 1, 1, len(cuts) - 1)
     return _written(ranges.mapInArrow(task, _WRITTEN), f"register {register.name!r}")
 
@@ -213,15 +205,13 @@ class _Merge:
         stem: str,
         rows: int,
         cuts: list[int],
-        limits: Limits,
     ) -> None:
         self._batches = batches
         self._register = register
         self._directory = directory
         self._stem = stem
-        self._file_rows = rows_of_file(rows, limits)
+        self._file_rows = rows_of_file(rows)
         self._cuts = cuts
-        self._limits = limits
 
     def __call__(self, batches: RecordBatches) -> RecordBatches:
         for batch in batches:
@@ -229,12 +219,12 @@ class _Merge:
                 yield self._merged(self._cuts[i], self._cuts[i + 1])
 
     def _merged(self, low: int, high: int) -> pa.RecordBatch:
-        reader = FileReader(self._directory, 0, self._limits)
+        reader = FileReader(self._directory, 0)
         cursors = [Cursor(b, self._register, reader, low, high) for b in self._batches]
         content = content_of(self._register)
         writer = FileWriter(self._directory, self._stem, content, self._file_rows)
         try:
-            for rows, places, _ in slices(cursors, self._register, self._limits.merged_rows):
+            for rows, places, _ in slices(cursors, self._register):
                 writer.append(rows, places)
             return _listed(writer, self._directory)
         except BaseException:
@@ -298,7 +288,7 @@ class TaskFiles(TaskReads):
         """The batch in a file, which is copied if no task has done that."""
         if not os.path.exists(path):
             assert self.directory is not None
-            reader = FileReader(self.directory, 0, self.limits)
+            reader = FileReader(self.directory, 0)
             groups = reader.all_groups(FileBatch((file,)))
             self._copy(path, joined(reader.groups(groups, register, keep=False)))
         return load(path)
@@ -306,7 +296,7 @@ class TaskFiles(TaskReads):
     def written(self, batch: DriverBatch, register: Register) -> tuple[File, ...]:
         """The files, with a copy if it is one."""
         assert self.directory is not None
-        rows = rows_of_file(batch.rows, self.limits)
+        rows = rows_of_file(batch.rows)
         stem = self.stems[register.name]
         writer = FileWriter(self.directory, stem, content_of(register), rows)
         try:

@@ -21,6 +21,7 @@ from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.placement import (
     ALWAYS_SEARCHED,
     COPIES,
+    LOOKED_UP_KEYS,
     bytes_given,
     resources,
 )
@@ -45,6 +46,13 @@ from stores.threads import side_by_side
 
 T = TypeVar("T")
 FileBatches = tuple[FileBatch, ...]
+
+SEARCHED_ROWS = 1 << 24
+"""Rows that the driver reads to find keys, which takes about two seconds on two cores.
+
+Beyond: Spark reads the files, and joins them with the keys. So it does with fewer rows if that is
+estimated to take less time.
+"""
 
 _TRIES = 5
 
@@ -103,9 +111,8 @@ class Reading:
         """The rows of a register that have one of the keys; further rows, for too many keys."""
         wanted = keys.table
         if keys.frame is not None:
-            most = self._limits.looked_up_keys
-            wanted = keys.frame.limit(most + 1).toArrow()
-            if wanted.num_rows > most:
+            wanted = keys.frame.limit(LOOKED_UP_KEYS + 1).toArrow()
+            if wanted.num_rows > LOOKED_UP_KEYS:
                 return self.whole(register)
         assert wanted is not None
         if not wanted.num_rows:
@@ -135,7 +142,7 @@ class Reading:
                 large = {f for b in batches if b.rows > self._driver_rows for f in b.files}
                 here = [g for g in groups if g[0] not in large]
                 there = [g for g in groups if g[0] in large]
-            found = self._reader.at(here, pick, register)
+            found = self._reader.at(here, pick, register, self._limits)
             if found is None:
                 return (self._in_spark(register, groups),)
             parts = tuple(DriverRelation(t, register.schema) for t in found)
@@ -145,10 +152,10 @@ class Reading:
 
     def _are_for_spark(self, groups: Sequence[Group]) -> bool:
         """Whether Spark finds keys in row groups sooner than the driver, which has some of them."""
-        if len(groups) * GROUP_ROWS <= min(ALWAYS_SEARCHED, self._limits.searched_rows):
+        if len(groups) * GROUP_ROWS <= ALWAYS_SEARCHED:
             return False
         rows = self._reader.missing(groups) * GROUP_ROWS
-        if rows > self._limits.searched_rows:
+        if rows > SEARCHED_ROWS:
             return True
         return rows > ALWAYS_SEARCHED and not resources(self._limits).searched(rows).on_driver
 
@@ -243,8 +250,8 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     The driver reads and writes batches of at most `driver_rows` rows; Spark does larger ones, with
     the session `spark` (default: the active one, or a local one that is started). At most
-    `cache_bytes` of what was read stay in memory: by default 256 MB. `limits` are those of what it
-    reads, writes and merges at once: see `st.Limits`.
+    `cache_bytes` of what was read stay in memory: by default 256 MB. `limits` bounds the reads:
+    see `st.Limits`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -281,8 +288,8 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         self._driver_rows = driver_rows
         self._spark = spark
         cache = min(CACHE_BYTES, quarter_of_memory()) if cache_bytes is None else cache_bytes
-        self._reader = FileReader(self._directory, cache, self._limits)
-        self._files = BatchFiles(self._reader, self._session, driver_rows, self._limits)
+        self._reader = FileReader(self._directory, cache)
+        self._files = BatchFiles(self._reader, self._session, driver_rows)
         self._committed = Committed(self._directory, driver_rows)
         self._turns = Turns(
             self._forget,
@@ -469,7 +476,6 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             last.step,
             last.now,
             last.settings,
-            self._limits,
             directory=self._directory,
             stems=stems,
         )

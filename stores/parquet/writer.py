@@ -10,11 +10,10 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import SparkSession
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes
-from stepping_spark.relations.relation import Relation, SparkRelation
+from stepping_spark.relations.relation import KEPT_BYTES, Relation, SparkRelation
 from stepping_spark.relations.store import Register
 from stepping_spark.relations.transfer import column
 from stepping_spark.rows.schema import Schema
@@ -71,9 +70,7 @@ class BatchFiles:
         reader: FileReader,
         spark: Callable[[], SparkSession],
         driver_rows: int,
-        limits: Limits,
     ) -> None:
-        self._limits = limits
         self._reader = reader
         self._driver_rows = driver_rows
         self._spark = spark
@@ -93,10 +90,10 @@ class BatchFiles:
             return Added(register, stem, self._building(change, register))
         settled = settle(change, register)
         rows, nbytes = settled.rows or 0, settled.nbytes or 0
-        if rows <= self._driver_rows and nbytes <= self._limits.kept_bytes:
+        if rows <= self._driver_rows and nbytes <= KEPT_BYTES:
             return Added(register, stem, self._building(settled, register))
         directory = self._reader.directory
-        made = spark_files.write(settled.frame, rows, register, directory, stem, self._limits)
+        made = spark_files.write(settled.frame, rows, register, directory, stem)
         return Added(register, stem, files=self._noted(made))
 
     def taken(self, batch: FileBatch, register: Register, stem: str) -> Added:
@@ -104,7 +101,7 @@ class BatchFiles:
         return Added(register, stem, files=self._noted(batch))
 
     def _building(self, change: Relation, register: Register) -> Building:
-        return Building(change.fetched(self._limits), register, self._limits)
+        return Building(change.fetched(), register)
 
     def step(
         self,
@@ -142,9 +139,8 @@ class BatchFiles:
         if isinstance(held, SparkRelation):
             frame = held.frame.select(*[column(n) for n, _ in schema.all])
             directory = self._reader.directory
-            made = spark_files.write_plain(frame, content, directory, stem, self._limits)
-            return self._noted(made)
-        table = conform(held.fetched(self._limits).table, schema)
+            return self._noted(spark_files.write_plain(frame, content, directory, stem))
+        table = conform(held.fetched().table, schema)
         return self._written(table, None, content, stem) if table.num_rows else FileBatch(())
 
     def merge(self, register: Register, run: Sequence[FileBatch], stem: str) -> Work[FileBatch]:
@@ -153,11 +149,9 @@ class BatchFiles:
         writer = self._writer(content_of(register), stem, rows)
 
         def in_spark() -> FileBatch:
-            return spark_files.merge(run, register, self._reader, stem, self._spark(), self._limits)
+            return spark_files.merge(run, register, self._reader, stem, self._spark())
 
-        merge = FileMerge(
-            run, register, self._reader, writer, in_spark, self._driver_rows, self._limits
-        )
+        merge = FileMerge(run, register, self._reader, writer, in_spark, self._driver_rows)
         return _Noted(merge, self._merged)
 
     def forget(self) -> None:
@@ -176,8 +170,7 @@ class BatchFiles:
             writer.abandon()
 
     def _writer(self, content: Content, stem: str, rows: int) -> FileWriter:
-        file_rows = rows_of_file(rows, self._limits)
-        writer = FileWriter(self._reader.directory, stem, content, file_rows)
+        writer = FileWriter(self._reader.directory, stem, content, rows_of_file(rows))
         self._open.add(writer)
         return writer
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 from psycopg import errors, sql
 
 from stepping_spark.base.errors import StepError, StoreError, StoreUnavailable
-from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame
 from stepping_spark.relations.arrow import concat, consolidate
 from stepping_spark.relations.codec import conform
@@ -23,6 +22,21 @@ from stores.postgres.connection import Connection
 from stores.postgres.copy import put, send, size_of
 from stores.postgres.session import PostgresSession
 from stores.postgres.statements import ATTEMPT, Layout
+
+STATEMENT_ROWS = 100_000
+"""Rows that are sent to the server along with their statement. Beyond: COPY sends them."""
+
+STATEMENT_BYTES = 16 << 20
+"""Bytes of such rows: driver and server hold several copies. Beyond: COPY sends them."""
+
+INDEX_ROWS = 50_000
+"""Rows that are added to the index of an empty table. Beyond: the index is rebuilt."""
+
+VACUUM_ROWS = 10_000
+"""Rows of an output that a step deletes. Beyond: VACUUM removes them after the commit."""
+
+SCANNED_BYTES = 1 << 20
+"""Bytes of an output that each step may scan. Beyond: VACUUM is tried again after a step."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +69,15 @@ class Changes:
         return consolidate(concat((held.table for held in self.held), schema), schema)
 
 
-def accepted(
-    held: Relation, register: str, layout: Layout, driver_bytes: int, limits: Limits
-) -> Relation:
+def accepted(held: Relation, register: str, layout: Layout, driver_bytes: int) -> Relation:
     """A change, computed and consolidated; on the driver, if it has at most `driver_bytes`."""
     schema = layout.schema
     if not isinstance(held, SparkRelation):
-        table = conform(held.fetched(limits).table, schema)
+        table = conform(held.fetched().table, schema)
         return DriverRelation(table, schema, held.consolidated)
     settled = settle(held, Register(register, schema, layout.key))
     if (settled.nbytes or 0) <= driver_bytes or not schema.columns:
-        return settled.fetched(limits)
+        return settled.fetched()
     return settled
 
 
@@ -82,10 +94,7 @@ def stage(
 class Transaction:
     """Writes the changes of one step, within a transaction of a connection."""
 
-    def __init__(
-        self, connection: Connection, catalog: Catalog, limits: Limits, *, together: bool
-    ) -> None:
-        self._limits = limits
+    def __init__(self, connection: Connection, catalog: Catalog, *, together: bool) -> None:
         self._connection = connection
         self._catalog = catalog
         self._together = together
@@ -95,9 +104,7 @@ class Transaction:
     @property
     def emptied(self) -> list[Layout]:
         """The outputs with many deleted rows, which slow reads down until a VACUUM."""
-        return [
-            layout for layout, cursor in self._emptied if cursor.rowcount > self._limits.vacuum_rows
-        ]
+        return [layout for layout, cursor in self._emptied if cursor.rowcount > VACUUM_ROWS]
 
     def write(
         self,
@@ -142,7 +149,7 @@ class Transaction:
         small = []
         for change in changes:
             table = change.table()
-            many = table.num_rows > self._limits.index_rows
+            many = table.num_rows > INDEX_ROWS
             if self._is_large(table) or (many and self._is_empty(change.layout)):
                 with self._blame(change.register):
                     self._merge_staged(change.layout, self._staged(change.layout, table))
@@ -151,8 +158,7 @@ class Transaction:
         return small
 
     def _is_large(self, table: pa.Table) -> bool:
-        limits = self._limits
-        return table.num_rows > limits.statement_rows or table.nbytes > limits.statement_bytes
+        return table.num_rows > STATEMENT_ROWS or table.nbytes > STATEMENT_BYTES
 
     def _is_empty(self, layout: Layout) -> bool:
         any_row = sql.SQL("SELECT 1 FROM {} LIMIT 1").format(layout.place)
@@ -179,7 +185,7 @@ class Transaction:
         run = self._connection.execute
         place = layout.place
         run("SET LOCAL work_mem = '64MB'; SET LOCAL maintenance_work_mem = '256MB'")
-        if staged.rows > self._limits.index_rows and self._is_empty(layout):
+        if staged.rows > INDEX_ROWS and self._is_empty(layout):
             run(layout.drop_index.as_bytes())
             cursor = run(layout.insert(_source(staged), order=True).as_bytes())
             run(layout.index.as_bytes())
@@ -232,15 +238,14 @@ def _source(staged: Staged) -> sql.Composed:
 class Additions:
     """The changes of a step, by table: small ones in memory, large ones in staging tables."""
 
-    def __init__(self, session: PostgresSession, driver_bytes: int, limits: Limits) -> None:
+    def __init__(self, session: PostgresSession, driver_bytes: int) -> None:
         self._session = session
         self._driver_bytes = driver_bytes
-        self._limits = limits
         self._changes: dict[str, Changes] = {}
 
     def add(self, register: str, layout: Layout, change: Relation) -> None:
         """Add a change; a DataFrame is computed here, once."""
-        held = accepted(change, register, layout, self._driver_bytes, self._limits)
+        held = accepted(change, register, layout, self._driver_bytes)
         changes = self._changes.setdefault(layout.table, Changes(register, layout))
         if held.frame is not None:
             with self._session.use("could not take a change") as connection:
@@ -288,31 +293,27 @@ class Additions:
         The transaction begins with `before`.
         """
         changes = list(self._changes.values())
-        made = Transaction(connection, self._session.catalog, self._limits, together=True)
+        made = Transaction(connection, self._session.catalog, together=True)
         try:
             with connection.transaction():
                 before(connection)
                 made.write(changes, given, old, new)
         except errors.NumericValueOutOfRange:
             # Repeat it with single statements, so that it fails at the register with the overflow.
-            made = Transaction(connection, self._session.catalog, self._limits, together=False)
+            made = Transaction(connection, self._session.catalog, together=False)
             with connection.transaction():
                 before(connection)
                 made.write(changes, given, old, new)
         return made.emptied
 
 
-SMALL_BYTES = 1 << 20  # of an output; each step scans it
-
-
 class Outputs:
     """The tables of the outputs of steps, in order."""
 
-    def __init__(self, session: PostgresSession, driver_bytes: int, limits: Limits) -> None:
+    def __init__(self, session: PostgresSession, driver_bytes: int) -> None:
         self.layouts: tuple[Layout, ...] = ()
         self._session = session
         self._driver_bytes = driver_bytes
-        self._limits = limits
         self._emptied: dict[str, Layout] = {}  # large ones whose deleted rows still take space
 
     def described(self, made_by: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -339,7 +340,7 @@ class Outputs:
             )
         given: list[tuple[Layout, TableChange]] = []
         for layout, held in zip(self.layouts, outputs, strict=True):
-            kept = accepted(held, layout.table, layout, self._driver_bytes, self._limits)
+            kept = accepted(held, layout.table, layout, self._driver_bytes)
             if kept.frame is not None:
                 connected = self._session.connected
                 staged = stage(connection, kept.frame, layout, self._session.catalog, connected)
@@ -360,5 +361,5 @@ class Outputs:
         with suppress(StoreError), self._session.use("could not be compacted") as connection:
             for layout in list(self._emptied.values()):
                 connection.execute(sql.SQL("VACUUM {}").format(layout.place).as_bytes())
-                if size_of(connection, layout)[1] < SMALL_BYTES:
+                if size_of(connection, layout)[1] < SCANNED_BYTES:
                     del self._emptied[layout.table]

@@ -25,6 +25,7 @@ from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreUnavailabl
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.relations.arrow import Array, concat
 from stepping_spark.relations.codec import conform
+from stepping_spark.relations.placement import LOOKED_UP_KEYS
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.relations.store import Size
 from stepping_spark.relations.transfer import column
@@ -45,6 +46,8 @@ from stores.postgres.types import (
 
 LINES = 8 << 20  # bytes of text parsed at a time
 ROWS = 50_000  # rows written at a time
+TASK_BYTES = 32 << 20
+"""Bytes of a table that one of Spark's tasks reads. Beyond: another task reads them."""
 
 _ODD = (
     ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError,
@@ -169,18 +172,17 @@ def whole(
     layout: Layout,
     address: Address,
     driver_bytes: int,
-    part_bytes: int,
     spark: Callable[[], SparkSession],
 ) -> Relation:
     """All rows of a table, in the connection's snapshot.
 
     A table of more than `driver_bytes` becomes a DataFrame, which workers read in parts of
-    `part_bytes`. It is computed at once, so later commits do not change it.
+    `TASK_BYTES`. It is computed at once, so later commits do not change it.
     """
     pages, size = size_of(connection, layout)
     if size <= driver_bytes:
         return DriverRelation(concat(got(connection, layout), layout.schema), layout.schema)
-    parts = min(max(2, -(-size // part_bytes)), max(pages, 1))
+    parts = min(max(2, -(-size // TASK_BYTES)), max(pages, 1))
     begins = [pages * i // parts for i in range(parts)]
     found = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
     if found is None:
@@ -202,12 +204,12 @@ def spark_errors(address: Address) -> Iterator[None]:
         raise _ERRORS.get(kind, StoreError)(text) from e
 
 
-def wanted_keys(keys: Relation, schema: Schema, most: int) -> pa.Table | None:
-    """The keys as a table; None if there are more than `most`."""
+def wanted_keys(keys: Relation, schema: Schema) -> pa.Table | None:
+    """The keys as a table; None if Spark has more than `LOOKED_UP_KEYS`."""
     table = keys.table
     if keys.frame is not None:
-        table = keys.frame.limit(most + 1).toArrow()
-        if table.num_rows > most:
+        table = keys.frame.limit(LOOKED_UP_KEYS + 1).toArrow()
+        if table.num_rows > LOOKED_UP_KEYS:
             return None
     assert table is not None
     return conform(table, schema)

@@ -167,8 +167,8 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
 
     A read or a change of more than `driver_bytes` goes through Spark's workers, which connect to
     the database themselves, all with one snapshot. `spark` is the session for that: by default the
-    active one, or a local one that is started when needed. `limits` bounds the reads and writes:
-    see `st.Limits`.
+    active one, or a local one that is started when needed. `limits` bounds the reads: see
+    `st.Limits`.
 
     Any thread may read the committed state. A step belongs to the thread that adds first: until it
     commits or aborts, other threads that add or commit get `StoreLocked`.
@@ -216,8 +216,8 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._opening: Sequence[Register] = ()  # those of the circuit that opens it
         self._registers: Served[tuple[Register, Layout]] = Served()
         self._stay: Mapping[str, Layout] = {}  # of registers that the next circuit keeps
-        self._outputs = Outputs(self._session, driver_bytes, self._limits)
-        self._added = Additions(self._session, driver_bytes, self._limits)
+        self._outputs = Outputs(self._session, driver_bytes)
+        self._added = Additions(self._session, driver_bytes)
         self._pins: Pins[Pinned] = Pins()
         if registers is not None:
             self.open(registers)
@@ -386,7 +386,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
             return self._read(layout, None)
         if not of.key:
             raise no_key(of)
-        wanted = wanted_keys(keys, of.keys, self._limits.looked_up_keys)
+        wanted = wanted_keys(keys, of.keys)
         if wanted is None:
             return self._read(layout, None)
         return self._read(layout, layout.of_keys(wanted)) if wanted.num_rows else ()
@@ -481,8 +481,8 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._registers.check_open()
 
     def _whole(self, connection: Connection, layout: Layout, most: int | None = None) -> Relation:
-        most, part = self._driver_bytes if most is None else most, self._limits.part_bytes
-        return whole(connection, layout, self._address, most, part, self._spark_session)
+        most = self._driver_bytes if most is None else most
+        return whole(connection, layout, self._address, most, self._spark_session)
 
     def _spark_session(self) -> SparkSession:
         if self._spark is None:

@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
 from stepping_spark import functions as F
+from stepping_spark.execution.spark_executor import SMALL_ROWS
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.language import linear
-from tests.cases import Z
+from tests.cases import Z, constants
 from tests.queries import QUERIES, Query
 from tests.strategies import Step, add_up, streams_of
 
@@ -473,8 +474,7 @@ def test_a_map_and_a_filter_after_a_join_cost_no_shuffle_and_no_job(
         kept = st.filter(joined(facts, users), f=lambda p: p.left.id > 1)
         return st.map(kept, f=lambda p: (p.left.id, p.right.id))
 
-    small = st.Limits(local_rows=0)
-    limits = st.Limits(local_rows=0, small_rows=0, fetched_rows=0) if large else small
+    limits = st.Limits(local_rows=0, fetched_rows=0) if large else st.Limits(local_rows=0)
     exchanges = Exchanges(monkeypatch)
     found = []
     for query in (joined, mapped):
@@ -484,7 +484,8 @@ def test_a_map_and_a_filter_after_a_join_cost_no_shuffle_and_no_job(
             exchanges.plans.clear()
             facts = Z({Fact(id=i, user=i % 3): 1 for i in range(4 * n, 4 * n + 4)})
             users = Z({User(id=i, addr=n): 1 for i in range(3)})
-            stepper.step((facts, users))
+            with constants(small_rows=0 if large else SMALL_ROWS):
+                stepper.step((facts, users))
         stages = st.explain(st.compile(query)).plan.count("stage ")
         found.append((stages, stepper.metrics[-1].jobs, len(exchanges.plans), exchanges.count))
     assert found[0] == found[1]

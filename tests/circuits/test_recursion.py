@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from tests.cases import Z
+from stepping_spark.execution.spark_executor import SMALL_ROWS
+from tests.cases import Z, constants
 from tests.every_store import InMemory, MakeStore
 
 Edge = tuple[int, int]
@@ -403,10 +404,11 @@ def test_random_steps_in_spark_jobs_give_the_same(make_store: MakeStore, optimiz
 
 
 @pytest.mark.long
+@constants(small_rows=0, loop_rows=0)
 def test_large_changes_that_stay_in_spark_give_the_same() -> None:
     graph = st.compile(closure)
     store = st.StoreMemory.from_graph(graph, driver_bytes=0)
-    limits = st.Limits(local_rows=0, small_rows=0, fetched_rows=0, loop_rows=0)
+    limits = st.Limits(local_rows=0, fetched_rows=0)
     stepper = st.Stepper(graph, store, limits=limits)
     edges, pairs = Z[Link](), Z[Link]()
     reference = st.reference(graph)
@@ -757,20 +759,14 @@ class Timer(st.Data):
 
 
 @pytest.mark.parametrize(
-    "limits",
+    ("local_rows", "small_rows"),
     [
-        pytest.param(st.Limits(), id="driver"),
-        pytest.param(
-            st.Limits(local_rows=0), marks=pytest.mark.turn(2, number=0), id="small query"
-        ),
-        pytest.param(
-            st.Limits(local_rows=0, small_rows=0),
-            marks=pytest.mark.turn(2, number=1),
-            id="large query",
-        ),
+        pytest.param(st.Limits.local_rows, SMALL_ROWS, id="driver"),
+        pytest.param(0, SMALL_ROWS, marks=pytest.mark.turn(2, number=0), id="small query"),
+        pytest.param(0, 0, marks=pytest.mark.turn(2, number=1), id="large query"),
     ],
 )
-def test_a_null_that_an_iteration_makes_is_an_error(limits: st.Limits) -> None:
+def test_a_null_that_an_iteration_makes_is_an_error(local_rows: int, small_rows: int) -> None:
     nullif: Any = F.nullif
     is_on: Any = lambda p: p.left.left.isNotNull() & (p.left.left > 0)  # noqa: E731
 
@@ -785,10 +781,11 @@ def test_a_null_that_an_iteration_makes_is_an_error(limits: st.Limits) -> None:
         return st.fixpoint(start, step)
 
     graph = st.compile(countdown)
-    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
-    with pytest.raises(st.StepError, match=r"countdown\.fixpoint\..*left is NULL"):
-        stepper.step((Z({Timer(name=1, left=4): 1}),))
-    (out,) = stepper.step((Z({Timer(name=1, left=2): 1}),))
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)
+    with constants(small_rows=small_rows):
+        with pytest.raises(st.StepError, match=r"countdown\.fixpoint\..*left is NULL"):
+            stepper.step((Z({Timer(name=1, left=4): 1}),))
+        (out,) = stepper.step((Z({Timer(name=1, left=2): 1}),))
     assert out == Z({Timer(name=1, left=n): 1 for n in range(3)})
 
 

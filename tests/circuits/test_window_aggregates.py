@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from tests.cases import constants
 from tests.every_store import MakeStore
 
 Money = Annotated[Decimal, st.Precision(12, 2)]
@@ -132,9 +133,10 @@ def test_aggregates_over_frames_are_those_of_spark_sql(
         assert rounded((vars(row).values(), n) for row, n in found.items()) == expected
 
 
+@constants(cut_rows=0)
 def test_they_are_those_of_plain_python_in_every_store(make_store: MakeStore) -> None:
     graph = st.compile(over_frames)
-    stepper = st.Stepper(graph, make_store(graph), limits=st.Limits(cut_rows=0))
+    stepper = st.Stepper(graph, make_store(graph))
     reference = st.reference(graph)
     for change, _ in changes(9, 4):
         assert stepper.step((change,)) == reference.step((change,))

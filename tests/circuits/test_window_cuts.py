@@ -1,7 +1,7 @@
 """Of a partition only the rows that a change can matter to are computed, and nothing else differs.
 
-The states of these tests are small, so the limits say that a partition of any
-size is cut. What comes out is compared with plain Python, which knows of no cuts.
+The states of these tests are small, so `CUT_ROWS` is 0: a partition of any size is cut.
+What comes out is compared with plain Python, which knows of no cuts.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from hypothesis import strategies as hs
 
 import stepping_spark as st
 from stepping_spark.engines.arrow import nodes, window_delta
+from tests.cases import constants
 from tests.queries import Order
 from tests.strategies import streams_of
-
-ANY_SIZE = st.Limits(cut_rows=0)
 
 
 class Row(st.Data):
@@ -69,11 +68,12 @@ WAYS = [
 @pytest.mark.parametrize("query", WAYS)
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(steps=streams_of(Order, max_steps=6))
+@constants(cut_rows=0)
 def test_a_cut_partition_gives_what_plain_python_gives(
     query: Callable[..., Any], steps: Any
 ) -> None:
     graph = st.compile(query)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=ANY_SIZE)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     reference = st.reference(graph)
     for step in steps:
         (found,), (expected,) = stepper.step(step), reference.step(step)
@@ -96,9 +96,10 @@ def running(a: st.ZSet[tuple[int, float]]) -> st.ZSet[tuple[int, float]]:
 
 
 @given(numbers=hs.lists(hs.floats(), min_size=1, max_size=20))
+@constants(cut_rows=0)
 def test_floats_that_are_left_out_are_added_exactly(numbers: list[float]) -> None:
     graph = st.compile(running)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=ANY_SIZE)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     reference = st.reference(graph)
     for i, x in enumerate(numbers):
         step = (st.ZSetPython({(i, x): 1 + i % 3}),)
@@ -157,11 +158,12 @@ NEARBY = [visits, nearest("backward"), nearest("forward"), nearest("nearest")]
 @pytest.mark.parametrize("query", NEARBY)
 @settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(seed=hs.integers(0, 10_000))
+@constants(cut_rows=0)
 def test_sessions_and_nearest_rows_of_a_cut_partition_are_those_of_plain_python(
     query: Callable[..., Any], seed: int
 ) -> None:
     graph = st.compile(query)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=ANY_SIZE)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     reference = st.reference(graph)
     draw = random.Random(seed)
     there: tuple[list[Event], list[Event]] = ([], [])

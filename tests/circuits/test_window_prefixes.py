@@ -1,7 +1,7 @@
 """A window reads the end of a partition where the step before knows what comes before it.
 
-The states of these tests are small, so the limits say that a partition of any size is cut, and next
-to no rows are read that are not needed. Results are compared with plain Python, which recomputes.
+The states of these tests are small, so `CUT_ROWS` is 0: a partition of any size is cut, and next to
+no rows are read that are not needed. Results are compared with plain Python, which recomputes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import pytest
 import stepping_spark as st
 from stepping_spark.engines.arrow import window_delta
 from stepping_spark.relations.store import OrderedStore
+from tests.cases import constants
 from tests.every_store import MakeStore
 from tests.queries import Order
-
-ANY_SIZE = st.Limits(cut_rows=0)
 
 
 class Sale(st.Data):
@@ -167,31 +166,34 @@ def stepped(steppers: Sequence[Any], query: Any, seed: int, steps: int) -> None:
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.long)])
+@constants(cut_rows=0)
 def test_what_comes_out_is_what_plain_python_gives(
     query: Callable[..., Any], read: list[str], seeds: range
 ) -> None:
     graph = st.compile(query)
     for seed in seeds:
         store = st.StoreMemory.from_graph(graph)
-        stepped([st.Stepper(graph, store, limits=ANY_SIZE)], query, seed, 25)
+        stepped([st.Stepper(graph, store)], query, seed, 25)
     assert "read_since" in read
 
 
 @pytest.mark.parametrize("name", ["ascending", "descending", "sessions", "forward"])
+@constants(cut_rows=0)
 def test_it_is_so_in_every_store(name: str, make_store: MakeStore, read: list[str]) -> None:
     query = QUERIES[name]
     graph = st.compile(query)
-    stepped([st.Stepper(graph, make_store(graph), limits=ANY_SIZE)], query, 7, 15)
+    stepped([st.Stepper(graph, make_store(graph))], query, 7, 15)
     assert "read_since" in read
 
 
+@constants(cut_rows=0)
 def test_a_step_that_failed_is_not_known_of(
     read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = QUERIES["ascending"]
     graph = st.compile(query)
     store = st.StoreMemory.from_graph(graph)
-    stepper, reference = st.Stepper(graph, store, limits=ANY_SIZE), st.reference(graph)
+    stepper, reference = st.Stepper(graph, store), st.reference(graph)
     stream, other = Stream(3), Stream(4)
 
     def failing(*args: Any) -> None:
@@ -208,14 +210,16 @@ def test_a_step_that_failed_is_not_known_of(
     assert "read_since" in read
 
 
+@constants(cut_rows=0)
 def test_what_another_stepper_has_changed_is_read_again(read: list[str]) -> None:
     query = QUERIES["ascending"]
     graph = st.compile(query)
     store = st.StoreMemory.from_graph(graph)
-    stepped([st.Stepper(graph, store, limits=ANY_SIZE) for _ in range(2)], query, 5, 20)
+    stepped([st.Stepper(graph, store) for _ in range(2)], query, 5, 20)
     assert "read_since" not in read
 
 
+@constants(cut_rows=0)
 def test_from_a_store_that_knows_no_order_partitions_are_read_whole(read: list[str]) -> None:
     class Plain:
         """A store as it may be anybody's own."""
@@ -231,15 +235,16 @@ def test_from_a_store_that_knows_no_order_partitions_are_read_whole(read: list[s
     graph = st.compile(QUERIES["ascending"])
     store: Any = Plain(st.StoreMemory.from_graph(graph))
     assert not isinstance(store, OrderedStore)
-    stepped([st.Stepper(graph, store, limits=ANY_SIZE)], QUERIES["ascending"], 6, 15)
+    stepped([st.Stepper(graph, store)], QUERIES["ascending"], 6, 15)
     assert "read_since" not in read
 
 
+@constants(cut_rows=0)
 def test_what_spark_computes_has_the_whole_partition(spark: Any, read: list[str]) -> None:
     """A row that counts many times is more than the driver gives, and so one for Spark."""
     query = QUERIES["ascending"]
     graph = st.compile(query)
-    limits = st.Limits(cut_rows=0, given_rows=40)
+    limits = st.Limits(given_rows=40)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     reference, stream = st.reference(graph), Stream(1)
     for i in range(8):
@@ -289,13 +294,14 @@ def at_the_end(name: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, "sessions", "asof_join"])
+@constants(cut_rows=100)
 def test_a_row_at_the_end_reads_as_many_rows_of_a_large_partition_as_of_a_small_one(
     name: str, make_store: MakeStore
 ) -> None:
     graph = st.compile(at_the_end(name))
     rows_read = {}
     for size in (200, 4_000):
-        stepper = st.Stepper(graph, make_store(graph), limits=st.Limits(cut_rows=100))
+        stepper = st.Stepper(graph, make_store(graph))
         many = st.ZSetPython([((10 * n, 5), 1) for n in range(size)])
         prices = st.ZSetPython([((100 * n, 7), 1) for n in range(size // 10)])
         stepper.step((many, prices))
@@ -307,12 +313,10 @@ def test_a_row_at_the_end_reads_as_many_rows_of_a_large_partition_as_of_a_small_
     assert rows_read[4_000, 0] >= 4_000  # which finds out what comes before the end
 
 
+@constants(cut_rows=100)
 def test_a_change_before_the_end_reads_the_partition(make_store: MakeStore) -> None:
     graph = st.compile(at_the_end("running sum"))
-    stepper, reference = (
-        st.Stepper(graph, make_store(graph), limits=st.Limits(cut_rows=100)),
-        st.reference(graph),
-    )
+    stepper, reference = st.Stepper(graph, make_store(graph)), st.reference(graph)
     many = st.ZSetPython([((n, 1), 1) for n in range(500)])
     late: st.ZSetPython[Event] = st.ZSetPython({(3, 2): 1})
     last: st.ZSetPython[Event] = st.ZSetPython({(500, 2): 1})
@@ -327,6 +331,7 @@ class Amount(st.Data):
     total: Decimal | None
 
 
+@constants(cut_rows=0)
 def test_an_order_that_is_computed_is_kept_beside_the_rows(make_store: MakeStore) -> None:
     def query(a: st.ZSet[Order]) -> st.ZSet[Amount]:
         return st.window(
@@ -339,7 +344,7 @@ def test_an_order_that_is_computed_is_kept_beside_the_rows(make_store: MakeStore
 
     graph = st.compile(query)
     store = make_store(graph)
-    stepper, reference = st.Stepper(graph, store, limits=ANY_SIZE), st.reference(graph)
+    stepper, reference = st.Stepper(graph, store), st.reference(graph)
     for i in range(12):
         order = Order(id=-i, user="ab"[i % 2], amount=0.5, price=Decimal(i) / 4, n=None, rush=False)
         step = (st.ZSetPython({order: 1}),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +16,10 @@ from stepping_spark.execution.materialize import SizeBound, bound, together
 from stepping_spark.execution.step import Computed, Step
 from stepping_spark.plan.step_ir import Materialized
 from stepping_spark.relations.transfer import measure
-from tests.cases import Z
+from tests.cases import Z, constants
 from tests.compositions import Composition, Row, compositions, steps_of
 
-LARGE = st.Limits(local_rows=0, small_rows=0)  # the driver may fetch, and computes nothing
+LARGE = st.Limits(local_rows=0)  # the driver may fetch, and computes nothing
 
 
 class Told:
@@ -44,6 +43,7 @@ class Told:
         monkeypatch.setattr(spark_executor.SparkExecutor, "_large", watched)
 
 
+@constants(small_rows=0)
 def test_no_stream_has_more_than_its_bound(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +85,7 @@ def floats(a: st.ZSet[Row]) -> Any:
     return st.reduce(a, zero=float, pick_value=lambda r: half)
 
 
+@constants(small_rows=0)
 def known(query: Callable[..., Any], rows: Any, told: Told) -> SizeBound | None:
     graph = st.compile(query)
     st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE).step((rows,))
@@ -182,14 +183,14 @@ def sales(first: int, last: int) -> Any:
     return Z({Sale(user=i % 7, amount=i, day=i): 1 for i in range(first, last)})
 
 
+@constants(small_rows=0, sampled_rows=5)
 def test_streams_with_few_rows_for_sure_are_fetched_by_one_query_in_one_job(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def taken() -> tuple[Any, int, int | None]:
         graph = st.compile(totals)
         # The join has more rows than the driver fetches to compute with.
-        limits = dataclasses.replace(LARGE, sampled_rows=5)
-        stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+        stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
         stepper.step((sales(0, 50), Z({User(id=i, group=i % 3): 1 for i in range(7)})))
         (out,) = stepper.step((sales(50, 60), None))
         return out.to_python(), stepper.metrics[-1].queries, stepper.metrics[-1].jobs

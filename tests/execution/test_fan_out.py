@@ -14,7 +14,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 
 import stepping_spark as st
 from stepping_spark.relations.relation import Relation
-from tests.cases import Z
+from tests.cases import Z, constants
 from tests.every_store import MakeStore
 
 pytestmark = pytest.mark.driver
@@ -101,6 +101,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("local_rows", [GIVEN, 0])
 @pytest.mark.parametrize(("query", "inputs"), CASES, ids=lambda x: getattr(x, "__name__", ""))
+@constants(sampled_rows=GIVEN)
 def test_what_fans_out_stays_in_spark(
     query: Callable[..., Any],
     inputs: tuple[Any, ...],
@@ -111,7 +112,7 @@ def test_what_fans_out_stays_in_spark(
     graph = st.compile(query)
     (expected,) = st.iteration(st.StoreMemory.from_graph(graph), graph, inputs)
     fetched.clear()
-    limits = st.Limits(local_rows=local_rows, given_rows=GIVEN, sampled_rows=GIVEN)
+    limits = st.Limits(local_rows=local_rows, given_rows=GIVEN)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     (out,) = stepper.step(inputs)
     assert max(fetched, default=0) <= GIVEN + 1
@@ -126,13 +127,14 @@ def test_what_fans_out_stays_in_spark(
 
 @pytest.mark.parametrize("make_store", ["parquet", "postgres"], indirect=True)
 @pytest.mark.parametrize("local_rows", [GIVEN, 0])
+@constants(sampled_rows=GIVEN)
 def test_a_key_of_many_rows_stays_in_spark_where_the_state_is_not_on_the_driver(
     local_rows: int,
     make_store: MakeStore,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    limits = st.Limits(local_rows=local_rows, given_rows=GIVEN, sampled_rows=GIVEN)
+    limits = st.Limits(local_rows=local_rows, given_rows=GIVEN)
     graph = st.compile(joined)
     store = make_store(graph, limits=limits)
     stepper = st.Stepper(graph, store, limits=limits)
@@ -182,9 +184,9 @@ def test_few_rows_of_long_values_that_give_many_bytes_stay_in_spark(
     monkeypatch.setattr(DataFrame, "toArrow", noted)
     bounds: tuple[dict[str, int], ...] = ({"small_given_bytes": 100_000}, {"small_bytes": 10_000})
     for bound in bounds:
-        limits = st.Limits(local_rows=0, sampled_rows=100, **bound)
-        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
-        (out,) = stepper.step((change, change))
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
+        with constants(sampled_rows=100, **bound):
+            (out,) = stepper.step((change, change))
         # 200 pairs are 400,000 bytes.
         assert max(sizes, default=0) < 150_000
         sizes.clear()

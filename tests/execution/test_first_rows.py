@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.circuit.physical import ChangeOf, Rank, walk
 from stepping_spark.engines.spark.groups import extreme
+from stepping_spark.execution.spark_executor import SMALL_ROWS
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.step_ir import nodes
-from tests.cases import Z
+from tests.cases import Z, constants
 
 
 class Reading(st.Data):
@@ -88,14 +89,13 @@ def test_a_minimum_is_an_aggregate_where_there_are_no_other_columns() -> None:
 
 @pytest.mark.turn(2)
 @pytest.mark.parametrize("query", [extremes, first, one], ids=lambda q: q.__name__)
-@pytest.mark.parametrize("small_rows", [0, st.Limits.small_rows], ids=["many", "few"])
+@pytest.mark.parametrize("small_rows", [0, SMALL_ROWS], ids=["many", "few"])
 def test_the_first_rows_in_spark_are_those_of_the_driver(
     query: Any, small_rows: int, spark: SparkSession
 ) -> None:
     source = random.Random(7)
     graph: Any = st.compile(query)
-    limits = st.Limits(local_rows=0, small_rows=small_rows)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     reference = st.reference(graph)
     kept: list[Any] = []
     for _ in range(3):
@@ -103,7 +103,8 @@ def test_the_first_rows_in_spark_are_those_of_the_driver(
         gone = [kept.pop(source.randrange(len(kept))) for _ in range(len(kept) // 2)]
         kept += come
         change = Z([(row, 1) for row in come]) + Z([(row, -1) for row in gone])
-        (out,) = stepper.step((change,))
+        with constants(small_rows=small_rows):
+            (out,) = stepper.step((change,))
         assert (out.to_python(),) == reference.step((change,))
 
 

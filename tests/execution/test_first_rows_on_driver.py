@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from tests.cases import constants
 
 
 class Bid(st.Data):
@@ -54,11 +55,12 @@ def bid(source: random.Random) -> Bid:
 
 
 @pytest.mark.parametrize("seed", range(4))
+@constants(cut_rows=0)
 def test_they_are_those_of_all_rows_whatever_comes_and_goes(seed: int) -> None:
     source = random.Random(seed)
     graph: Any = st.compile(query)
     store = st.StoreMemory.from_graph(graph)
-    stepper: Any = st.Stepper(graph, store, limits=st.Limits(cut_rows=0))
+    stepper: Any = st.Stepper(graph, store)
     oracle: Any = st.reference(graph)
     for _ in range(60):
         # Rows go more often than they came, too, and come back.
@@ -69,12 +71,13 @@ def test_they_are_those_of_all_rows_whatever_comes_and_goes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("local_rows", [2_000_000, 0])
+@constants(cut_rows=10)
 def test_few_rows_of_a_key_are_read_whatever_goes(local_rows: int, spark: SparkSession) -> None:
     def best(bids: st.ZSet[Bid]) -> st.ZSet[Bid]:
         return st.first_n(bids, lambda b: -b.price, 1, by=lambda b: b.item, group_size=1_000)
 
     graph = st.compile(best)
-    limits = st.Limits(cut_rows=10, local_rows=local_rows)
+    limits = st.Limits(local_rows=local_rows)
     stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     rows = [Bid(item=item, price=p, bidder=0) for item in "abc" for p in range(1_000)]
     stepper.step((st.ZSetPython([(row, 1) for row in rows]),))
@@ -129,6 +132,7 @@ def boxes(rows: Boxes) -> tuple[Boxes, Boxes, Boxes, st.ZSet[Dearest]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@constants(cut_rows=0)
 def test_they_are_those_of_all_rows_by_keys_of_lists_and_structs(seed: int) -> None:
     source = random.Random(seed)
 
@@ -144,21 +148,20 @@ def test_they_are_those_of_all_rows_by_keys_of_lists_and_structs(seed: int) -> N
         )
 
     graph: Any = st.compile(boxes)
-    limits = st.Limits(cut_rows=0)
-    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     oracle: Any = st.reference(graph)
     for _ in range(25):
         change = st.ZSetPython([(box(), source.choice((-2, -1, 1, 1, 3))) for _ in range(3)])
         assert stepper.step((change,)) == oracle.step((change,))
 
 
+@constants(cut_rows=0)
 def test_a_weight_beyond_64_bits_is_an_error_also_where_few_rows_are_looked_at() -> None:
     def best(bids: st.ZSet[Bid]) -> st.ZSet[Bid]:
         return st.first_n(bids, lambda b: -b.price, 1, by=lambda b: b.item, group_size=1_000)
 
     graph = st.compile(best)
-    limits = st.Limits(cut_rows=0)
-    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
     dear, cheap = (Bid(item="a", price=p, bidder=0) for p in (2, 1))
     stepper.step((st.ZSetPython({dear: 2**63 - 1}),))
     with pytest.raises(st.StepError, match="BIGINT"):

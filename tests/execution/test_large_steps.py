@@ -18,6 +18,7 @@ import stepping_spark as st
 from stepping_spark.execution import materialize, sql_scope
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.relations.placement import LOOKED_UP_KEYS
 from stepping_spark.relations.relation import SparkRelation, settle
 from stepping_spark.relations.store import Register
 from stepping_spark.relations.transfer import measure
@@ -25,7 +26,7 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from stores.batches import spark as spark_batches
 from stores.memory import StoreMemory
-from tests.cases import Z
+from tests.cases import Z, constants
 
 Two = tuple[int, int]
 PAIRS: Any = Two
@@ -74,7 +75,7 @@ def bought(first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[Bought]:
 
 
 # No change is small enough for the driver, or for one query of several streams.
-LARGE = st.Limits(local_rows=0, small_rows=0, fetched_rows=0)
+LARGE = st.Limits(local_rows=0, fetched_rows=0)
 
 
 class Texts:
@@ -154,6 +155,7 @@ def test_a_sum_beyond_its_column_names_whose_it_is(spark: SparkSession) -> None:
         settle(failing, (), "query.pairs (q.py:1)")
 
 
+@constants(small_rows=0)
 def test_a_first_load_materialises_less_than_the_steps_after_it(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +181,7 @@ def test_a_first_load_materialises_less_than_the_steps_after_it(
     assert checkpoints[0] < checkpoints[1]
 
 
+@constants(small_rows=0)
 def test_a_first_change_is_computed_once_as_its_register_keeps_it(spark: SparkSession) -> None:
     graph = st.compile(met)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), limits=LARGE)
@@ -261,17 +264,11 @@ def test_a_first_load_keeps_what_a_left_lookup_reads_three_times() -> None:
     assert inlined(padded) == ["padded.delta_join.map", "padded.delta_join.map_5"]
 
 
+@constants(small_rows=0, sampled_rows=0, inline_cells=0)
 def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = st.Limits(
-        local_rows=10,
-        small_rows=0,
-        fetched_rows=100,
-        sampled_rows=0,
-        inline_cells=0,
-        broadcast_bytes=0,
-    )
+    limits = st.Limits(local_rows=10, fetched_rows=100, broadcast_bytes=0)
     graph = st.compile(met)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     step: tuple[Z[Two], Z[Two]] = (
@@ -286,6 +283,7 @@ def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
     assert sent == []
 
 
+@constants(small_rows=0)
 def test_of_a_first_load_the_vertex_that_failed_is_named_though_others_read_it(
     spark: SparkSession,
 ) -> None:
@@ -300,6 +298,7 @@ def test_of_a_first_load_the_vertex_that_failed_is_named_though_others_read_it(
     assert (out.to_python(),) == st.reference(graph).step(STEPS[0])
 
 
+@constants(small_rows=0)
 def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +328,7 @@ def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
     assert (out.to_python(),) == st.reference(graph).step(step)
 
 
+@constants(small_rows=0)
 def test_a_small_side_of_a_join_is_sent_to_all_workers(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,8 +359,9 @@ def test_what_is_fetched_in_pieces_is_all_of_it(spark: SparkSession) -> None:
     schema = ZSetType(row_type(tuple[int, int | None])).schema
     measured = measure(frame, schema)
     relation = SparkRelation(frame, schema, nbytes=measured.nbytes)
-    whole = relation.fetched(st.Limits()).table
-    pieces = relation.fetched(st.Limits(piece_bytes=measured.nbytes // 5)).table
+    whole = relation.fetched().table
+    with constants(piece_bytes=measured.nbytes // 5):
+        pieces = relation.fetched().table
     assert pieces.column("_1").num_chunks > whole.column("_1").num_chunks
     assert sorted(pieces.to_pylist(), key=itemgetter("_1")) == whole.to_pylist()
 
@@ -371,6 +372,7 @@ def remainders(a: st.ZSet[int]) -> tuple[st.ZSet[int], st.ZSet[int]]:
     return st.distinct(twos), st.distinct(threes)
 
 
+@constants(small_rows=0)
 def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_side(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,19 +388,18 @@ def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_sid
 
     monkeypatch.setattr(materialize.Materializer, "computed", meeting)
     graph = st.compile(remainders)
-    limits = st.Limits(local_rows=0, small_rows=0)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     outs = stepper.step((Z(dict.fromkeys(range(6), 1)),))
     assert outs == (Z(dict.fromkeys(range(2), 1)), Z(dict.fromkeys(range(3), 1)))
     assert len(threads) >= 2  # of two waves, if there are two
 
 
+@constants(small_rows=0)
 def test_the_jobs_of_all_threads_of_a_step_are_in_the_group_of_who_takes_it(
     spark: SparkSession,
 ) -> None:
     graph = st.compile(remainders)
-    limits = st.Limits(local_rows=0, small_rows=0)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     context = spark.sparkContext
     context.setJobGroup("all of it", "a step")
     try:
@@ -411,6 +412,7 @@ def test_the_jobs_of_all_threads_of_a_step_are_in_the_group_of_who_takes_it(
     assert sum(v.jobs or 0 for v in stepper.metrics[-1].vertices.values()) == len(jobs)
 
 
+@constants(small_rows=0, sampled_rows=0)
 def test_a_stream_in_spark_is_fetched_once_for_lookups_and_for_the_store(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,11 +429,9 @@ def test_a_stream_in_spark_is_fetched_once_for_lookups_and_for_the_store(
     second: list[Any] = [Z({(1, 1): -1, (9, 1): 1}), Z({(9, 8): 1, (2, 2): -1})]
     results = []
     for most in (0, 100):
-        limits = st.Limits(local_rows=0, small_rows=0, sampled_rows=0, looked_up_keys=most)
-        store = StoreMemory.from_graph(graph, limits=limits)
-        stepper: Any = st.Stepper(graph, store, limits=limits)
+        stepper: Any = st.Stepper(graph, StoreMemory.from_graph(graph), local_rows=0)
         stepper.step(given(((first[0], Two), (first[1], Two)), spark))
-        with monkeypatch.context() as patch:
+        with constants(looked_up_keys=most), monkeypatch.context() as patch:
             fetched.clear()
             patch.setattr(classic, "toArrow", watched)
             (out,) = stepper.step(given(((second[0], Two), (second[1], Two)), spark))
@@ -480,19 +480,17 @@ def test_orders_that_go_with_their_lines_give_no_rows_that_cancel() -> None:
     assert sorted(v.rows_out or 0 for v in joins) == [0, 0, 2, 60, 62, 62]
 
 
+@constants(small_rows=0)
 def test_a_stream_whose_keys_nobody_needs_is_computed_by_the_query_that_reads_it(
     spark: SparkSession,
 ) -> None:
     found = []
-    for limits in (
-        st.Limits(local_rows=0, small_rows=0, fetched_rows=0),
-        st.Limits(local_rows=0, small_rows=0, fetched_rows=0, looked_up_keys=1),
-    ):
+    for most in (LOOKED_UP_KEYS, 1):
         graph = st.compile(listed)
-        store = st.StoreMemory.from_graph(graph, limits=limits)
-        stepper: Any = st.Stepper(graph, store, limits=limits)
-        stepper.step(given(zip(LOADED, (PAIRS, PAIRS, int), strict=True), spark))
-        (out,) = stepper.step(given(zip(REPLACED, (PAIRS, PAIRS, int), strict=True), spark))
+        stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
+        with constants(looked_up_keys=most):
+            stepper.step(given(zip(LOADED, (PAIRS, PAIRS, int), strict=True), spark))
+            (out,) = stepper.step(given(zip(REPLACED, (PAIRS, PAIRS, int), strict=True), spark))
         found.append((out.to_python(), stepper.metrics[-1].queries, stepper.metrics[-1].jobs))
     (passed, few, few_jobs), (by_keys, many, more_jobs) = found
     assert passed == by_keys

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stores.contract.values import BY_WORD, add, as_it_is, keys_relation
 from tests.cases import Z
 
 
@@ -31,14 +34,23 @@ def test_a_limit_that_is_no_number_is_refused(name: str, wrong: object) -> None:
         st.Limits(**given)
 
 
-def test_zero_is_refused_where_nothing_could_be_done() -> None:
-    with pytest.raises(
-        st.InputError, match=r"merged_rows=0: expected a number of rows, 1 or more$"
-    ):
-        st.Limits(merged_rows=0)
+def test_what_zero_does_is_told() -> None:
     with pytest.raises(st.InputError, match=r"local_rows=-1: .* 0 sends everything to Spark"):
         st.Limits(local_rows=-1)
     assert st.Limits(local_rows=0).local_rows == 0
+
+
+def test_a_name_that_is_no_limit_is_refused_with_those_that_are() -> None:
+    wrong: Any = {"local_rows": 7, "cut_rows": 7}
+    with pytest.raises(
+        st.InputError,
+        match=r"test_limits\.py:\d+.*: expected local_rows, task_rows, .*, eager_rows, "
+        r"found cut_rows; leave it out",
+    ):
+        st.Limits(**wrong)
+    with pytest.raises(st.InputError, match="found cut_rows; leave it out"):
+        dataclasses.replace(st.Limits(), **wrong)
+    assert pickle.loads(pickle.dumps(st.Limits(local_rows=7))) == st.Limits(local_rows=7)
 
 
 def test_each_limit_says_what_it_counts_and_what_is_beyond_it() -> None:
@@ -58,8 +70,8 @@ def test_local_rows_is_short_for_the_limit() -> None:
     graph, store = new()
     assert st.Stepper(graph, store).limits == st.Limits()
     assert st.Stepper(graph, store, local_rows=7).limits == st.Limits(local_rows=7)
-    both = st.Stepper(graph, store, local_rows=7, limits=st.Limits(local_rows=7, small_rows=1))
-    assert both.limits.small_rows == 1
+    both = st.Stepper(graph, store, local_rows=7, limits=st.Limits(local_rows=7, eager_rows=1))
+    assert both.limits.eager_rows == 1
     with pytest.raises(
         st.InputError, match=r"test_limits\.py:\d+.*local_rows=8, and limits= says local_rows=7"
     ):
@@ -95,14 +107,13 @@ def test_a_step_goes_by_the_limits_that_it_is_taken_with() -> None:
     assert stepper.limits == st.Limits(local_rows=50)
 
 
-def test_a_store_goes_by_its_own_limits() -> None:
-    graph = st.compile(distinct)
-    counts = []
-    for limits in (st.Limits(merged_rows=1), None):
-        store = st.StoreMemory.from_graph(graph, limits=limits)
-        stepper = st.Stepper(graph, store)
-        for n in range(2):
-            stepper.step((Z(dict.fromkeys(range(100 * n, 100 * n + 100), 1)),))
-        stepper.step((None,))
-        counts += [store.batches(name) for name in store.rows_written]
-    assert counts == [2, 1]
+def test_a_store_goes_by_its_own_limits(tmp_path: Path, spark: SparkSession) -> None:
+    in_spark: list[bool] = []
+    for limits in (st.Limits(given_rows=1), None):
+        path = tmp_path / str(len(in_spark))
+        with st.StoreParquet(path, [BY_WORD], create=True, spark=spark, limits=limits) as store:
+            add(store, BY_WORD, as_it_is, [("a", 1, 1), ("b", 1, 1)])
+            store.commit(1, None)
+            (rows,) = store.read(BY_WORD.name, keys_relation(BY_WORD, [("a",), ("b",)]))
+            in_spark.append(rows.frame is not None)
+    assert in_spark == [True, False]

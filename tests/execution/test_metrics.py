@@ -12,7 +12,7 @@ import stepping_spark as st
 from stepping_spark import functions as F
 from stepping_spark.circuit.operators import Arrange, Delay, Feedback, Input, Integrate
 from stepping_spark.execution.metrics import Cost, StepMetrics, VertexMetrics
-from tests.cases import Z, stepper_of
+from tests.cases import Z, constants, stepper_of
 from tests.queries import CIRCUITS, QUERIES, Circuit
 
 pytestmark = pytest.mark.driver
@@ -172,12 +172,13 @@ def test_every_vertex_that_computes_is_named(query: Circuit, optimize: bool) -> 
     assert computing <= set(stepper.metrics[-1].vertices)
 
 
+@constants(small_rows=0)
 def test_jobs_of_large_streams_are_told_with_each(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> tuple[st.ZSet[int], st.ZSet[Order], st.ZSet[str]]:
         loud = st.map(a, f=st.python(lambda o: o.item + "!", to=str))
         return st.distinct(st.map(a, f=lambda o: o.id)), st.distinct(a), loud
 
-    stepper = stepper_of(query, st.Limits(local_rows=4, small_rows=0))
+    stepper = stepper_of(query, st.Limits(local_rows=4))
     frame = spark.range(20_000).selectExpr("id", "CAST(id AS STRING) AS item")
     stepper.step((st.ZSetSpark.from_dataframe(frame, Order),))
     stepper.step((Z({Order(id=i, item="tea"): 1 for i in range(5)}),))

@@ -23,6 +23,7 @@ from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.spark.session import cores, count_jobs
 from stores.parquet import store as reading
 from stores.parquet.file_validation import GROUP_ROWS
+from tests.cases import constants
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.driver
@@ -78,7 +79,7 @@ def test_with_two_tasks_the_driver_computes_all_that_its_limits_allow(tasks: int
             for fetched in (0, nbytes):
                 work = Workload(rows, nbytes, fetched=fetched, sent=nbytes - fetched)
                 assert there_is.placed(work).on_driver, work
-    assert there_is.searched(most.searched_rows).on_driver
+    assert there_is.searched(reading.SEARCHED_ROWS).on_driver
 
 
 def test_more_tasks_search_files_sooner_than_the_driver() -> None:
@@ -219,11 +220,14 @@ def pairs(rows: st.ZSet[Row], keys: st.ZSet[int]) -> st.ZSet[st.Pair[Row, int]]:
 def test_a_large_state_in_files_does_not_come_to_the_driver_for_many_keys(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    graph, limits = st.compile(pairs), Limits(searched_rows=100)
-    with st.StoreParquet.from_graph(
-        graph, tmp_path / "state", create=True, driver_rows=1_000, cache_bytes=0, limits=limits
-    ) as store:
-        stepper = st.Stepper(graph, store, limits=limits)
+    graph = st.compile(pairs)
+    with (
+        constants(always_searched=100, searched_rows=100),
+        st.StoreParquet.from_graph(
+            graph, tmp_path / "state", create=True, driver_rows=1_000, cache_bytes=0
+        ) as store,
+    ):
+        stepper = st.Stepper(graph, store)
         stepper.step((on_the_driver(20_000), None))
         stepper.step((st.ZSetPython({Row(k=7, digit=-7): 1}), None))
         (found,) = stepper.step((None, st.ZSetPython(dict.fromkeys(range(500), 1))))
@@ -246,14 +250,12 @@ def keys_of(*ks: int) -> DriverRelation:
 def test_for_many_row_groups_the_driver_reads_small_files_and_spark_large_ones(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    with st.StoreParquet(
-        tmp_path / "state",
-        [BY_K],
-        create=True,
-        driver_rows=1_000,
-        cache_bytes=0,
-        limits=Limits(searched_rows=100),
-    ) as store:
+    with (
+        constants(always_searched=100, searched_rows=100),
+        st.StoreParquet(
+            tmp_path / "state", [BY_K], create=True, driver_rows=1_000, cache_bytes=0
+        ) as store,
+    ):
         for step, (first, end) in enumerate([(0, 5_000), (5_000, 5_500)], 1):
             store.add(BY_K.name, rows_of(first, end))
             store.commit(step, None)
@@ -278,12 +280,13 @@ def test_files_are_searched_by_spark_if_its_tasks_are_sooner_done(
         with st.StoreParquet(path, [BY_K], driver_rows=100, limits=limits) as store:
             parts = store.read(BY_K.name, keys)
             assert all((p.table is not None) is is_searched_here for p in parts)
-            found = concat([p.fetched(limits).table for p in parts], SCHEMA).column("k")
+            found = concat([p.fetched().table for p in parts], SCHEMA).column("k")
             assert set(keys.table.column("k").to_pylist()) <= set(found.to_pylist())
 
 
+@constants(looked_up_keys=2)
 def test_keys_in_spark_come_to_a_much_larger_state_on_the_driver(spark: SparkSession) -> None:
-    store = st.StoreMemory([BY_K], limits=Limits(looked_up_keys=2))
+    store = st.StoreMemory([BY_K])
     store.add(BY_K.name, rows_of(0, 3_200))
     store.commit(1, None)
     (found,) = store.read(BY_K.name, keys_of(*range(100)).in_spark(lambda: spark))
@@ -296,24 +299,25 @@ def test_a_small_state_on_the_driver_is_sent_whole_where_spark_has_the_keys(
     spark: SparkSession,
 ) -> None:
     keys = keys_of(1, 2).in_spark(lambda: spark)
-    for limits, is_whole in (
-        (Limits(looked_up_keys=4), True),
-        (Limits(looked_up_keys=3), False),
-        (Limits(looked_up_keys=4, broadcast_bytes=10), False),
+    for most, limits, is_whole in (
+        (4, Limits(), True),
+        (3, Limits(), False),
+        (4, Limits(broadcast_bytes=10), False),
     ):
         store = st.StoreMemory([BY_K], limits=limits)
         store.add(BY_K.name, rows_of(0, 20))
         store.commit(1, None)
-        with count_jobs(spark) as jobs:
+        with constants(looked_up_keys=most), count_jobs(spark) as jobs:
             (found,) = store.read(BY_K.name, keys)
         assert found.rows == (20 if is_whole else 2)
         assert (jobs.count == 0) is is_whole
 
 
+@constants(looked_up_keys=200)
 def test_a_large_table_does_not_come_to_the_driver_for_many_keys(
     postgres: PostgresServer, spark: SparkSession
 ) -> None:
-    limits = Limits(given_rows=100, looked_up_keys=200)
+    limits = Limits(given_rows=100)
     with st.StorePostgres(
         postgres.url, [BY_K], schema="placement", create=True, driver_bytes=1_000, limits=limits
     ) as store:

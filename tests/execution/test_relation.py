@@ -35,7 +35,7 @@ def of(schema: Schema, rows: Iterable[tuple[Any, ...]]) -> DriverRelation:
 
 
 def rows_of(relation: Relation) -> list[tuple[Any, ...]]:
-    table = relation.fetched(DEFAULT).table
+    table = relation.fetched().table
     assert table.schema.names == [n for n, _ in relation.schema.all]
     return sorted((tuple(row.values()) for row in table.to_pylist()), key=repr)
 
@@ -131,11 +131,10 @@ def test_what_spark_has_computed_knows_its_rows_and_comes_to_the_driver_as_it_is
 def test_what_is_not_counted_is_counted_to_see_whether_it_is_few(spark: SparkSession) -> None:
     many = SparkRelation(of(WORDS, ROWS).in_spark(lambda: spark).frame, WORDS)
     assert many.rows is None
-    for limits in (DEFAULT, Limits(sampled_rows=0)):
-        few = fetch_if_few(many, limits)
-        assert few is not None
-        assert rows_of(few) == [("a", 1, 3), (None, 3, 1)]
-    assert fetch_if_few(many, Limits(sampled_rows=0, fetched_rows=4)) is None
+    few = fetch_if_few(many, DEFAULT)
+    assert few is not None
+    assert rows_of(few) == [("a", 1, 3), (None, 3, 1)]
+    assert fetch_if_few(many, Limits(fetched_rows=4)) is None
 
 
 @pytest.mark.spark
@@ -144,6 +143,6 @@ def test_zeros_and_nans_are_one_also_where_spark_has_added_up(spark: SparkSessio
     nan = float("nan")
     given = of(floats, [(0.0, 1), (-0.0, 1), (nan, 1), (nan, 1)])
     here = given.added_up()
-    there = settle(given.in_spark(lambda: spark), (), "floats").fetched(DEFAULT)
+    there = settle(given.in_spark(lambda: spark), (), "floats").fetched()
     assert there.consolidated
     assert repr(rows_of(here)) == repr(rows_of(there)) == "[(0.0, 2), (nan, 2)]"

@@ -20,6 +20,7 @@ from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from stepping_spark.spark.session import count_jobs, scanned_bytes, times_planned
 from stepping_spark.zsets.from_dataframe import PASSED, guarded_when_read
+from tests.cases import constants
 
 pytestmark = pytest.mark.driver
 
@@ -175,23 +176,24 @@ def test_texts_that_files_have_once_are_counted_before_they_are_fetched(
     nbytes = scanned_bytes(frame)
     assert nbytes is not None
     assert nbytes < 1_000_000
-    limits = st.Limits(piece_bytes=1_000_000, broadcast_bytes=1_000_000)
+    limits = st.Limits(broadcast_bytes=1_000_000)
     z = st.ZSetSpark.from_dataframe(frame, Text)
-    with monkeypatch.context() as patch:
+    with constants(piece_bytes=1_000_000), monkeypatch.context() as patch:
         patch.setattr(SparkRelation, "fetched", lambda *_: pytest.fail("60 MB were fetched"))
         held = z.checked(z.type, "input 'texts'", limits)
     assert held.frame is not None
     assert held.rows == ROWS
 
 
+@constants(piece_bytes=100_000)
 def test_rows_that_differ_at_each_reading_are_not_fetched_in_pieces(items: DataFrame) -> None:
     frame = items.select(
         F.expr("xxhash64(reflect('java.util.UUID', 'randomUUID'))").alias("id"), "kind"
     )
     z = st.ZSetSpark.from_dataframe(frame, Item)
-    held = z.checked(z.type, "input 'items'", st.Limits(piece_bytes=100_000))
+    held = z.checked(z.type, "input 'items'", st.Limits())
     assert held.rows == ROWS
-    assert held.fetched(st.Limits(piece_bytes=100_000)).rows == ROWS
+    assert held.fetched().rows == ROWS
 
 
 def test_what_does_not_fit_in_files_is_an_error_about_the_input(items: DataFrame) -> None:

@@ -11,8 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
 from stepping_spark.execution.sql_scope import SqlScope
+from tests.cases import constants
 
-IN_SPARK = st.Limits(local_rows=0, small_rows=0, fetched_rows=0, sampled_rows=0)
+IN_SPARK = st.Limits(local_rows=0, fetched_rows=0)
 
 
 class Sale(st.Data):
@@ -156,6 +157,7 @@ class Costs(NamedTuple):
         (not_theirs, Costs(4, 3, 0, 3)),
     ],
 )
+@constants(small_rows=0, sampled_rows=0)
 def test_a_step_has_few_queries_exchanges_and_sorts(
     query: Callable[..., Any],
     most: Costs,

@@ -18,6 +18,7 @@ from stepping_spark.execution.tasks import pickled
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.segments import NotInTasks, segments_of
 from stepping_spark.rows.schema import ZSetType
+from tests.cases import constants
 from tests.elsewhere import QUERY
 from tests.every_store import InFiles
 from tests.oracle.test_oracle import REGISTERS, expected, shown
@@ -166,9 +167,10 @@ def test_few_rows_are_not_for_tasks(spark: SparkSession) -> None:
     assert where(stepper) == {"tasks"}
 
 
+@constants(sampled_rows=100)
 def test_a_change_in_spark_is_read_by_tasks(spark: SparkSession) -> None:
     rows = spark.range(4_000).selectExpr("id AS item", "id % 20 AS shop", "id % 977 AS cents")
-    stepper = stepper_of(sold, sampled_rows=100)
+    stepper = stepper_of(sold)
     (out,) = stepper.step((st.ZSetSpark.from_dataframe(rows, Sale), SHOPS))
     assert out.to_python() == st.reference(st.compile(sold)).step((sales(4_000), SHOPS))[0]
     assert where(stepper) == {"tasks"}

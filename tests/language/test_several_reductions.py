@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.plan.planner import registers_of
+from tests.cases import constants
 
 agg = st.agg
 
@@ -157,6 +158,7 @@ def test_all_parts_are_read_at_the_keys_that_any_of_them_changes() -> None:
     assert plan.count(at) == 2
 
 
+@constants(small_rows=0, sampled_rows=0)
 def test_rows_that_stay_as_they_are_are_no_change_in_spark(spark: SparkSession) -> None:
     def counted(items: st.ZSet[Item]) -> tuple[st.ZSet[Last], st.ZSet[Whole]]:
         rows = last(items)
@@ -165,7 +167,7 @@ def test_rows_that_stay_as_they_are_are_no_change_in_spark(spark: SparkSession) 
         )
 
     graph: Any = st.compile(counted)
-    limits = st.Limits(local_rows=0, small_rows=0, fetched_rows=0, sampled_rows=0)
+    limits = st.Limits(local_rows=0, fetched_rows=0)
     stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     rows = [Item(shop=str(i), name="x", price=i, weight=0.5) for i in range(50)]
     stepper.step((st.ZSetPython([(row, 1) for row in rows]),))

@@ -24,7 +24,7 @@ from stepping_spark.pipeline.delta.sink import DeltaSink
 from stepping_spark.relations.relation import SparkRelation
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from tests.cases import Z
+from tests.cases import Z, constants
 from tests.pipeline.shop import View, as_it_is, numbered, read
 
 pytestmark = pytest.mark.spark
@@ -289,6 +289,7 @@ def plain_pairs(view: st.ZSetPython[Item]) -> st.ZSetPython[Pair]:
 
 
 @pytest.mark.parametrize("store", ["memory", "parquet"])
+@constants(kept_bytes=100)
 def test_a_large_output_stays_in_spark_from_the_step_to_the_table(
     spark: SparkSession,
     tmp_path: Path,
@@ -301,7 +302,7 @@ def test_a_large_output_stays_in_spark_from_the_step_to_the_table(
 
     monkeypatch.setattr(DeltaSink, "_append", refuse)
     monkeypatch.setattr(DeltaSink, "_by_key", refuse)
-    limits = st.Limits(local_rows=0, task_rows=0, kept_bytes=100)
+    limits = st.Limits(local_rows=0, task_rows=0)
     steps = steps_of(9, 3)
     table = st.DeltaTable(tmp_path / "pairs", key=("left", "right"))
     url = "memory" if store == "memory" else f"parquet:{tmp_path / 'state'}"

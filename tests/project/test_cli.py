@@ -23,7 +23,6 @@ import pytest
 from click.testing import CliRunner, Result
 from psycopg import sql
 
-from stepping_spark.base.limits import Limits
 from stepping_spark.cli import main
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.store import Register, Store, fingerprint
@@ -34,7 +33,7 @@ from stores.parquet.inspection import ParquetState
 from stores.parquet.manifest import File, Manifest, decode
 from stores.parquet.store import StoreParquet
 from stores.postgres.store import StorePostgres
-from tests.cases import ROOT
+from tests.cases import ROOT, constants
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import as_another_process
 
@@ -427,7 +426,8 @@ def test_compact_takes_the_lock(
 
 
 def test_a_large_register_is_compacted_without_spark(path: Path) -> None:
-    assert "merged" in ParquetState(path, limits=Limits(merged_here_rows=1)).compact()
+    with constants(merged_here_rows=1):
+        assert "merged" in ParquetState(path).compact()
 
 
 # -- no state

@@ -19,7 +19,7 @@ import networkx as nx
 import pytest
 
 from stepping_spark.circuit import operators
-from tests.cases import ROOT
+from tests.cases import PACKAGES, ROOT
 
 # The packages and modules of stepping_spark, each importing only from itself and those before it.
 ORDER = (
@@ -93,7 +93,6 @@ PUBLIC = {
     "stores.contract",
 }
 
-PACKAGES = ("stepping_spark", "circuits", "stores")
 ROOT_FOLDERS = {"stepping_spark", "circuits", "stores", "tests", "examples", "docs"}
 ROOT_FILES = {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"}
 

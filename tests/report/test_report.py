@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.report.report import numbers_in
-from tests.cases import Order, Z
+from tests.cases import Order, Z, constants
 from tests.queries import CIRCUITS, Circuit
 from tests.report.runs import EVIL, large, stepped
 
@@ -259,13 +259,14 @@ def test_all_that_is_measured_or_drawn_is_a_vertex_that_can_be_looked_at(query: 
 
 @pytest.mark.spark
 @pytest.mark.driver
+@constants(sampled_rows=1_000)
 def test_of_rows_in_spark_the_report_says_that_they_are_not_counted(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> st.ZSet[int]:
         ids = st.map(a, f=lambda o: o.user % 10)
         return st.distinct(ids)
 
     graph = st.compile(query)
-    limits = st.Limits(local_rows=4, fetched_rows=1_000, sampled_rows=1_000, task_rows=1_000_000)
+    limits = st.Limits(local_rows=4, fetched_rows=1_000, task_rows=1_000_000)
     store = st.StoreMemory.from_graph(graph)
     stepper = st.Stepper(graph, store, limits=limits, profile=True)
     frame = spark.range(150_000).selectExpr("id", "id AS user", "1L AS amount")

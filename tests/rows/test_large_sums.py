@@ -18,6 +18,7 @@ from stepping_spark.engines.spark.text import consolidated
 from stepping_spark.relations.relation import SparkRelation, kept_apart, settle
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import BIG_INT, Schema
+from tests.cases import constants
 
 SCHEMA = Schema((("k", INT),), (("_rows_", INT), ("_sum_x_", BIG_INT)))
 LARGEST = 10**38 - 1
@@ -29,7 +30,6 @@ EDGES = [
     if x + d <= LARGEST
 ]
 MOST = 2**63 - 1
-LIMITS = st.Limits(local_rows=0, small_rows=0, sampled_rows=0)
 
 
 @pytest.fixture(params=["true", "false"], ids=["ansi", "not ansi"])
@@ -92,9 +92,9 @@ def test_sums_that_are_kept_and_fetched_are_the_same(session: SparkSession, most
     assert kept.frame.schema.simpleString() == given.frame.schema.simpleString()
     assert {r["k"]: int(r["_sum_x_"]) for r in kept.frame.collect()} == wanted
     for pieces in (1, 3):
-        limits = st.Limits(piece_bytes=(kept.nbytes or 0) // pieces + 1)
         for relation in (given, kept):
-            table = relation.fetched(limits).table
+            with constants(piece_bytes=(kept.nbytes or 0) // pieces + 1):
+                table = relation.fetched().table
             assert table.schema.equals(SCHEMA.arrow)
             found = zip(table["k"].to_pylist(), table["_sum_x_"].to_pylist(), strict=True)
             assert dict(found) == wanted
@@ -105,7 +105,7 @@ def test_a_sum_that_is_null_is_kept_and_fetched_as_null(session: SparkSession) -
     none = session.sql("SELECT CAST(NULL AS DECIMAL(38, 0)) AS `_sum_x_`")
     kept = kept_apart(SparkRelation(none, schema))
     assert [tuple(r) for r in kept.frame.collect()] == [(None,)]
-    assert kept.fetched(st.Limits()).table["_sum_x_"].to_pylist() == [None]
+    assert kept.fetched().table["_sum_x_"].to_pylist() == [None]
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -159,12 +159,13 @@ def totals(items: st.ZSet[Item]) -> st.ZSet[Total]:
 
 
 @pytest.mark.turn(2)
+@constants(small_rows=0, sampled_rows=0)
 def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
     """Weights and values of every size, whose sums are small again."""
     seed = random.Random(2)
     sizes = [1, 3, 2**31, 2**32 + 1, 2**60]
     graph = st.compile(totals)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=LIMITS), limits=LIMITS)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     reference = st.reference(graph)
     for step in range(3):
         change: list[tuple[Item, int]] = []
@@ -181,17 +182,19 @@ def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
         assert stepper.step((z,)) == reference.step((z,))
 
 
+@constants(small_rows=0, sampled_rows=0)
 def test_a_sum_beyond_its_type_says_so(session: SparkSession) -> None:
     graph = st.compile(totals)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=LIMITS), limits=LIMITS)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     z = st.ZSetPython([(Item(key=1, x=MOST, y=None), 1), (Item(key=1, x=1, y=None), 1)])
     with pytest.raises(StepError, match="a sum is beyond int"):
         stepper.step((z,))
 
 
+@constants(small_rows=0, sampled_rows=0)
 def test_weights_beyond_their_type_say_so(session: SparkSession) -> None:
     graph = st.compile(totals)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, limits=LIMITS), limits=LIMITS)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     z = st.ZSetPython([(Item(key=1, x=x, y=None), MOST) for x in (1, 2)])
     with pytest.raises(StepError, match="the sum of _rows_ is beyond BIGINT; feed fewer"):
         stepper.step((z,))

@@ -15,7 +15,6 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from stepping_spark.base.limits import DEFAULT
 from stepping_spark.relations.store import Register
 from stores.batches.driver import DriverBatch, built
 from stores.contract.values import BY_WORD, MIXED, mixed_row, relation_of
@@ -30,14 +29,12 @@ WARM = 300
 
 def few(rows: int) -> DriverBatch:
     """Rows of a word and a number."""
-    return built(
-        relation_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(rows)]), BY_WORD, DEFAULT
-    )
+    return built(relation_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(rows)]), BY_WORD)
 
 
 def mixed(rows: int) -> DriverBatch:
     """Rows of many types, some of them nested."""
-    return built(relation_of(MIXED, [(*mixed_row(i), 1) for i in range(rows)]), BY_NUMBER, DEFAULT)
+    return built(relation_of(MIXED, [(*mixed_row(i), 1) for i in range(rows)]), BY_NUMBER)
 
 
 CASES = {
@@ -49,7 +46,7 @@ CASES = {
 
 def measured(directory: Path, one: DriverBatch, entries: int) -> tuple[FileReader, int, int]:
     """A reader with copies of a batch, each looked at once; the bytes it counts, and takes."""
-    reader = FileReader(directory_of(directory, None), 1 << 40, DEFAULT)
+    reader = FileReader(directory_of(directory, None), 1 << 40)
     every = pa.array(np.arange(one.rows), pa.int64())
     counted = taken = 0
     for i in range(WARM + entries):

@@ -12,7 +12,6 @@ from weakref import WeakSet
 import psycopg
 from psycopg import sql
 
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.store import Register, Store
 from stores import step_lock
 from stores.postgres.store import DRIVER_BYTES, StorePostgres
@@ -79,7 +78,6 @@ class Stores:
         create: bool = False,
         read_only: bool = False,
         url: str | None = None,
-        limits: Limits | None = None,
     ) -> StorePostgres:
         """A store in a schema."""
         store = StorePostgres(
@@ -89,7 +87,6 @@ class Stores:
             create=create,
             read_only=read_only,
             driver_bytes=self._driver_bytes,
-            limits=limits,
         )
         self._schemas[store] = schema
         return store

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from stepping_spark.base.errors import StepError, StoreError
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import Register, Store
 from stores import threads
@@ -83,9 +82,9 @@ def test_a_store_that_is_closed_before_it_sorts_says_so(
 def test_an_aborted_step_sorts_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 
-    def counted(change: DriverRelation, register: Register, limits: Limits) -> driver.DriverBatch:
+    def counted(change: DriverRelation, register: Register) -> driver.DriverBatch:
         begun.append(register.name)
-        return built(change, register, limits)
+        return built(change, register)
 
     built = driver.built
     monkeypatch.setattr(driver, "built", counted)

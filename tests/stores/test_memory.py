@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 
 from stepping_spark.base.errors import StepError, StoreError
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.store import Store
+from stores.batches.compaction import MERGED_ROWS
 from stores.contract.store import StoreContract
 from stores.contract.values import (
     BY_WORD,
@@ -24,7 +25,7 @@ from stores.contract.values import (
     row,
 )
 from stores.memory import StoreMemory
-from tests.cases import MOST
+from tests.cases import MOST, constants
 from tests.stores.model import Move, hold_against_sums, moves, torn_reads, words
 
 
@@ -39,15 +40,15 @@ class TestInSmallSlices(StoreContract):
     """Merges take many steps, and batches are built from many pieces."""
 
     @pytest.fixture
-    def create(self) -> Create:
-        limits = Limits(merged_rows=8, sorted_rows=3, piece_rows=1_000)
-        return lambda registers: StoreMemory(registers, limits=limits)
+    def create(self) -> Iterator[Create]:
+        with constants(merged_rows=8, sorted_rows=3, piece_rows=1_000):
+            yield StoreMemory
 
 
 # -- batches
 
 
-@pytest.mark.parametrize("slice_rows", [2, 16, Limits.merged_rows])
+@pytest.mark.parametrize("slice_rows", [2, 16, MERGED_ROWS])
 @given(made=moves, wanted=words)
 def test_what_is_read_is_what_a_dictionary_of_sums_has(
     slice_rows: int, made: list[Move], wanted: set[str | None]
@@ -56,22 +57,24 @@ def test_what_is_read_is_what_a_dictionary_of_sums_has(
         store.abort()
         return store
 
-    limits = Limits(merged_rows=slice_rows, sorted_rows=2, piece_rows=2 * slice_rows)
-    hold_against_sums(StoreMemory([BY_WORD, WHOLE], limits=limits), same, made, wanted)
+    with constants(merged_rows=slice_rows, sorted_rows=2, piece_rows=2 * slice_rows):
+        hold_against_sums(StoreMemory([BY_WORD, WHOLE]), same, made, wanted)
 
 
-@pytest.mark.parametrize("slice_rows", [64, Limits.merged_rows])
+@pytest.mark.parametrize("slice_rows", [64, MERGED_ROWS])
 def test_a_row_is_rewritten_a_logarithmic_number_of_times(slice_rows: int) -> None:
-    store = StoreMemory([BY_WORD], limits=Limits(merged_rows=slice_rows))
-    for step in range(1, 1_001):
-        add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(3)])
-        store.commit(step, None)
-        assert store.batches(BY_WORD.name) <= 24
+    store = StoreMemory([BY_WORD])
+    with constants(merged_rows=slice_rows):
+        for step in range(1, 1_001):
+            add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(3)])
+            store.commit(step, None)
+            assert store.batches(BY_WORD.name) <= 24
     assert 3_000 <= store.rows_written[BY_WORD.name] <= 3_000 * 12
 
 
+@constants(merged_rows=100)
 def test_a_commit_does_a_bounded_piece_of_a_large_merge() -> None:
-    store = StoreMemory([BY_WORD], limits=Limits(merged_rows=100))
+    store = StoreMemory([BY_WORD])
     for step in (1, 2):
         add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(2_000)])
         store.commit(step, None)
@@ -85,8 +88,9 @@ def test_a_commit_does_a_bounded_piece_of_a_large_merge() -> None:
     assert len(content(store, BY_WORD)) == 4_000
 
 
+@constants(merged_rows=100)
 def test_rows_of_one_key_are_merged_in_pieces_too() -> None:
-    store = StoreMemory([BY_WORD], limits=Limits(merged_rows=100))
+    store = StoreMemory([BY_WORD])
     for step in (1, 2):
         add(store, BY_WORD, as_it_is, [("w", step * 10_000 + i, 1) for i in range(2_000)])
         store.commit(step, None)

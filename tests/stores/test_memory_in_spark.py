@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from stepping_spark.base.errors import StepError
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT, STR
@@ -31,7 +30,7 @@ from stores.contract.values import (
     row,
 )
 from stores.memory import StoreMemory
-from tests.cases import MOST
+from tests.cases import MOST, constants
 
 
 @pytest.mark.turn(6)
@@ -183,12 +182,11 @@ def test_an_overflow_in_spark_is_an_error_and_not_another_number(
     }
 
 
+@constants(looked_up_keys=2)
 def test_keys_in_a_dataframe_too_many_to_fetch_are_joined_in_spark(
     spark: SparkSession,
 ) -> None:
-    roomy = StoreMemory(
-        [BY_WORD, WHOLE], driver_bytes=40_000, spark=spark, limits=Limits(looked_up_keys=2)
-    )
+    roomy = StoreMemory([BY_WORD, WHOLE], driver_bytes=40_000, spark=spark)
     for step, n in ((1, 5_000), (2, 100)):
         change = relation_of(WORDS, large(step * 10_000, n)).in_spark(lambda: spark)
         roomy.add(BY_WORD.name, change)
@@ -207,8 +205,7 @@ def test_keys_are_the_same_as_sql_text_and_as_a_broadcast(
 ) -> None:
     schema = Schema((("f", Optional(STR)), ("n", INT)), ((COUNT, INT),))
     register = Register("r", schema, ("f",))
-    limits = Limits(listed_keys=in_text)
-    store = StoreMemory([register], driver_bytes=0, spark=spark, limits=limits)
+    store = StoreMemory([register], driver_bytes=0, spark=spark)
     words = [None, "", "'", "\\", "a\\'b", "\0", "é", "%", "${x}"]
     change = relation_of(schema, [(w, i, 1) for i, w in enumerate(words)])
     store.add(register.name, change.in_spark(lambda: spark))
@@ -218,4 +215,5 @@ def test_keys_are_the_same_as_sql_text_and_as_a_broadcast(
         wanted = {i: word for i, word in enumerate(words, 1) if i & bit}
         asked = keys_relation(register, [(word,) for word in wanted.values()])
         expected = {row(word, i - 1): (1,) for i, word in wanted.items()}
-        assert content(store, register, asked) == expected
+        with constants(listed_keys=in_text):
+            assert content(store, register, asked) == expected

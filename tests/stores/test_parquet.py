@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,7 +11,6 @@ import pytest
 from hypothesis import given
 from pyspark.sql import SparkSession
 
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.store import Register, Store
 from stores.contract.store import StoreContract
 from stores.contract.values import (
@@ -26,6 +26,7 @@ from stores.contract.values import (
 )
 from stores.parquet import file_validation, files, merges
 from stores.parquet.store import StoreParquet
+from tests.cases import constants
 from tests.stores.model import Move, hold_against_sums, moves, words
 
 
@@ -79,19 +80,22 @@ class TestOnALocalPath(StoreContract):
         return again
 
 
-# Merges take many steps, and batches have many files.
-SMALL = Limits(merged_rows=8, file_rows=12, groups_at_once=3, given_parts=1)
+@contextmanager
+def in_small_parts() -> Iterator[None]:
+    """Merges take many steps, batches have many files, and these many row groups."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        constants(merged_rows=8, rows_per_file=12, groups_at_once=3, given_parts=1),
+    ):
+        for module in (files, merges):
+            patch.setattr(module, "GROUP_ROWS", 4)
+        yield
 
 
 @pytest.fixture
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files have many row groups."""
-    make_small(monkeypatch)
-
-
-def make_small(patch: pytest.MonkeyPatch) -> None:
-    for module in (files, merges):
-        patch.setattr(module, "GROUP_ROWS", 4)
+def small_parts() -> Iterator[None]:
+    with in_small_parts():
+        yield
 
 
 @given(made=moves, wanted=words)
@@ -102,8 +106,7 @@ def test_what_is_read_is_what_a_dictionary_of_sums_has(
     made: list[Move],
     wanted: set[str | None],
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        make_small(patch)
+    with in_small_parts():
         path = tmp_path_factory.mktemp("state")
 
         def reopen(store: Store) -> Store:
@@ -114,13 +117,13 @@ def test_what_is_read_is_what_a_dictionary_of_sums_has(
 
 
 def opened(path: Path, cache_bytes: int) -> StoreParquet:
-    return StoreParquet(path, [BY_WORD, WHOLE], create=True, cache_bytes=cache_bytes, limits=SMALL)
+    return StoreParquet(path, [BY_WORD, WHOLE], create=True, cache_bytes=cache_bytes)
 
 
 def test_a_row_is_rewritten_a_logarithmic_number_of_times(
-    tmp_path: Path, small_groups: None
+    tmp_path: Path, small_parts: None
 ) -> None:
-    with StoreParquet(tmp_path / "state", [BY_WORD], create=True, limits=SMALL) as store:
+    with StoreParquet(tmp_path / "state", [BY_WORD], create=True) as store:
         for step in range(1, 301):
             add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(3)])
             store.commit(step, None)
@@ -139,8 +142,11 @@ def test_keys_all_over_a_large_batch_are_found_without_spark(
         add(store, BY_WORD, as_it_is, rows)
         store.commit(1, None)
     wanted = keys_relation(BY_WORD, [(w,) for w, _, _ in rows[::7]])
-    limits = Limits(searched_rows=2 * file_validation.GROUP_ROWS)
-    with StoreParquet(path, [BY_WORD], driver_rows=100, limits=limits) as store:
+    most = 2 * file_validation.GROUP_ROWS
+    with (
+        constants(always_searched=most, searched_rows=most),
+        StoreParquet(path, [BY_WORD], driver_rows=100) as store,
+    ):
         (found,) = store.read(BY_WORD.name, wanted)
         assert found.frame is not None  # rather than to read four row groups
         for word, _, _ in rows[::999]:
@@ -151,13 +157,13 @@ def test_keys_all_over_a_large_batch_are_found_without_spark(
 
 
 def test_a_merge_under_way_is_given_up_when_the_store_is_closed(
-    tmp_path: Path, small_groups: None
+    tmp_path: Path, small_parts: None
 ) -> None:
     for step in range(1, 8):
-        with StoreParquet(tmp_path / "state", [BY_WORD], create=True, limits=SMALL) as store:
+        with StoreParquet(tmp_path / "state", [BY_WORD], create=True) as store:
             add(store, BY_WORD, as_it_is, [(f"w{step}", i, 1) for i in range(40)])
             store.commit(step, None)
-    with StoreParquet(tmp_path / "state", [BY_WORD], limits=SMALL) as store:
+    with StoreParquet(tmp_path / "state", [BY_WORD]) as store:
         assert len(content(store, BY_WORD)) == 280
         named = {f.name for f in (tmp_path / "state" / "data").iterdir()}
         assert named

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from stepping_spark.base.limits import DEFAULT
 from stores.batches.driver import built
 from stores.contract.values import BY_WORD, add, as_it_is, content, keys_relation, relation_of
 from stores.parquet import files as parquet_files
@@ -70,13 +69,11 @@ def test_row_groups_that_are_read_together_are_kept_each_by_itself(
     monkeypatch.setattr(parquet_files, "GROUP_ROWS", 1_000)
     directory = directory_of(tmp_path, None)
     directory.make((DATA,))
-    batch = built(
-        relation_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(50_000)]), BY_WORD, DEFAULT
-    )
+    batch = built(relation_of(BY_WORD.schema, [(f"w{i}", i, 1) for i in range(50_000)]), BY_WORD)
     writer = FileWriter(directory, "words", content_of(BY_WORD), 100_000)
     writer.append(batch.table, batch.places)
     written = writer.batch()
-    reader = FileReader(directory, 600_000, DEFAULT)
+    reader = FileReader(directory, 600_000)
     before = pa.total_allocated_bytes()
     groups = reader.groups(reader.all_groups(written), BY_WORD)
     rows = sum(len(group.places) for group in groups)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from uuid import uuid4
@@ -13,7 +12,6 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.base.errors import StoreError
-from stepping_spark.base.limits import Limits
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import Register, Store
 from stores.contract.store import StoreContract
@@ -30,6 +28,7 @@ from stores.contract.values import (
 )
 from stores.parquet import files
 from stores.parquet.store import StoreParquet
+from tests.cases import constants
 
 
 @pytest.mark.long
@@ -82,13 +81,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-SMALL_FILES = Limits(file_rows=300)
-
-
 @pytest.fixture
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files have several row groups."""
+def small_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Batches have several files, and these several row groups."""
     monkeypatch.setattr(files, "GROUP_ROWS", 100)
+    with constants(rows_per_file=300):
+        yield
 
 
 def rows_of(store: StoreParquet) -> list[str]:
@@ -97,11 +95,9 @@ def rows_of(store: StoreParquet) -> list[str]:
 
 @pytest.mark.compat
 def test_a_change_is_written_where_its_size_puts_it_and_both_are_read(
-    path: Path, spark: SparkSession, small_groups: None
+    path: Path, spark: SparkSession, small_files: None
 ) -> None:
-    with StoreParquet(
-        path, [BY_WORD], create=True, driver_rows=500, spark=spark, limits=SMALL_FILES
-    ) as store:
+    with StoreParquet(path, [BY_WORD], create=True, driver_rows=500, spark=spark) as store:
         for step, n in ((1, 2_000), (2, 200)):
             store.add(
                 BY_WORD.name, relation_of(WORDS, large(step * 10_000, n)).in_spark(lambda: spark)
@@ -119,14 +115,16 @@ def test_a_change_is_written_where_its_size_puts_it_and_both_are_read(
 
 @pytest.mark.compat
 def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
-    path: Path, spark: SparkSession, small_groups: None
+    path: Path, spark: SparkSession, small_files: None
 ) -> None:
     found = []
     for most in (10, 10_000_000):
-        limits = dataclasses.replace(SMALL_FILES, merged_here_rows=most)
-        with StoreParquet(
-            path / str(most), [BY_WORD], create=True, driver_rows=0, spark=spark, limits=limits
-        ) as store:
+        with (
+            constants(merged_here_rows=most),
+            StoreParquet(
+                path / str(most), [BY_WORD], create=True, driver_rows=0, spark=spark
+            ) as store,
+        ):
             for step, first in ((1, 0), (2, 1_500), (3, 100)):
                 sign = -1 if step == 3 else 1
                 rows = [(w, i, sign * n) for w, i, n in large(first, 2_000)]
@@ -148,10 +146,10 @@ def test_spark_merges_what_is_too_much_for_the_driver_to_the_same_batch(
 def test_a_sum_that_no_column_can_hold_is_an_error_of_a_merge_in_spark_too(
     path: Path, spark: SparkSession
 ) -> None:
-    limits = Limits(merged_here_rows=0)
-    with StoreParquet(
-        path, [BY_WORD], create=True, driver_rows=0, spark=spark, limits=limits
-    ) as store:
+    with (
+        constants(merged_here_rows=0),
+        StoreParquet(path, [BY_WORD], create=True, driver_rows=0, spark=spark) as store,
+    ):
         for step in (1, 2):
             store.add(BY_WORD.name, relation_of(WORDS, [("a", 1, 2**62), ("b", step, 1)]))
             store.commit(step, None)

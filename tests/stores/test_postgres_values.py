@@ -17,7 +17,6 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-import stepping_spark as st
 from stepping_spark.base.errors import StepError, StoreCorrupt
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import DATE, DATETIME, DECIMAL, INT, Atom
@@ -33,10 +32,11 @@ from stores.contract.values import (
     relation_of,
     row,
 )
+from stores.postgres import changes
 from stores.postgres.copy import few_rows, put
 from stores.postgres.statements import Layout
 from stores.postgres.types import literal_of
-from tests.cases import MOST
+from tests.cases import MOST, constants
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
 
@@ -49,7 +49,7 @@ ROWS = [
 ]
 """Rows of all types at once, in which each value occurs, and NULL too."""
 
-WAYS = {"in a statement": st.Limits(), "by COPY": st.Limits(statement_rows=0)}
+WAYS = {"in a statement": changes.STATEMENT_ROWS, "by COPY": 0}
 
 
 @pytest.fixture
@@ -65,10 +65,11 @@ def test_rows_of_all_types_that_one_way_has_added_are_read_and_the_other_way_del
 ) -> None:
     keyed, whole = Register("keyed", ALL, ("n",)), Register("whole", ALL)
     schema = f"by {first}"
-    store = stores.open(schema, [keyed, whole], create=True, limits=WAYS[first])
+    store = stores.open(schema, [keyed, whole], create=True)
     for register in (keyed, whole):
         add(store, register, as_it_is, ROWS)
-    store.commit(1, None)
+    with constants(statement_rows=WAYS[first]):
+        store.commit(1, None)
     expected = {row(*values): (n,) for *values, n in ROWS}
     assert content(store, whole) == expected
     assert content(store, keyed) == expected
@@ -77,10 +78,11 @@ def test_rows_of_all_types_that_one_way_has_added_are_read_and_the_other_way_del
     with store.snapshot() as pinned:
         assert content(pinned, keyed, keys) == expected
     store.close()
-    store = stores.open(schema, [keyed, whole], limits=WAYS[then])
+    store = stores.open(schema, [keyed, whole])
     for register in (keyed, whole):
         add(store, register, as_it_is, [(*values, -n) for *values, n in ROWS])
-    store.commit(2, None)
+    with constants(statement_rows=WAYS[then]):
+        store.commit(2, None)
     with psycopg.connect(postgres.url) as connection:
         for register in (keyed, whole):
             left = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, register.name))
@@ -90,13 +92,12 @@ def test_rows_of_all_types_that_one_way_has_added_are_read_and_the_other_way_del
 @pytest.mark.parametrize("way", WAYS)
 def test_an_output_of_all_types_is_read_as_it_was_written(stores: Stores, way: str) -> None:
     register = Register("keyed", ALL, ("n",))
-    store = stores.open(f"outputs {way}", [register], create=True, limits=WAYS[way])
+    store = stores.open(f"outputs {way}", [register], create=True)
     store.open([register], [ALL, WORDS])
-    store.commit(1, None, [relation_of(ALL, ROWS), relation_of(WORDS, [])])
+    with constants(statement_rows=WAYS[way]):
+        store.commit(1, None, [relation_of(ALL, ROWS), relation_of(WORDS, [])])
     full, empty = store.last_outputs() or ()
-    assert {row(*r.values()) for r in full.fetched(st.Limits()).table.to_pylist()} == {
-        row(*r) for r in ROWS
-    }
+    assert {row(*r.values()) for r in full.fetched().table.to_pylist()} == {row(*r) for r in ROWS}
     assert empty.is_empty
 
 
@@ -105,24 +106,27 @@ def test_a_sum_beyond_its_column_names_the_register_and_the_step_is_not_committe
     stores: Stores, way: str
 ) -> None:
     register = Register("words", WORDS, ("word",))
-    store = stores.open(f"sums {way}", [register], create=True, limits=WAYS[way])
+    store = stores.open(f"sums {way}", [register], create=True)
     given = [(f"w{i}", i, MOST) for i in range(20)]
-    add(store, register, as_it_is, given)
-    store.commit(1, None)
-    add(store, register, as_it_is, [(w, i, 1) for w, i, _ in given])
-    with pytest.raises(StepError, match="register 'words': a sum of its rows is beyond"):
-        store.commit(2, None)
+    with constants(statement_rows=WAYS[way]):
+        add(store, register, as_it_is, given)
+        store.commit(1, None)
+        add(store, register, as_it_is, [(w, i, 1) for w, i, _ in given])
+        with pytest.raises(StepError, match="register 'words': a sum of its rows is beyond"):
+            store.commit(2, None)
     assert store.last_step() == 1
     assert content(store, register) == {row(w, i): (n,) for w, i, n in given}
 
 
 def test_rows_of_more_bytes_than_a_statement_may_have_go_by_copy(stores: Stores) -> None:
     register = Register("words", WORDS, ("word",))
-    limits = st.Limits(statement_bytes=1 << 20)
-    store = stores.open("long words", [register], create=True, limits=limits)
+    store = stores.open("long words", [register], create=True)
     long = [("x" * (1 << 19) + str(i), i, 1) for i in range(4)]
     add(store, register, as_it_is, long)
-    with mock.patch("stores.postgres.changes.put", side_effect=put) as copied:
+    with (
+        constants(statement_bytes=1 << 20),
+        mock.patch("stores.postgres.changes.put", side_effect=put) as copied,
+    ):
         store.commit(1, None)
     assert copied.call_count == 1
     assert content(store, register) == {row(w, n): (c,) for w, n, c in long}

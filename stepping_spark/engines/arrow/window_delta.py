@@ -60,6 +60,21 @@ pc: Any = pyarrow.compute
 DeltaPieces: TypeAlias = Iterator[tuple[pa.Table, pa.Table, Carried]]
 Cut: TypeAlias = Callable[[pa.Table, pa.Table, Context], DeltaPieces]
 
+CUT_ROWS = 1_000
+"""Rows of a state of a window, or of first rows, that are all computed with.
+
+Not so those of an as-of join: however few there are, the rows around the change are enough.
+Beyond: for a window the driver computes the rows from the change on, and the rows before it that
+the functions need. Of first rows it keeps, for each key, as many as are asked for and one for each
+row that the change removes.
+"""
+
+CUT_KEYS = 8
+"""Keys of a change for which the driver searches for those rows, each in a pass over the state.
+
+Beyond: it reads all rows of the keys, and computes them, except for as-of joins.
+"""
+
 _EXACT = decimal.Context(prec=100)  # the default of 28 digits would round
 SLACK = 64
 """Extra rows kept before the change, so that the next step may change slightly earlier rows."""
@@ -84,14 +99,14 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
 
     def cut(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
         prefixes = run.prefixes(state) or Prefixes()
-        if not prefixes.known and state.num_rows < run.limits.cut_rows:
+        if not prefixes.known and state.num_rows < CUT_ROWS:
             yield from at_once(state, change, run)
             return
         of_change = values(change, run.ask)[:keys]
         touched = distinct_rows(
             pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
         )
-        if not prefixes.known and touched.num_rows > run.limits.cut_keys:
+        if not prefixes.known and touched.num_rows > CUT_KEYS:
             yield from at_once(state, change, run)
             return
         rows = added_up(state, run)
