@@ -232,24 +232,25 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             return None
         self._begin_step()
         folder, files = self._files.folder, dict[str, list[str]]()
+        batches = self._state.batches
+        every = [(b, tiers) for n, tiers in self._registers.all.items() for b in batches.get(n, ())]
+        if any(isinstance(b, SparkBatch) and b.nbytes > KEPT_BYTES for b, _ in every):
+            return None
+        on_driver = [b for b, _ in every if type(b) is DriverBatch]  # and not mapped
+        moved = dict(zip(map(id, on_driver), self._files.moved(on_driver), strict=True))
+        for b, tiers in every:
+            if isinstance(b, SparkBatch):
+                fetched = ordered(b.relation.fetched().table, tiers.register)
+                (moved[id(b)],) = self._files.moved([fetched])
         for name, tiers in self._registers.all.items():
-            old = self._state.batches.get(name, ())
-            if any(isinstance(b, SparkBatch) and b.nbytes > KEPT_BYTES for b in old):
-                return None
-            new = tuple(self._in_file(b, tiers.register) for b in old)
+            old = batches.get(name, ())
+            new = tuple(moved.get(id(b), b) for b in old)
             self._replace(tiers, old if old == new else new)
-            files[name] = [p for b in new for p in b.paths]
+            files[name] = [p for b in new if isinstance(b, MappedBatch) for p in b.paths]
         served = {n: tiers.register for n, tiers in self._registers.by_name.items()}
         last = self._last()
         of_served = {n: files[of.name] for n, of in served.items()}
         return MappedState(served, of_served, last.step, last.now, last.settings, folder=folder)
-
-    def _in_file(self, batch: HeldBatch, register: Register) -> MappedBatch:
-        if isinstance(batch, MappedBatch):
-            return batch
-        if isinstance(batch, SparkBatch):
-            batch = ordered(batch.relation.fetched().table, register)
-        return self._files.moved(batch)
 
     def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
         """Add the rows of files that tasks have written, in the current step."""
@@ -371,7 +372,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             tiers = self._registers.all[name]
             moved: HeldBatch
             if self._files.are_there:  # tasks read them
-                moved = self._files.moved(largest)
+                (moved,) = self._files.moved([largest])
             else:
                 settled = settle(self._in_spark(largest, tiers.register), tiers.register)
                 moved = cached(settled, tiers.register)

@@ -14,6 +14,7 @@ import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -33,6 +34,9 @@ class MappedBatch(DriverBatch):
     """A batch whose rows are in files."""
 
     paths: tuple[str, ...] = ()
+
+
+_WRITERS = 4
 
 
 class MappedFiles:
@@ -66,12 +70,12 @@ class MappedFiles:
         _remove([entry.path for entry in os.scandir(self._folder) if entry.name not in known])
         return self._folder
 
-    def moved(self, batch: DriverBatch) -> MappedBatch:
-        """A batch in memory, in a file."""
-        path = new_path(self._folder)
-        save(batch, path)
-        (made,) = self.batches([path])
-        return made
+    def moved(self, batches: Sequence[DriverBatch]) -> list[MappedBatch]:
+        """Batches in memory, in a file each. Threads write them at the same time."""
+        paths = [new_path(self._folder) for _ in batches]
+        with ThreadPoolExecutor(max_workers=_WRITERS) as writers:
+            list(writers.map(save, batches, paths))
+        return [made for path in paths for made in self.batches([path])]
 
     def batches(self, paths: Sequence[str]) -> tuple[MappedBatch, ...]:
         """The batches in files: one, if each file has the rows of a range of places."""
