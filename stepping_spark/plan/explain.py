@@ -25,6 +25,7 @@ from stepping_spark.expressions.expr import Literal
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.segments import NotInTasks, segments_of
 from stepping_spark.plan.step_ir import Read, RegisterPlan, nodes
 from stepping_spark.rows.boxes import html_table
 from stepping_spark.rows.schema import ScalarType
@@ -49,7 +50,10 @@ class VertexExplained:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a circuit does at a step. Printed, it is a page of text."""
+    """What a circuit does at a step. Printed, it is a page of text.
+
+    `in_tasks` says whether Spark's tasks take a large step as one job, or why not.
+    """
 
     name: str
     vertices: tuple[VertexExplained, ...]
@@ -57,6 +61,7 @@ class Explanation:
     plan: str
     hints: tuple[str, ...] = ()
     reductions: tuple[ReducePlan, ...] = ()
+    in_tasks: str = ""
 
     def __str__(self) -> str:
         lines = [f"circuit {self.name}"]
@@ -74,7 +79,7 @@ class Explanation:
         lines += [f"hint: {hint}" for hint in self.hints]
         for reduction in self.reductions:
             lines += str(reduction).splitlines()
-        lines += [WHERE, "plan"]
+        lines += [self.in_tasks, WHERE, "plan"]
         lines += [f"  {line}" for line in self.plan.splitlines()]
         return "\n".join(lines)
 
@@ -102,7 +107,7 @@ class Explanation:
             [(name, ", ".join(key) or "no key") for name, key in self.arrangements],
         )
         hints = "".join(f"<p>hint: {html.escape(hint)}</p>" for hint in self.hints)
-        plan = "\n".join([*map(str, self.reductions), WHERE, self.plan])
+        plan = "\n".join([*map(str, self.reductions), self.in_tasks, WHERE, self.plan])
         return (
             f"<div><strong>circuit {html.escape(self.name)}</strong>{vertices}{registers}{hints}"
             f"<details><summary>plan of a step</summary><pre>{html.escape(plan)}</pre></details>"
@@ -116,8 +121,9 @@ def explain(graph: AnyGraph) -> Explanation:
     Then the registers that a store keeps, with the key of each, the plan of each `aggregate`, hints
     at what is probably a mistake, and the plan of a step: its stages, and what each one reads. Each
     step decides where a stream runs: on the driver or in Spark, wherever that is estimated to take
-    less time for the rows and bytes that it reads. The step's metrics say why.
-    `print` it, or use `vertices`, `arrangements`, `reductions`, `hints` and `plan`. Runs nothing.
+    less time for the rows and bytes that it reads, or the whole step as one job of Spark's tasks,
+    if they can compute it. The step's metrics say why. `print` it, or use `vertices`,
+    `arrangements`, `reductions`, `hints`, `in_tasks` and `plan`. Runs nothing.
 
     >>> def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[int]) -> st.ZSet[str]:
     ...     pairs = st.join(a, b, on_left=lambda a: a[0], on_right=lambda b: b)
@@ -158,7 +164,18 @@ def explain(graph: AnyGraph) -> Explanation:
         str(plan),
         hints,
         graph.reductions,
+        _in_tasks(plan),
     )
+
+
+def _in_tasks(plan: Plan) -> str:
+    try:
+        exchanges = len(segments_of(plan).segments) - 1
+    except NotInTasks as e:
+        return f"large steps are not for Spark's tasks: {e}"
+    times = {0: "exchanges no rows", 1: "exchanges rows once"}
+    many = times.get(exchanges, f"exchanges rows up to {exchanges} times")
+    return f"a large step is one job of Spark's tasks, which {many}"
 
 
 def _hints(graph: AnyGraph) -> tuple[str, ...]:

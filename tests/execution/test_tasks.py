@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.execution.tasks import pickled
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.segments import NotInTasks, segments_of
+from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Segment, segments_of
 from stepping_spark.rows.schema import ZSetType
 from tests.cases import constants
 from tests.elsewhere import QUERY
@@ -252,3 +252,22 @@ def test_a_plan_is_cut_where_rows_change_places() -> None:
     ]
     # By shop; then by city, the buckets of which are where the city is.
     assert cut == [set(), {"join", "map_2", "accumulate"}, {"top_of_256", "map_3"}]
+
+
+def test_only_what_changes_has_a_part_and_rows_are_not_sent_to_find_others() -> None:
+    plan = plan_of(st.compile(sold))
+    sales_in, shops_in = plan.graph.inputs
+    segments = segments_of(plan, [shops_in])
+    pieces = [p for segment in segments.segments for p in segment.pieces]
+    assert [p.routes[sales_in].key for p in pieces if sales_in in p.routes] == [ANYWHERE]
+    kept = {state.change for segment in segments.segments for state, _ in segment.adds}
+    assert sales_in in kept
+    assert shops_in not in kept
+    assert segments_of(plan, [sales_in, shops_in]).segments == (Segment((), ()),)
+
+
+def test_explain_says_whether_tasks_take_large_steps() -> None:
+    takes = st.explain(st.compile(sold)).in_tasks
+    assert takes == "a large step is one job of Spark's tasks, which exchanges rows up to 2 times"
+    page = str(st.explain(st.compile(QUERY["recursion"].in_spark)))
+    assert "large steps are not for Spark's tasks: a recursion goes on until nothing" in page
