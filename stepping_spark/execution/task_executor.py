@@ -90,6 +90,8 @@ class TaskExecutor:
                 raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
             here = Segmented(self._plan, segments, self._limits, self._zone)
             name = f"{os.getpid()} {next(_NUMBERS)}"
+            if len(self._cuts) >= tasks.MOST_KEPT:
+                self._cuts.clear()
             self._cuts[empty] = _Cut(name, segments, pickled, here)
         return self._cuts[empty]
 
