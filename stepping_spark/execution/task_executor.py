@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow as pa
 from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import Linearity, parts_of
 from stepping_spark.execution import tasks
 from stepping_spark.execution.step import rows_of
 from stepping_spark.execution.tasks import NOTES, OUTPUTS, STAYING, Done, Job, Notes, Segmented
@@ -30,6 +31,7 @@ from stepping_spark.relations.relation import (
     DriverRelation,
     Relation,
     SparkRelation,
+    fetch_if_few,
     kept_apart,
 )
 from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
@@ -95,6 +97,11 @@ class TaskExecutor:
             self._cuts[empty] = _Cut(name, segments, pickled, here)
         return self._cuts[empty]
 
+    @cached_property
+    def _gives_rows_of_inputs(self) -> bool:
+        """Whether an output has about as many rows as inputs, or more: they are not added up."""
+        return any(map(_is_of_rows, self._plan.graph.outputs))
+
     def session(self) -> SparkSession | None:
         """The session that runs, if its tasks can take steps of the plan; starts none."""
         try:
@@ -137,8 +144,9 @@ class TaskExecutor:
             if why := self._why_not(empty):
                 raise NotInTasks(why)
             nbytes = sum(held.nbytes or 0 for held in inputs.values())
+            many = nbytes > KEPT_BYTES and self._gives_rows_of_inputs
             try:
-                return self._run(empty, inputs, now, staying=nbytes > KEPT_BYTES)
+                return self._run(empty, inputs, now, staying=many)
             except LargeOutput:  # nothing of that job is committed
                 return self._run(empty, inputs, now, staying=True)
         except TooMany:
@@ -187,9 +195,15 @@ class TaskExecutor:
         if not staying:
             return self._taken(_fetched(frame), store)
         with _in_workers():
-            kept = frame.localCheckpoint()
-            outputs = [self._staying(i, kept, parts) for i in range(len(self._plan.outputs))]
-        return self._taken(_fetched(kept.where(f"tag < {STAYING}")), store, outputs)
+            # A checkpoint would have Spark derive conditions on all values of the inputs.
+            kept = frame.persist()
+            try:
+                table = kept.where(f"tag < {STAYING}").toArrow()
+                _check(table)
+                outputs = [self._staying(i, kept, parts) for i in range(len(self._plan.outputs))]
+            finally:
+                kept.unpersist()
+        return self._taken(table, store, outputs)
 
     def _changes(
         self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation], segmented: Segmented
@@ -216,7 +230,8 @@ class TaskExecutor:
         there = in_parts(blobs.where(f"tag = {STAYING + number}"), parts)
         rows = there.mapInArrow(partial(tasks.rows_of_output, schema), types)
         named = rows.toDF(*schema.arrow.names)
-        return kept_apart(SparkRelation(named, schema, consolidated=True))
+        kept = kept_apart(SparkRelation(named, schema, consolidated=True))
+        return fetch_if_few(kept, self._limits) or kept
 
     def _taken(
         self, table: pa.Table, store: TaskStore, outputs: list[Relation] | None = None
@@ -252,6 +267,21 @@ class TaskExecutor:
         if blobs is None:
             return DriverRelation.empty(schema)
         return DriverRelation(unpacked(blobs), schema).added_up()
+
+
+def _check(table: pa.Table) -> None:
+    """Raise the error of a task, before others compute what is for nothing then."""
+    notes = (pickle.loads(held) for _, tag, held in blobs_of(table) if tag == NOTES)
+    for error in (n.error for n in notes if n.error is not None):
+        raise error
+
+
+_ONE_BY_ONE = (Linearity.LINEAR, Linearity.BILINEAR, Linearity.TEMPORAL, Linearity.LOOK_UP)
+
+
+def _is_of_rows(v: Vertex) -> bool:
+    one_by_one = all(p.linearity in _ONE_BY_ONE for p in parts_of(v.operator))
+    return one_by_one and (not v.inputs or any(map(_is_of_rows, v.inputs)))
 
 
 def _fetched(frame: DataFrame) -> pa.Table:

@@ -59,6 +59,8 @@ from stepping_spark.spark.session import first_line
 NOTES, OUTPUTS, STAYING = -1, 1 << 20, 1 << 21
 """The tag of notes, of the first output, and of the first one that stays in Spark."""
 
+_LARGE = "an output is more than the driver fetches"
+
 RouteRows: TypeAlias = Mapping[Route, DriverRelation]
 
 
@@ -176,7 +178,7 @@ class Segmented:
                 yield from ((part, STAYING + number, b) for b in packed(rows))
             return
         if held.nbytes > job.most_bytes:
-            raise LargeOutput("an output is more than the driver fetches")
+            raise LargeOutput(_LARGE)
         yield from ((here, OUTPUTS + number, b) for b in packed(held.table))
 
     def sent(
@@ -396,7 +398,13 @@ def run_source(
     """Compute the first segment for rows of an input in a DataFrame."""
     segmented = _segmented(job)
     v = segmented.plan.graph.inputs[number]
+    given = 0
     for rows in gathered(batches):
         table = conform(rows.rename_columns(v.type.schema.arrow.names), v.type.schema)
         held = DriverRelation(table, v.type.schema)
-        yield from (blob_row(*b) for b in segmented.source({v: held}, job))
+        for part, tag, blob in segmented.source({v: held}, job):
+            given += len(blob) if OUTPUTS <= tag < STAYING else 0
+            if given > job.most_bytes // job.parts:
+                yield blob_row(part, NOTES, pickle.dumps(Notes(error=LargeOutput(_LARGE))))
+                return
+            yield blob_row(part, tag, blob)

@@ -9,11 +9,11 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
-from stepping_spark.base.errors import SinkError, SourceError, SteppingError
+from stepping_spark.base.errors import SourceError, SteppingError
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.pipeline.changes import Rewritten, TableForm
 from stepping_spark.pipeline.columns import check_years
-from stepping_spark.pipeline.protocols import KEPT, RETRY
+from stepping_spark.pipeline.protocols import RETRY
 from stepping_spark.pipeline.reporting import log
 from stepping_spark.relations.blobs import (
     DDL,
@@ -32,7 +32,6 @@ from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.spark.session import (
     first_line,
-    raised_in_worker,
     runs_here,
     tasks_at_once,
     with_settings,
@@ -88,7 +87,7 @@ def frame_of_files(
 
 
 def _a_task_each(session: SparkSession, parts: Sequence[PartOfFiles]) -> DataFrame:
-    """A DataFrame of the parts, each in a partition of its own."""
+    """A DataFrame of the parts, which are spread over as many tasks."""
     pickled = pa.array([pickle.dumps(part) for part in parts], pa.binary())
     with with_settings(session, {LOCAL: "0"}):
         frame = session.createDataFrame(pa.table({"part": pickled}), "part BINARY")
@@ -115,6 +114,12 @@ def _tables(incoming: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.Table]
 
 WRITTEN_BYTES = 256 << 20
 """Bytes of a change in Spark that the driver fetches and writes. Beyond: tasks write it."""
+
+REWRITTEN = 8
+"""Bytes of a table for each byte of a change with which tasks write all of it anew.
+
+Of a larger table the driver writes the files anew that have a key of the change.
+"""
 
 UNPACKED = 4
 """About the bytes in memory for a byte of a data file."""
@@ -150,6 +155,14 @@ def large_change(change: ZSetSpark[Any], address: str) -> SparkRelation | None:
     return rows if rows is not None and may_read(rows.frame.sparkSession, address) else None
 
 
+def is_rewritten(change: SparkRelation, nbytes: int) -> bool:
+    """Whether to write a table with data files of so many bytes anew takes little more than needed.
+
+    A change has keys of nearly all files then.
+    """
+    return nbytes <= REWRITTEN * (change.nbytes or 0)
+
+
 def write_by_tasks(
     change: SparkRelation, share: Share, there: Sequence[PartOfFiles], nbytes: int, what: str
 ) -> list[Any] | None:
@@ -157,8 +170,9 @@ def write_by_tasks(
 
     `there` are the files of the table, which have about so many bytes; without them the table has
     the rows of the change only. Returns what the tasks know of the files that they wrote; None if
-    Spark's workers do not have a package for it. The files of tasks that failed belong to no table.
-    Raises the `SinkError` of a task; `what` begins the error for others.
+    tasks failed, which a log tells, beginning with `what`: workers may lack a package, or what it
+    takes to reach the table. Their files belong to no table. Raises the `SinkError` of a task that
+    found rows which the table cannot have.
     """
     session = change.frame.sparkSession
     parts = max(tasks_at_once(), ((change.nbytes or 0) + nbytes) // _PART_BYTES)
@@ -168,17 +182,16 @@ def write_by_tasks(
     if there:
         old = _a_task_each(session, there).mapInArrow(partial(_cut_there, share, parts, what), DDL)
         blobs = blobs.unionAll(old)
-    written = in_parts(blobs, parts).mapInArrow(partial(_write, share, what), "result BINARY")
+    written = in_parts(blobs, parts).mapInArrow(partial(_write, share), "result BINARY")
     try:
         results = [pickle.loads(x.as_py()) for x in written.toArrow().column(0)]
     except raised.PySparkException as e:
-        if "ModuleNotFoundError" in str(e):
-            log.warning("%s, and the driver writes it: %s", what, first_line(e))
-            return None
-        ours = raised_in_worker(e)
-        raise SinkError(f"{what}: {ours[1] if ours else first_line(e)}; {KEPT}") from e
+        results = [first_line(e)]
     for error in (x for x in results if isinstance(x, SteppingError)):
         raise error
+    for why in (x for x in results if isinstance(x, str)):
+        log.warning("%s, and the driver writes it: %s", what, why)
+        return None
     return [file for files in results for file in files]
 
 
@@ -199,23 +212,23 @@ def _cut_there(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of files as blobs, by the part of their keys."""
     for table in _tables(batches, what):
-        rows = table.cast(share.form.schema)
+        rows = table.select(share.form.schema.names).cast(share.form.schema)
         for part, some in cut(rows, rows, share.form.order, parts):
             yield from (blob_row(part, _THERE, b) for b in packed(some))
 
 
-def _write(share: Share, what: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of the parts of the keys that a task has."""
     given: dict[int, tuple[list[Any], list[Any]]] = {}
     for batch in batches:
         for part, tag, held in blobs_of(batch):
             given.setdefault(part, ([], []))[tag].append(held)
     for came, old in given.values():
-        yield pa.record_batch({"result": [pickle.dumps(_written(share, what, came, old))]})
+        yield pa.record_batch({"result": [pickle.dumps(_written(share, came, old))]})
 
 
-def _written(share: Share, what: str, came: list[Any], old: list[Any]) -> object:
-    """The files with the rows of a part of the keys, or the error for the driver."""
+def _written(share: Share, came: list[Any], old: list[Any]) -> object:
+    """The files with the rows of a part of the keys; else an error about the rows, or a reason."""
     form = share.form
     there = unpacked(old) if old else form.schema.empty_table()
     try:
@@ -227,4 +240,4 @@ def _written(share: Share, what: str, came: list[Any], old: list[Any]) -> object
     except SteppingError as e:
         return e
     except Exception as e:
-        return SinkError(f"{what}: {first_line(e)}; {KEPT}")
+        return first_line(e)

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, LongType, NestedField
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
@@ -54,6 +56,7 @@ FORMS: dict[str, dict[str, Any]] = {
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes of any size in Spark are written by tasks."""
     monkeypatch.setattr(by_tasks, "WRITTEN_BYTES", 0)
+    monkeypatch.setattr(by_tasks, "REWRITTEN", 1_000_000)
 
 
 def item(i: int, chance: random.Random) -> Item:
@@ -242,17 +245,19 @@ def test_a_table_that_deltalake_must_write_is_written_by_the_driver(
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_the_driver_writes_where_workers_lack_a_package(
+@pytest.mark.parametrize("error", [ModuleNotFoundError, PermissionError])
+def test_the_driver_writes_where_workers_cannot(
     spark: SparkSession,
     tmp_path: Path,
     lake: Catalog,
     large: None,
     kind: str,
+    error: type[Exception],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def missing(*_: object) -> None:
-        raise ModuleNotFoundError("No module named 'of_the_table'")
+        raise error("it is not there")
 
     monkeypatch.setattr(by_tasks, "_write", missing)  # the task gets this function
     (change,) = steps_of(7, 1)
@@ -260,7 +265,79 @@ def test_the_driver_writes_where_workers_lack_a_package(
     table.write(1, in_spark(change, spark))
     assert table.followed() == change
     assert "the driver writes it: " in caplog.text
-    assert "No module named 'of_the_table'" in caplog.text
+    assert "it is not there" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_large_table_is_not_written_anew_for_a_small_change(
+    spark: SparkSession,
+    tmp_path: Path,
+    lake: Catalog,
+    large: None,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, two = steps_of(8, 2)
+    table = table_of(kind, "by key", "items", tmp_path, lake)
+    table.write(1, in_spark(one, spark))
+    monkeypatch.setattr(by_tasks, "REWRITTEN", 0)
+    monkeypatch.setattr(by_tasks, "_a_task_each", None)  # that would read the table
+    table.write(2, in_spark(two, spark))
+    assert table.followed() == one + two
+
+
+def test_a_table_that_is_no_more_for_tasks_when_a_step_is_written(
+    spark: SparkSession, tmp_path: Path, lake: Catalog, large: None
+) -> None:
+    one, two = steps_of(3, 2)
+    table = table_of("delta", "by key", "items", tmp_path, lake)
+    table.write(1, in_spark(one, spark))
+    change = in_spark(two, spark)
+    table.sink.prepare(2, change)
+    DeltaTable(table.place.path).alter.add_constraint({"few": "id < 1000"})
+    table.sink.write(2, change)
+    assert table.followed() == one + two
+
+
+class Tagged(st.Data):
+    id: int
+    tags: list[int]
+
+
+@pytest.mark.parametrize("columns", [("id", "tags"), ("tags", "id")], ids=",".join)
+def test_a_table_may_have_lists_and_another_order_of_columns(
+    spark: SparkSession, lake: Catalog, large: None, columns: tuple[str, str]
+) -> None:
+    """Without a key; pyiceberg finds rows by their lists, and Delta refuses such tables."""
+    types: dict[str, IcebergType] = {
+        "id": LongType(),
+        "tags": ListType(10, LongType(), element_required=True),
+        "_count_": LongType(),
+    }
+    fields = [
+        NestedField(i, name, types[name], required=True)
+        for i, name in enumerate((*columns, "_count_"), 1)
+    ]
+    lake.create_table("shop.tagged", Schema(*fields))
+    sink: Any = st.IcebergTable("shop.tagged", catalog=lake).sink()
+    tagged = ZSetType(row_type(Tagged))
+    of_rows: list[pa.Field[Any]] = [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("tags", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False),
+    ]
+    sink.open(pa.schema(of_rows), "000000000001 tagged")
+    a, b, c = (Tagged(id=i, tags=tags) for i, tags in enumerate(([1], [], [2, 3])))
+    view: st.ZSetPython[Tagged] = Z({})
+    for step, change in enumerate((Z({a: 2, b: 1}), Z({a: -1, b: -1, c: 3})), 1):
+        table = st.ZSetSpark.of_rows(change.iter(), tagged, "test").to_arrow()
+        held = SparkRelation(spark.createDataFrame(table), tagged.schema)
+        given: st.ZSetSpark[Tagged] = st.ZSetSpark(held, tagged)
+        sink.prepare(step, given)
+        sink.write(step, given)
+        view = view + change
+        rows = lake.load_table("shop.tagged").scan().to_arrow().to_pylist()
+        found = {Tagged(id=r["id"], tags=r["tags"]): r["_count_"] for r in rows}
+        assert Z(found) == view
 
 
 def pairs(items: st.ZSet[Item]) -> st.ZSet[Pair]:
@@ -297,12 +374,12 @@ def test_a_large_output_stays_in_spark_from_the_step_to_the_table(
     monkeypatch: pytest.MonkeyPatch,
     store: str,
 ) -> None:
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise AssertionError("the rows of a view pass the driver")
 
     monkeypatch.setattr(DeltaSink, "_append", refuse)
     monkeypatch.setattr(DeltaSink, "_by_key", refuse)
-    limits = st.Limits(local_rows=0, task_rows=0)
+    limits = st.Limits(local_rows=0, task_rows=0, fetched_rows=1)
     steps = steps_of(9, 3)
     table = st.DeltaTable(tmp_path / "pairs", key=("left", "right"))
     url = "memory" if store == "memory" else f"parquet:{tmp_path / 'state'}"

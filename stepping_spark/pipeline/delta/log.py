@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from stepping_spark.rows.sql_text import all_of, any_of, closed
 from stepping_spark.spark.session import first_line
 from stepping_spark.zsets.from_change_feed import counted_feed
 
+VECTORS = "delta.enableDeletionVectors"
 FEED = "delta.enableChangeDataFeed"
 FEED_COLUMNS = (CHANGE, "_commit_version", "_commit_timestamp")
 """The columns of a change feed: it cannot be read where the table has such a column of its own."""
@@ -197,6 +199,8 @@ class DeltaLog:
         self, uri: str, options: Mapping[str, str] | None, failure: Callable[[str], SteppingError]
     ) -> None:
         self.uri = uri
+        self.address = uri if "://" in uri else os.path.abspath(uri)
+        """The same for tasks, which have a working directory of their own."""
         self.options = dict(options) if options else None
         self._failure = failure
         self._table: Table | None = None
@@ -266,8 +270,10 @@ class DeltaLog:
             return None
 
     def rows(self, version: int) -> int:
-        """The rows of a version, as far as the log has their number; some of them may be gone."""
+        """The rows of a version, as far as the log has their number; 0 if vectors say which go."""
         table = self.table if self.table.version() == version else self.at(version)
+        if is_on(table.metadata().configuration, VECTORS):
+            return 0
         with self.trying("its files are not known", "check the files of the table"):
             files: Any = table.get_add_actions(flatten=True)
             counts = pa.table(files).column("num_records")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,7 +14,13 @@ from deltalake import DeltaTable as Table
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from stepping_spark.base.errors import SinkError
-from stepping_spark.pipeline.by_tasks import UNPACKED, large_change, shares_of, write_by_tasks
+from stepping_spark.pipeline.by_tasks import (
+    UNPACKED,
+    is_rewritten,
+    large_change,
+    shares_of,
+    write_by_tasks,
+)
 from stepping_spark.pipeline.changes import (
     ByKey,
     TableForm,
@@ -29,13 +36,13 @@ from stepping_spark.pipeline.delta.log import (
     APPEND_ONLY,
     FEED,
     FEED_COLUMNS,
+    VECTORS,
     DeltaLog,
     is_on,
     quoted,
     with_one_of,
 )
 from stepping_spark.pipeline.delta.writing import (
-    VECTORS,
     DeltaPart,
     DeltaShare,
     MarkedTable,
@@ -67,6 +74,9 @@ So a row is written a few times in all, and not again with each merge.
 
 TRIES = 5
 """Attempts to commit, where others merge or remove files at the same time."""
+
+UNSAFE_RENAME = "allow_unsafe_rename"
+"""In the options of deltalake: its commits are no writes that fail if the file is there."""
 
 _OWN = "__delta_rs_"
 
@@ -194,10 +204,23 @@ class DeltaSink:
         properties = CommitProperties(
             app_transactions=[Transaction(name, step) for name, step in steps.items()]
         )
-        marked = self._marking(table)
         if ready.files is not None:
-            self._trying_again(table, lambda t: self._commit_files(t, ready, steps))
-        elif self._feed:
+            ready = self._commit_files(table, ready, steps)
+        if ready is not None:
+            self._write_rows(table, ready, properties, steps)
+        if step // MERGED_EVERY > before // MERGED_EVERY:
+            self._tidy(before, step)
+
+    def _write_rows(
+        self,
+        table: Table,
+        ready: DeltaWrite,
+        properties: CommitProperties,
+        steps: Mapping[str, int],
+    ) -> None:
+        """Write a step whose rows the driver has."""
+        marked = self._marking(table)
+        if self._feed:
             self._append(table, ready.rows, properties)
         elif self.anew:
             rows = ready.rows if ready.by_key is None else ready.by_key.came
@@ -208,13 +231,12 @@ class DeltaSink:
             self._by_key(table, ready.by_key, properties)
         else:
             self._by_count(table, ready.rows, properties)
-        if step // MERGED_EVERY > before // MERGED_EVERY:
-            self._tidy(before, step)
 
     def _checked(self, table: Table, step: int, change: ZSetSpark[Any]) -> DeltaWrite:
         """A step as it is written; a SinkError where its rows and the table do not allow it."""
-        large = large_change(change, self._log.uri)
-        if large is not None and self._may_be_by_tasks(table):
+        may = self._may_be_by_tasks(table)
+        large = large_change(change, self._log.uri) if may else None
+        if large is not None:
             files = self._files_of_tasks(table, step, large)
             if files is not None:
                 return DeltaWrite(step, change, self._schema.empty_table(), None, files)
@@ -238,7 +260,10 @@ class DeltaSink:
         Of an append-only table some may not go, as the rows would tell.
         """
         append_only = is_on(table.metadata().configuration, APPEND_ONLY)
-        return not append_only and not why_not_written(table, self._options)
+        renames = any(
+            UNSAFE_RENAME in name.lower() for name in (*(self._options or ()), *os.environ)
+        )
+        return not append_only and not renames and not why_not_written(table, self._options)
 
     def _files_of_tasks(
         self, table: Table, step: int, change: SparkRelation
@@ -255,20 +280,22 @@ class DeltaSink:
             files = list(known.files.values())
         # Without data of changes, readers of the feed take files that come and go for the change.
         feed = bool(files) and not self.anew and is_on(table.metadata().configuration, FEED)
-        share = DeltaShare(self._form, step, self._log.uri, self._options, feed)
+        share = DeltaShare(self._form, step, self._log.address, self._options, feed)
         there = [
-            DeltaPart(self._log.uri, self._options, self._schema, tuple(some))
+            DeltaPart(self._log.address, self._options, self._schema, tuple(some))
             for some in shares_of(files)
             if not self.anew
         ]
         nbytes = UNPACKED * sum(f.said["size"] for f in files)
+        if there and not is_rewritten(change, nbytes):
+            return None
         what = f"{self._where}: step {step} could not be written by tasks"
         now = milliseconds()
         added = write_by_tasks(change, share, there, nbytes, what)
         if added is None:
             return None
         removed = [f.removed(now) for f in files]
-        return FilesOfTasks(table.version(), [*removed, *added], bool(files))
+        return FilesOfTasks(table.version(), [*removed, *added], not self._feed)
 
     def _tidy(self, before: int, step: int) -> None:
         """Merge small files, and remove old ones; if somebody else does it just now, leave it."""
@@ -306,15 +333,27 @@ class DeltaSink:
             parts = (found.came, found.changed, found.before, found.gone)
             marked.by_key(table, ByKey(*(to_table(p, self._columns) for p in parts)), steps)
 
-    def _commit_files(self, table: Table, ready: DeltaWrite, steps: Mapping[str, int]) -> None:
-        """Write a step whose files are there; they are written anew if files of the table went."""
-        files = ready.files
-        assert files is not None
-        if files.rewrites and files.version != table.version():
-            files = self._checked(table, ready.step, ready.of).files
-            assert files is not None
-        writer = TableWriter(self._log.uri, self._options, self._schema, self._form.order)
-        writer.commit(self._log, table, "WRITE", files.actions, steps)
+    def _commit_files(
+        self, table: Table, ready: DeltaWrite, steps: Mapping[str, int]
+    ) -> DeltaWrite | None:
+        """Write a step whose files are there; they are written anew if files of the table went.
+
+        Gives the step if it is the driver's then.
+        """
+        left: list[DeltaWrite] = []
+
+        def write(table: Table) -> None:
+            now, files = ready, ready.files
+            if files is not None and files.rewrites and files.version != table.version():
+                now = self._checked(table, ready.step, ready.of)
+            if now.files is None:
+                left.append(now)
+                return
+            writer = TableWriter(self._log.uri, self._options, self._schema, self._form.order)
+            writer.commit(self._log, table, "WRITE", now.files.actions, steps)
+
+        self._trying_again(table, write)
+        return left[0] if left else None
 
     def _trying_again(self, table: Table, write: Callable[[Table], None]) -> None:
         """Write a step; again, where somebody else's commit came first and changed no rows."""

@@ -146,7 +146,9 @@ class DeltaSource(InPieces):
         meta = self._meta(version)
         if session is None or meta.mapped or not may_read(session, self._log.uri):
             return None
-        files = DeltaFiles(self._log.uri, self._log.options, version, self._names(meta, version))
+        files = DeltaFiles(
+            self._log.address, self._log.options, version, self._names(meta, version)
+        )
         what = f"the rows of version {version} cannot be read"
         with self._log.trying(what, RETRY, _VACUUMED):
             n = files.count()

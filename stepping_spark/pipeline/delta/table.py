@@ -50,9 +50,10 @@ class DeltaTable:
       `update_postimage` or `delete`, as Spark's `create_auto_cdc_flow` takes it, with
       `sequence_by="_step"` and `apply_as_deletes="_change_type = 'delete'"`.
 
-    Spark's tasks write a change of more than 256 MB that Spark has, each for a part of the keys; if
-    rows of the table change or go, they write all its rows anew. The driver commits the files. Not
-    so for an append-only table, and for those that deltalake must write (see below).
+    Spark's tasks write a change of more than 256 MB that Spark has, each for a part of the keys. A
+    table that has rows is written anew, up to eight times the size of the change; the driver
+    commits the files. It writes others, and those that are append-only or that deltalake must
+    write.
 
     `columns={field: column}` are the columns that have other names in the table than fields in the
     row class; `key` names fields. `on_invalid` says what becomes of rows of a source that are no

@@ -32,13 +32,11 @@ from obstore.store import LocalStore, from_url
 from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline.changes import ByKey, Rewritten, TableForm
 from stepping_spark.pipeline.delta.files import GROUP_ROWS, DataFile, DataFiles, content
-from stepping_spark.pipeline.delta.log import FEED, DeltaLog, is_on
+from stepping_spark.pipeline.delta.log import FEED, VECTORS, DeltaLog, is_on
 from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.spark.session import first_line
 
 pc: Any = pyarrow.compute
-
-VECTORS = "delta.enableDeletionVectors"
 
 FILE_ROWS = 1_000_000
 """The most rows of a file."""
@@ -66,7 +64,7 @@ def why_not_written(table: Table, options: Mapping[str, str] | None) -> str:
         return "it has constraints"
     if any(name.startswith("delta.") for f in table.schema().fields for name in f.metadata):
         return "a column has an invariant, a generated value or a mapped name"
-    if any(_LOCKING in name.lower() for name in options or ()):
+    if any(_LOCKING in name.lower() for name in (*(options or ()), *os.environ)):
         return "its commits go through a lock"
     return ""
 
@@ -293,6 +291,9 @@ class DeltaPart:
         system = DeltaLog(self.uri, self.options, SinkError).files
         for f in self.files:
             rows = content(system, f)
+            for field in self.columns:
+                if field.name not in rows.column_names:  # added after the file was written
+                    rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
             yield rows.select(self.columns.names).cast(self.columns)
 
 

@@ -31,7 +31,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from stepping_spark.base.errors import SinkError
-from stepping_spark.pipeline.by_tasks import UNPACKED, large_change, shares_of, write_by_tasks
+from stepping_spark.pipeline.by_tasks import (
+    UNPACKED,
+    is_rewritten,
+    large_change,
+    shares_of,
+    write_by_tasks,
+)
 from stepping_spark.pipeline.changes import (
     Rewritten,
     TableForm,
@@ -169,7 +175,8 @@ class IcebergShare:
     def write(self, rewritten: Rewritten) -> list[object]:
         """Write the data files."""
         check_lists(rewritten.rows, self.form.where)
-        rows = rewritten.rows.cast(arrow_of(self.table))
+        schema = arrow_of(self.table)
+        rows = rewritten.rows.select(schema.names).cast(schema)
         return [*written(self.table, rows, self.form.order)]
 
 
@@ -280,8 +287,10 @@ class IcebergSink:
 
     def _computed(self, table: Table, step: int, change: ZSetSpark[Any]) -> IcebergWrite:
         """What a step does to a table; a SinkError where its rows and the table do not allow it."""
-        large = large_change(change, table.metadata.location)
-        if large is not None and table.spec().is_unpartitioned():
+        large: SparkRelation | None = None
+        if table.spec().is_unpartitioned():
+            large = large_change(change, table.metadata.location)
+        if large is not None:
             by_tasks = self._by_tasks(table, step, large)
             if by_tasks is not None:
                 return IcebergWrite(step, change, _current(table), by_tasks)
@@ -318,6 +327,8 @@ class IcebergSink:
             replace(share.table, files=tuple(some)) for some in shares_of(there) if not self.anew
         ]
         nbytes = UNPACKED * sum(task.file.file_size_in_bytes for task in there)
+        if parts and not is_rewritten(change, nbytes):
+            return None
         what = f"{self._where}: step {step} could not be written by tasks"
         files = write_by_tasks(change, share, parts, nbytes, what)
         return None if files is None else Rewrite([t.file for t in there], files=files)
