@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 
 from stepping_spark.base.errors import StepError
 from stepping_spark.base.limits import DEFAULT, Limits
@@ -163,6 +165,18 @@ class Scheduler:
             else:
                 return None
         return zone_of(self.settings or self.store.last_settings())
+
+    @cached_property
+    def limits_of_inputs(self) -> Limits:
+        """The limits for the changes of inputs.
+
+        Where tasks take large steps, the driver fetches more rows of a DataFrame: tasks read them
+        twice as fast as those that Spark has.
+        """
+        limits = self.limits
+        if not self._tasks.may_take:
+            return limits
+        return replace(limits, local_rows=max(limits.local_rows, limits.fetched_rows))
 
     def session_of_tasks(self) -> SparkSession | None:
         """The session that runs, if its tasks can take steps; starts none."""

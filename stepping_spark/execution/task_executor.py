@@ -102,13 +102,18 @@ class TaskExecutor:
         """Whether an output has about as many rows as inputs, or more: they are not added up."""
         return any(map(_is_of_rows, self._plan.graph.outputs))
 
-    def session(self) -> SparkSession | None:
-        """The session that runs, if its tasks can take steps of the plan; starts none."""
+    @cached_property
+    def may_take(self) -> bool:
+        """Whether tasks can take steps of the plan, as far as the plan and the store tell it."""
         try:
             segments_of(self._plan)
         except NotInTasks as e:
             self._refused[frozenset()] = str(e)
-        return None if self._why_not(frozenset()) else running_session()
+        return not self._why_not(frozenset())
+
+    def session(self) -> SparkSession | None:
+        """The session that runs, if its tasks can take steps of the plan; starts none."""
+        return running_session() if self.may_take and not self._why_not(frozenset()) else None
 
     def refuse(self, why: str) -> None:
         """Let tasks take no step."""

@@ -245,7 +245,8 @@ class Stepper(Evolving, Generic[In, Out]):
             # A first change that comes as a DataFrame is expected to be large.
             key = self._scheduler.key_kept_by(v) if first else None
             once = v in self._plan.read_once and times_given[id(value)] == 1
-            held[v] = held_input(value, v.type, where, self.limits, key, once=once)
+            limits = self._scheduler.limits_of_inputs
+            held[v] = held_input(value, v.type, where, limits, key, once=once)
             if isinstance(v.operator, Input) and v.operator.append_only:
                 assert isinstance(v.type, ZSetType)
                 check_grows(held[v], v.type, where)

@@ -236,10 +236,9 @@ class ZSetSpark(ZSet[T_co]):
         try:
             most, nbytes = most_fetched(limits), scanned_bytes(frame)
             if nbytes is not None and nbytes <= limits.broadcast_bytes:
-                # One job fetches them: several could read different rows. Tasks get them from here.
+                # One job fetches them: several could read different rows.
                 piece = min(limits.fetched_bytes, PIECE_BYTES)
-                rows_here = limits.fetched_rows if most else 0
-                few = fetch_if_few_in(nbytes, rows, limits, most_rows=rows_here, most_bytes=piece)
+                few = fetch_if_few_in(nbytes, rows, limits, most_rows=most, most_bytes=piece)
                 if few is not None:
                     return few
             kept = kept_apart(rows) if key is None else settle(rows, key, where)

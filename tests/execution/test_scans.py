@@ -120,7 +120,7 @@ def test_what_files_have_is_estimated_where_rows_are_read_one_by_one(
     [
         (st.Limits(), 1, False),
         (st.Limits(fetched_rows=ROWS - 1), 3, True),
-        (st.Limits(local_rows=0), 1, False),
+        (st.Limits(local_rows=0), 3, True),
         (st.Limits(broadcast_bytes=1_000), 1, True),
     ],
 )

@@ -170,6 +170,9 @@ def test_years_that_tables_do_not_have_are_refused_before_the_commit(
         def __init__(self) -> None:
             pass
 
+        def in_spark_if_many(self, most: int) -> None:
+            return None
+
         def to_arrow(self) -> pa.Table:
             return beyond
 

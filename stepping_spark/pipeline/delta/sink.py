@@ -45,6 +45,7 @@ from stepping_spark.pipeline.delta.log import (
 from stepping_spark.pipeline.delta.writing import (
     DeltaPart,
     DeltaShare,
+    FilesOfTasks,
     MarkedTable,
     TableWriter,
     milliseconds,
@@ -84,18 +85,6 @@ _APPEND_ONLY = (
     f"the table is append-only ({APPEND_ONLY}), and the step takes rows away: set it to false "
     "(ALTER TABLE … SET TBLPROPERTIES), or write what changed to another table: changes=True"
 )
-
-
-@dataclass(frozen=True)
-class FilesOfTasks:
-    """The actions of a step whose files tasks have written, for a version of the table.
-
-    `rewrites` says that files go which the version has: it fits no other version.
-    """
-
-    version: int
-    actions: Sequence[Mapping[str, Any]]
-    rewrites: bool
 
 
 @dataclass(frozen=True)
@@ -281,11 +270,8 @@ class DeltaSink:
         # Without data of changes, readers of the feed take files that come and go for the change.
         feed = bool(files) and not self.anew and is_on(table.metadata().configuration, FEED)
         share = DeltaShare(self._form, step, self._log.address, self._options, feed)
-        there = [
-            DeltaPart(self._log.address, self._options, self._schema, tuple(some))
-            for some in shares_of(files)
-            if not self.anew
-        ]
+        place = self._log.address, self._options, self._schema
+        there = [DeltaPart(*place, tuple(some)) for some in shares_of(files) if not self.anew]
         nbytes = UNPACKED * sum(f.said["size"] for f in files)
         if there and not is_rewritten(change, nbytes):
             return None
@@ -294,8 +280,8 @@ class DeltaSink:
         added = write_by_tasks(change, share, there, nbytes, what)
         if added is None:
             return None
-        removed = [f.removed(now) for f in files]
-        return FilesOfTasks(table.version(), [*removed, *added], not self._feed)
+        actions = [*(f.removed(now) for f in files), *added]
+        return FilesOfTasks(table.version(), actions, not self._feed)
 
     def _tidy(self, before: int, step: int) -> None:
         """Merge small files, and remove old ones; if somebody else does it just now, leave it."""

@@ -278,6 +278,18 @@ class MarkedTable:
 
 
 @dataclass(frozen=True)
+class FilesOfTasks:
+    """The actions of a step whose files tasks have written, for a version of the table.
+
+    `rewrites` says that files go which the version has: it fits no other version.
+    """
+
+    version: int
+    actions: Sequence[Mapping[str, Any]]
+    rewrites: bool
+
+
+@dataclass(frozen=True)
 class DeltaPart:
     """Some data files of a table, for a task, which reads the rows that are not gone."""
 
