@@ -37,6 +37,16 @@ class ByKey:
     before: pa.Table
     gone: pa.Table
 
+    @property
+    def feed(self) -> tuple[tuple[str, pa.Table], ...]:
+        """What a change feed says of it: kinds, and the rows of each."""
+        return (
+            ("insert", self.came),
+            ("update_preimage", self.before),
+            ("update_postimage", self.changed),
+            ("delete", self.gone),
+        )
+
 
 @dataclass(frozen=True)
 class TableForm:
@@ -81,22 +91,14 @@ class TableForm:
         if not self.key:
             return self._counted(self.in_table(change), there)
         parts = by_key(change, self.key, self.where)
-        came, changed, before, gone = map(
-            self.in_table, (parts.came, parts.changed, parts.before, parts.gone)
-        )
-        double = first_in_both(came, there, self.order)
+        found = ByKey(*map(self.in_table, (parts.came, parts.changed, parts.before, parts.gone)))
+        double = first_in_both(found.came, there, self.order)
         if double is not None:
             values = dict(zip(self.key, double.values(), strict=True))
             raise not_unique(self.where, self.key, values)
-        old = pa.concat_tables([before, gone])
+        old = pa.concat_tables([found.before, found.gone])
         kept = there.filter(pa.array(~_in(there, old, self.order)))
-        feed = (
-            ("insert", came),
-            ("update_preimage", before),
-            ("update_postimage", changed),
-            ("delete", gone),
-        )
-        return Rewritten(pa.concat_tables([kept, came, changed]), feed)
+        return Rewritten(pa.concat_tables([kept, found.came, found.changed]), found.feed)
 
     def _counted(self, change: pa.Table, there: pa.Table) -> Rewritten:
         """The same for rows with counts."""

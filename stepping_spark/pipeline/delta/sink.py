@@ -146,7 +146,7 @@ class DeltaSink:
             with self._writing("it could not be made"):
                 Table.create(
                     self._log.uri,
-                    self._schema,
+                    self._form.schema,
                     configuration={FEED: "true", **({VECTORS: "true"} if self._vectors else {})},
                     storage_options=self._options,
                 )
@@ -164,7 +164,7 @@ class DeltaSink:
         check_key(self._key, columns, self._where)
         self._form = replace(self._form, columns=columns, key=self._key, where=self._where)
         self._owner, self._ready = f"{ANY} {owner}", None
-        check_names(as_in_table(columns), self._schema.names[len(columns) :], self._where)
+        check_names(as_in_table(columns), self._form.schema.names[len(columns) :], self._where)
         self._check_reserved()
         self._check_types()
 
@@ -209,7 +209,7 @@ class DeltaSink:
     ) -> None:
         """Write a step whose rows the driver has."""
         marked = self._marking(table)
-        if self._feed:
+        if self._form.changes:
             self._append(table, ready.rows, properties)
         elif self.anew:
             rows = ready.rows if ready.by_key is None else ready.by_key.came
@@ -228,11 +228,11 @@ class DeltaSink:
         if large is not None:
             files = self._files_of_tasks(table, step, large)
             if files is not None:
-                return DeltaWrite(step, change, self._schema.empty_table(), None, files)
+                return DeltaWrite(step, change, self._form.schema.empty_table(), None, files)
         rows = change.to_arrow()
         check_years(rows, self._where)
         found = None
-        if self._feed:
+        if self._form.changes:
             rows = feed_of(rows, step, self._key, self._where)
         elif self._key:
             found = by_key(rows, self._key, self._where)
@@ -262,15 +262,15 @@ class DeltaSink:
         None if they cannot.
         """
         files: list[DataFile] = []
-        if not self._feed:
-            known = DataFiles(self._log, self._schema, self._form.order)
+        if not self._form.changes:
+            known = DataFiles(self._log, self._form.schema, self._form.order)
             with self._log.trying("its files are not known", "check the files of the table"):
                 known.update(table)
             files = list(known.files.values())
         # Without data of changes, readers of the feed take files that come and go for the change.
         feed = bool(files) and not self.anew and is_on(table.metadata().configuration, FEED)
         share = DeltaShare(self._form, step, self._log.address, self._options, feed)
-        place = self._log.address, self._options, self._schema
+        place = self._log.address, self._options, self._form.schema
         there = [DeltaPart(*place, tuple(some)) for some in shares_of(files) if not self.anew]
         nbytes = UNPACKED * sum(f.said["size"] for f in files)
         if there and not is_rewritten(change, nbytes):
@@ -281,7 +281,7 @@ class DeltaSink:
         if added is None:
             return None
         actions = [*(f.removed(now) for f in files), *added]
-        return FilesOfTasks(table.version(), actions, not self._feed)
+        return FilesOfTasks(table.version(), actions, not self._form.changes)
 
     def _tidy(self, before: int, step: int) -> None:
         """Merge small files, and remove old ones; if somebody else does it just now, leave it."""
@@ -301,11 +301,13 @@ class DeltaSink:
 
     def _marking(self, table: Table) -> MarkedTable | None:
         """What marks rows as gone, where the table wants it and has nothing that forbids it."""
-        if self._feed or why_merged(table, self._options):
+        if self._form.changes or why_merged(table, self._options):
             return None
         if self._marked is None:
             with self._log.trying("its files could not be reached", "check options="):
-                self._marked = MarkedTable(self._log, self._options, self._schema, self._form.order)
+                self._marked = MarkedTable(
+                    self._log, self._options, self._form.schema, self._form.order
+                )
         return self._marked
 
     def _mark(
@@ -314,10 +316,10 @@ class DeltaSink:
         """Write a step by deletion vectors."""
         found = ready.by_key
         if found is None:
-            marked.by_count(table, to_table(ready.rows, self._columns), steps)
+            marked.by_count(table, to_table(ready.rows, self._form.columns), steps)
         else:
             parts = (found.came, found.changed, found.before, found.gone)
-            marked.by_key(table, ByKey(*(to_table(p, self._columns) for p in parts)), steps)
+            marked.by_key(table, ByKey(*(to_table(p, self._form.columns) for p in parts)), steps)
 
     def _commit_files(
         self, table: Table, ready: DeltaWrite, steps: Mapping[str, int]
@@ -335,7 +337,7 @@ class DeltaSink:
             if now.files is None:
                 left.append(now)
                 return
-            writer = TableWriter(self._log.uri, self._options, self._schema, self._form.order)
+            writer = TableWriter(self._log.uri, self._options, self._form.schema, self._form.order)
             writer.commit(self._log, table, "WRITE", now.files.actions, steps)
 
         self._trying_again(table, write)
@@ -371,7 +373,7 @@ class DeltaSink:
         if not found.changed.num_rows and not found.gone.num_rows:
             self._append(table, found.came, properties)
             return
-        names = self._schema.names
+        names = self._form.schema.names
         mark = "_gone_"
         while mark in names:
             mark += "_"
@@ -384,7 +386,7 @@ class DeltaSink:
         with self._writing("a step could not be merged"):
             (
                 table.merge(
-                    to_table(rows, self._columns),
+                    to_table(rows, self._form.columns),
                     self._same(self._key),
                     source_alias="s",
                     target_alias="t",
@@ -397,13 +399,13 @@ class DeltaSink:
             )
 
     def _by_count(self, table: Table, change: pa.Table, properties: CommitProperties) -> None:
-        columns = {quoted(n): f"s.{quoted(n)}" for n in self._schema.names}
+        columns = {quoted(n): f"s.{quoted(n)}" for n in self._form.schema.names}
         total = f"t.{COUNT} + s.{COUNT}"
         with self._writing("a step could not be merged"):
             (
                 table.merge(
-                    to_table(change, self._columns),
-                    self._same(self._columns.names),
+                    to_table(change, self._form.columns),
+                    self._same(self._form.columns.names),
                     source_alias="s",
                     target_alias="t",
                     commit_properties=properties,
@@ -425,7 +427,7 @@ class DeltaSink:
 
     def _in_table(self, name: str) -> pa.Field[Any]:
         """The table's column of a field."""
-        return as_in_table(self._columns).field(self._columns.get_field_index(name))
+        return as_in_table(self._form.columns).field(self._form.columns.get_field_index(name))
 
     def _check_new(self, table: Table, came: pa.Table) -> None:
         """See that the keys of new rows are not there: then the view has two rows of one."""
@@ -438,7 +440,7 @@ class DeltaSink:
             if marked is None:
                 found = with_one_of(table, wanted.column(0).unique(), names)
             else:
-                found = marked.find(table, to_table(wanted, self._columns))
+                found = marked.find(table, to_table(wanted, self._form.columns))
         found = found.rename_columns(list(self._key))
         double = first_in_both(wanted, found.cast(wanted.schema), self._key)
         if double is not None:
@@ -446,35 +448,23 @@ class DeltaSink:
 
     # -- what is checked
 
-    @property
-    def _columns(self) -> pa.Schema:
-        return self._form.columns
-
-    @property
-    def _feed(self) -> bool:
-        return self._form.changes
-
-    @property
-    def _schema(self) -> pa.Schema:
-        return self._form.schema
-
     def _check_reserved(self) -> None:
         """Refuse names that deltalake has for columns of its own, where it merges rows."""
-        wrong = [n for n in self._schema.names if n.lower().startswith((*FEED_COLUMNS, _OWN))]
-        if wrong and not self._feed:
+        wrong = [n for n in self._form.schema.names if n.lower().startswith((*FEED_COLUMNS, _OWN))]
+        if wrong and not self._form.changes:
             raise self._failure(
                 f"deltalake has the names {', '.join(wrong)} for columns of its own when it merges "
                 "rows; rename the field, or give its column another name: columns={field: name}"
             )
 
     def _check_types(self) -> None:
-        for path, t in parts_of(as_in_table(self._columns)):
+        for path, t in parts_of(as_in_table(self._form.columns)):
             if pa.types.is_duration(t):
                 raise self._failure(f"column {path}: Delta has no durations; make it a number")
             if isinstance(t, pa.StructType) and not t.num_fields:
                 raise self._failure(f"column {path}: Delta has no structs without fields")
-        for field in self._columns:
-            if self._feed or (self._key and field.name not in self._key):
+        for field in self._form.columns:
+            if self._form.changes or (self._key and field.name not in self._key):
                 continue
             if pa.types.is_nested(field.type) or pa.types.is_floating(field.type):
                 raise self._failure(
@@ -486,7 +476,7 @@ class DeltaSink:
     def _check_there(self) -> None:
         """Refuse a table that is there, and is not this owner's or not as it is wanted."""
         remedy = f"give a new path, or {REMOVED}"
-        check_same(self._log.schema(), self._schema, self._where, remedy)
+        check_same(self._log.schema(), self._form.schema, self._where, remedy)
         table = self._log.newest()
         self._check_owner(table)
         why = why_merged(table, self._options) if self._vectors else ""

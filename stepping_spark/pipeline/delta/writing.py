@@ -225,15 +225,9 @@ class MarkedTable:
 
     def by_key(self, table: Table, found: ByKey, steps: Mapping[str, int]) -> None:
         """Write a step with one row for each key."""
-        feed = (
-            ("insert", found.came),
-            ("update_preimage", found.before),
-            ("update_postimage", found.changed),
-            ("delete", found.gone),
-        )
         old = pa.concat_tables([found.before, found.gone]).select(self._key)
         rows = pa.concat_tables([found.came, found.changed])
-        self._write(table, _Change(old, rows, feed), steps)
+        self._write(table, _Change(old, rows, found.feed), steps)
 
     def by_count(self, table: Table, change: pa.Table, steps: Mapping[str, int]) -> None:
         """Write a step whose rows have counts that are added to those of the table."""

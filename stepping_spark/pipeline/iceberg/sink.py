@@ -298,17 +298,17 @@ class IcebergSink:
         check_years(rows, self._where)
         check_lists(rows, self._where)
         with self._place.trying("its rows cannot be read", KEPT):
-            if self._feed:
+            if self._form.changes:
                 feed = feed_of(rows, step, self._key, self._where)
-                rewrite = Rewrite(rows=[self._in_table(feed)])
+                rewrite = Rewrite(rows=[self._form.in_table(feed)])
             elif self.anew:
                 rows = by_key(rows, self._key, self._where).came if self._key else rows
                 files = [task.file for task in table.scan().plan_files()]
-                rewrite = Rewrite(files, [self._in_table(rows)])
+                rewrite = Rewrite(files, [self._form.in_table(rows)])
             elif self._key:
                 rewrite = self._by_key(table, rows)
             else:
-                rewrite = self._by_count(table, self._in_table(rows))
+                rewrite = self._by_count(table, self._form.in_table(rows))
             if self.anew is False and step // MERGED_EVERY > self._step_of(table) // MERGED_EVERY:
                 self._merge(table, rewrite)
         return IcebergWrite(step, change, _current(table), rewrite)
@@ -319,7 +319,7 @@ class IcebergSink:
         None if they cannot.
         """
         there: list[FileScanTask] = []
-        if not self._feed:
+        if not self._form.changes:
             with self._place.trying("its files are not known", KEPT):
                 there = list(table.scan().plan_files())
         share = IcebergShare(self._form, step, IcebergPart(table.metadata, table.io))
@@ -335,7 +335,7 @@ class IcebergSink:
 
     def _by_key(self, table: Table, change: pa.Table) -> Rewrite:
         found = by_key(change, self._key, self._where)
-        came, changed, gone = map(self._in_table, (found.came, found.changed, found.gone))
+        came, changed, gone = map(self._form.in_table, (found.came, found.changed, found.gone))
         names = [self._column(name) for name in self._key]
         keys = pa.concat_tables([rows.select(names) for rows in (came, changed, gone)])
         rewrite = Rewrite(rows=[came, changed])
@@ -385,7 +385,7 @@ class IcebergSink:
         parts = [part.select(schema.names).cast(schema) for part in rewrite.rows]
         rows = pa.concat_tables([schema.empty_table(), *parts])
         transaction = table.transaction()
-        if self._feed and not rewrite.files:
+        if self._form.changes and not rewrite.files:
             transaction.append(rows, snapshot_properties=said)
         else:
             files = [*rewrite.files, *written(table, rows, self._form.order)]
@@ -405,9 +405,9 @@ class IcebergSink:
         check_key(self._key, columns, self._where)
         self._form = replace(self._form, columns=columns, key=self._key, where=self._where)
         self._owner, self._ready = owner, None
-        check_names(as_in_table(columns), self._schema.names[len(columns) :], self._where)
+        check_names(as_in_table(columns), self._form.schema.names[len(columns) :], self._where)
         try:
-            schema_of(self._schema)
+            schema_of(self._form.schema)
         except NoType as e:
             raise self._failure(f"column {e}, which Iceberg does not have; make it another") from e
         except ValueError as e:  # names with a dot, and names of parts of structs
@@ -419,7 +419,11 @@ class IcebergSink:
             )
 
     def _made(self) -> Table:
-        catalog, name, schema = self._place.catalog(), self._place.name, schema_of(self._schema)
+        catalog, name, schema = (
+            self._place.catalog(),
+            self._place.name,
+            schema_of(self._form.schema),
+        )
         with self._place.trying("it could not be made", "check the catalog and what it allows"):
             try:
                 return catalog.create_table_if_not_exists(name, schema, properties=PROPERTIES)
@@ -427,29 +431,14 @@ class IcebergSink:
                 catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
                 return catalog.create_table_if_not_exists(name, schema, properties=PROPERTIES)
 
-    @property
-    def _columns(self) -> pa.Schema:
-        return self._form.columns
-
-    @property
-    def _feed(self) -> bool:
-        return self._form.changes
-
-    @property
-    def _schema(self) -> pa.Schema:
-        return self._form.schema
-
-    def _in_table(self, rows: pa.Table) -> pa.Table:
-        return self._form.in_table(rows)
-
     def _column(self, name: str) -> str:
         """The table's column of a field."""
-        return self._schema.names[self._columns.get_field_index(name)]
+        return self._form.schema.names[self._form.columns.get_field_index(name)]
 
     def _check(self, table: Table) -> None:
         remedy = f"give another name, or {REMOVED}"
-        check_same(arrow_of(table), self._schema, self._where, remedy)
-        if not self._feed and not table.spec().is_unpartitioned():
+        check_same(arrow_of(table), self._form.schema, self._where, remedy)
+        if not self._form.changes and not table.spec().is_unpartitioned():
             raise self._failure(
                 "it is partitioned, and rows of a view are written to tables without partitions; "
                 "give another name, or write what changed: changes=True"
