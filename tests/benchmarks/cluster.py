@@ -3,24 +3,35 @@
     python -m tests.benchmarks.cluster --rows 1000000
 
 A join of orders and customers: its first load, as Spark jobs; then steps of three orders and one
-customer, on the driver and with `local_rows=0`, beside the empty job. Then large steps in Spark's
-tasks with a Parquet state, in which half as many orders as the state has come and go in turn. Each
-master is a process of its own, one after the other; each of its threads or workers has one core.
-Medians. How much faster two are than one says how a step scales.
+customer, on the driver and with `local_rows=0`, beside the empty job. Each master is a process of
+its own, one after the other; each of its threads or workers has one core.
+
+    python -m tests.benchmarks.cluster --rows 1000000 --large
+
+Large steps in Spark's tasks: sums of that join by region, with a Parquet state, where
+half as many orders as the state has come and go in turn. Each worker has half a core, by a control
+group, so that two of them leave one to the driver; that takes root. The state is on the disk of
+this machine, or on an S3 of a process of its own, which takes from the driver's core. Medians. How
+much faster two workers are than one says how a step scales.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
 
 import click
+import pyarrow.fs as pafs
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
@@ -28,24 +39,46 @@ from rich.table import Table
 import stepping_spark as st
 from stepping_spark.spark.session import get_session
 from tests.benchmarks.step import Ours
-from tests.benchmarks.tables import Order
+from tests.benchmarks.tables import Customer, Order, Tables, query
+from tests.two_workers import executors
 
+ONE, TWO = "local-cluster[1,1,2048]", "local-cluster[2,1,2048]"
 MASTERS = {
     "one thread": "local[1]",
     "two threads": "local[2]",
-    "one worker": "local-cluster[1,1,2048]",
-    "two workers": "local-cluster[2,1,2048]",
+    "one worker": ONE,
+    "two workers": TWO,
 }
+LARGE = {"one worker": (ONE, ""), "two workers": (TWO, ""), "two workers, S3": (TWO, "s3")}
 WARM = 10  # steps that are not measured
-LARGE_WARM, LARGE = 6, 10  # of the large ones
+LARGE_WARM, LARGE_ROUNDS = 6, 10
 IN_SPARK = st.Limits(local_rows=0, fetched_rows=0)  # nothing comes to the driver
+CORES = 0.5  # of a worker
 
 
-class Large(Ours):
-    """Our step, of many orders, all of it in Spark."""
+class Sold(st.Data):
+    region: int
+    orders: int
+    amount: int
 
-    def __init__(self, spark: SparkSession, rows: int, folder: str) -> None:
-        super().__init__(spark, rows, IN_SPARK, st.StoreParquet(folder, create=True))
+
+def sold(orders: st.ZSet[Order], customers: st.ZSet[Customer]) -> st.ZSet[Sold]:
+    return st.aggregate(
+        query(orders, customers),
+        by=lambda p: p.right.region,
+        into=Sold,
+        orders=st.agg.count(),
+        amount=st.agg.sum(lambda p: p.left.amount),
+    )
+
+
+class Large:
+    """A step of many orders, in Spark's tasks."""
+
+    def __init__(self, spark: SparkSession, rows: int, store: st.StoreParquet) -> None:
+        self.tables = Tables(rows)
+        self.stepper: Any = st.Stepper(st.compile(sold), store, limits=IN_SPARK)
+        self.tables.load(spark, self.stepper)
         self._spark = spark
 
     def step(self, n: int) -> None:
@@ -63,23 +96,80 @@ class Large(Ours):
 
 
 def measured(rows: int, rounds: int) -> dict[str, float]:
-    """Milliseconds of everything, in this process and on the master that it is told."""
+    """Milliseconds of small work, in this process and on the master that it is told."""
     spark = get_session()
     spark.range(1).collect()
     begun = time.perf_counter()
     steps = Ours(spark, rows, IN_SPARK)
-    found = {"first load": (time.perf_counter() - begun) * 1e3}
+    loaded = (time.perf_counter() - begun) * 1e3
     ways: dict[str, Callable[[int], object]] = {
         "empty job": lambda n: spark.range(1).collect(),
         "step": Ours(spark, rows, st.Limits()).step,
         "step, local_rows=0": steps.step,
     }
-    found |= timed(ways, WARM, rounds)
-    with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
-        large = {f"step of {rows // 2:,} orders": Large(spark, rows, folder).step}
-        found |= timed(large, LARGE_WARM, LARGE)
-    spark.stop()
-    return found
+    return {"first load": loaded} | timed(ways, WARM, rounds)
+
+
+def measured_large(rows: int, state: str) -> dict[str, float]:
+    """Milliseconds of a large step on workers of half a core."""
+    spark = get_session()
+    workers = int(spark.sparkContext.master.removeprefix("local-cluster[").split(",")[0])
+    while spark.sparkContext.defaultParallelism < workers or len(executors(spark)) < workers:
+        time.sleep(0.1)
+    with ExitStack() as stack:
+        for pid in executors(spark):
+            stack.enter_context(limited(pid))
+        if state:
+            store = st.StoreParquet(
+                "bucket/state", create=True, filesystem=stack.enter_context(s3())
+            )
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-"))
+            store = st.StoreParquet(folder, create=True)
+        step = Large(spark, rows, store).step
+        return timed({f"step of {rows // 2:,} orders": step}, LARGE_WARM, LARGE_ROUNDS)
+
+
+@contextmanager
+def limited(pid: int) -> Iterator[None]:
+    """Give a process, and those that it starts, a part of a core."""
+    group = Path(f"/sys/fs/cgroup/cpu/stepping-{pid}")
+    group.mkdir()
+    try:
+        (group / "cpu.cfs_quota_us").write_text(f"{CORES * 100_000:.0f}")
+        (group / "cgroup.procs").write_text(str(pid))
+        yield
+    finally:
+        for child in (group / "cgroup.procs").read_text().split():
+            (group.parent / "cgroup.procs").write_text(child)
+        group.rmdir()
+
+
+@contextmanager
+def s3() -> Iterator[pafs.FileSystem]:
+    """An S3 of a process of its own, with the bucket `bucket`."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            system = pafs.S3FileSystem(
+                access_key="key",
+                secret_key="secret",
+                region="us-east-1",
+                scheme="http",
+                endpoint_override=f"127.0.0.1:{port}",
+                allow_bucket_creation=True,
+            )
+            while True:
+                try:
+                    system.create_dir("bucket")
+                    break
+                except OSError:
+                    time.sleep(0.2)
+            yield system
+        finally:
+            server.terminate()
 
 
 def timed(ways: Mapping[str, Callable[[int], object]], warm: int, rounds: int) -> dict[str, float]:
@@ -93,25 +183,43 @@ def timed(ways: Mapping[str, Callable[[int], object]], warm: int, rounds: int) -
     return {name: statistics.median(ms[warm:]) for name, ms in taken.items()}
 
 
+def on(master: str, arguments: Sequence[str]) -> dict[str, float]:
+    """What a process measures on a master."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.cluster", "--child", *arguments],
+        env={**os.environ, "STEPPING_SPARK_MASTER": master},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    measured: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return measured
+
+
 @click.command(help=__doc__)
 @click.option("--rows", default=1_000_000, show_default=True, help="orders in the state")
 @click.option("--rounds", default=30, show_default=True)
+@click.option("--large", is_flag=True, help="large steps, on workers of half a core")
 @click.option("--child", is_flag=True, hidden=True)
-def main(rows: int, rounds: int, child: bool) -> None:
+@click.option("--state", default="", hidden=True)
+def main(rows: int, rounds: int, large: bool, child: bool, state: str) -> None:
     """Print the medians, side by side."""
     if child:
-        print(json.dumps(measured(rows, rounds)))
+        print(json.dumps(measured_large(rows, state) if large else measured(rows, rounds)))
         return
-    found = {}
-    for name, master in MASTERS.items():
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.cluster", "--child", *sys.argv[1:]],
-            env={**os.environ, "STEPPING_SPARK_MASTER": master},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        found[name] = json.loads(done.stdout.splitlines()[-1])
+    given = [f"--rows={rows}", f"--rounds={rounds}"]
+    if large:
+        table = Table(title=f"{rows // 2:,} orders, and sums of a join of {rows:,}; milliseconds")
+        for column in ("", "a step", "as fast as one worker"):
+            table.add_column(column, justify="right" if column else "left")
+        first = 0.0
+        for name, (master, place) in LARGE.items():
+            (ms,) = on(master, [*given, "--large", f"--state={place}"]).values()
+            first = first or ms
+            table.add_row(name, f"{ms:,.0f}", f"{first / ms:.2f}")
+        Console(width=120).print(table)
+        return
+    found = {name: on(master, given) for name, master in MASTERS.items()}
     table = Table(title=f"a join, on {rows:,} orders; milliseconds, medians")
     for column in ("", *MASTERS, "threads, 1 / 2", "workers, 1 / 2"):
         table.add_column(column, justify="right" if column else "left")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import Catalog
@@ -253,3 +254,87 @@ def test_rows_that_do_not_fit_are_refused_or_left_out(spark: SparkSession, tmp_p
     with loading("drop") as pipeline:
         pipeline.run()
     assert seen == {1: st.ZSetPython({f"s{i}": 1 for i in range(900) if i != 7})}
+
+
+def in_files(folder: Path, *tables: pa.Table) -> st.Files:
+    """A directory with a Parquet file for each table."""
+    folder.mkdir()
+    for n, table in enumerate(tables):
+        pq.write_table(table, folder / f"{n}.parquet")
+    return st.Files(folder)
+
+
+@pytest.mark.spark
+def test_tasks_read_a_directory_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
+    """One file has its columns in another order, in another case, and one in a narrower type."""
+    narrow = ROWS.set_column(0, "id", ROWS["id"].cast(pa.int16()))
+    turned = narrow.select(ROWS.column_names[::-1]).rename_columns(
+        [name.upper() for name in ROWS.column_names[::-1]]
+    )
+    files = in_files(tmp_path / "rows", ROWS, turned, ROWS.slice(0, 0), ROWS.slice(3))
+    source = files.source()
+    source.open(ROWS.schema)
+    whole = source.read(None, Portion())
+    large = source.read(None, Portion(rows=1, tasks=lambda: spark))
+    assert isinstance(large.changes[0], DataFrame)
+    assert rows_of(large.changes[0]) == sum(map(rows_of, whole.changes), Counter())
+    assert rows_of(large.changes[0]).total() == 12
+    assert (large.position, large.versions) == (whole.position, 4)
+    assert source.read(large.position, Portion(rows=1, tasks=lambda: spark)) is None
+    some = source.read(None, Portion(versions=2, rows=1, tasks=lambda: spark))
+    assert (rows_of(some.changes[0]).total(), some.versions) == (10, 2)
+
+
+@pytest.mark.spark
+def test_files_whose_types_have_nothing_in_common_are_not_for_tasks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    text = ROWS.set_column(0, "id", ROWS["id"].cast(pa.string()))
+    source = in_files(tmp_path / "rows", ROWS, text).source()
+    source.open(ROWS.schema)
+    first = source.read(None, Portion(rows=5, tasks=lambda: spark))
+    assert [table.num_rows for table in first.changes] == [5]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("nbytes", [1, 1_000_000])
+def test_a_large_directory_is_read_by_tasks_whatever_its_files_unpack_to(
+    spark: SparkSession, tmp_path: Path, nbytes: int
+) -> None:
+    """A file of equal rows is small, and a thousand times as large in memory."""
+    equal = pa.table({"id": pa.repeat(pa.scalar(7), 200_000), "name": pa.nulls(200_000, "string")})
+    source = in_files(tmp_path / "rows", equal).source()
+    source.open(COLUMNS)
+    read = source.read(None, Portion(nbytes=nbytes, tasks=lambda: spark))
+    assert isinstance(read.changes[0], DataFrame)
+    assert read.changes[0].count() == 200_000
+
+
+@pytest.mark.spark
+def test_a_damaged_file_is_named_and_the_directory_is_read_when_it_is_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    orders = tmp_path / "orders"
+    many = pa.table({"id": pa.array(range(90_000), pa.int64())})
+    many = many.append_column("shop", pa.array([f"s{i % 900}" for i in range(90_000)]))
+    in_files(orders, many.slice(0, 45_000), many.slice(45_000))
+    good = (orders / "1.parquet").read_bytes()
+
+    def loading() -> st.Pipeline:
+        return st.Pipeline(
+            st.sql("SELECT shop, count(*) AS n, max(id) AS most FROM orders GROUP BY shop"),
+            store=f"parquet:{tmp_path / 'state'}",
+            orders=st.Files(orders),
+            into=st.DeltaTable(tmp_path / "view", key="shop"),
+            limits=st.Limits(working_bytes=500_000, local_rows=20_000),
+        )
+
+    for bad in (good[:-4], good[:4] + bytes(len(good) - 2_000) + good[4 - 2_000 :]):
+        (orders / "1.parquet").write_bytes(bad)
+        with loading() as pipeline, pytest.raises(SourceError, match=r"1\.parquet.*cannot be read"):
+            pipeline.run()
+    (orders / "1.parquet").write_bytes(good)
+    with loading() as pipeline:
+        assert pipeline.run() == 1
+        assert {v.how for v in pipeline.stepper.metrics[0].vertices.values()} == {"tasks"}
+    assert view(tmp_path) == {f"s{i}": (100, 89_100 + i) for i in range(900)}

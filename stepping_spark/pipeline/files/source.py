@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from stepping_spark.base.errors import SourceError
+from stepping_spark.base.packages import DataFrame, SparkSession
+from stepping_spark.pipeline.by_tasks import UNPACKED, frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
+from stepping_spark.pipeline.columns import common_schema
 from stepping_spark.pipeline.files.directory import FilesDirectory, ListedFile, digest, is_digest
-from stepping_spark.pipeline.files.formats import FORMATS, TextBlock, has_no_text
+from stepping_spark.pipeline.files.formats import FORMATS, Parquet, TextBlock, has_no_text
 from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position, numbers_of
 from stepping_spark.rows.names import as_in_table
 from stepping_spark.rows.schema import COUNT
+from stepping_spark.spark.session import first_line
+from stores.threads import side_by_side
 
 
 class FilesSource(InPieces):
@@ -74,28 +82,63 @@ class FilesSource(InPieces):
         if piece:
             n, k = piece
             return self._piece(files, done, n, k)
-        new = files[done:]
+        new = files[done:][: portion.versions]
         if not new:
             return None
-        found: list[pa.Table] = []
-        misfits: list[pa.Table] = []
-        left = portion
-        for file in new[: portion.versions]:
-            rows = _Rows(self._parts(file), file.name)
-            table = at_most(rows.tables(), rows.schema, left)
-            if table is None:
-                break
-            found.append(table)
-            misfits.append(rows.misfits)
-            left = left.without(table.num_rows, table.nbytes)
-        if found:
-            at = done + len(found)
-            position = at, digest(files[:at])
-            return Batch(position, tuple(found), len(found), misfits=pa.concat_tables(misfits))
+        session = portion.tasks() if self._kind == "parquet" else None
+        is_large = not portion.holds(0, UNPACKED * sum(file.size for file in new))
+        whole = [] if session is not None and is_large else self._whole(new, portion)
+        if session is not None and len(whole) < len(new):
+            frame = self._by_tasks(new, session)
+            if frame is not None:
+                to = done + len(new)
+                return Batch((to, digest(files[:to])), (frame,), len(new))
+            whole = whole or self._whole(new, portion)
+        if whole:
+            to = done + len(whole)
+            misfits = pa.concat_tables([misfits for _, misfits in whole])
+            tables = tuple(table for table, _ in whole)
+            return Batch((to, digest(files[:to])), tables, len(whole), misfits=misfits)
         rows = _Rows(self._parts(new[0]), new[0].name)
         pieces = Chunks(rows.tables(), rows.schema, portion=portion)
         self._keep((done, known), pieces)
         return self._piece(files, done, pieces.n, 0, rows.misfits)
+
+    def _whole(
+        self, files: Sequence[ListedFile], portion: Portion
+    ) -> list[tuple[pa.Table, pa.Table]]:
+        """The rows and misfits of the first files, as many as the portion holds."""
+        whole = []
+        left = portion
+        for file in files:
+            rows = _Rows(self._parts(file), file.name)
+            table = at_most(rows.tables(), rows.schema, left)
+            if table is None:
+                break
+            whole.append((table, rows.misfits))
+            left = left.without(table.num_rows, table.nbytes)
+        return whole
+
+    def _by_tasks(self, files: Sequence[ListedFile], session: SparkSession) -> DataFrame | None:
+        """The rows of Parquet files as a DataFrame; None if tasks cannot read them."""
+        system, path = self._directory.place
+        is_local = isinstance(system, pafs.LocalFileSystem)
+        if not may_read(session, path if is_local else f"{system.type_name}://{path}"):
+            return None
+        try:
+            schema = common_schema(side_by_side(self._schema_of, files))
+            part = ParquetFiles(system, (), self._columns, schema)
+            pickle.dumps(part)
+        except (ValueError, TypeError, pickle.PicklingError):
+            return None
+        paths = [self._directory.path_of(file.name) for file in files]
+        parts = [replace(part, paths=tuple(some)) for some in shares_of(paths)]
+        what = f"directory {self._directory.shown}: files cannot be read"
+        return frame_of_files(session, parts, schema, what)
+
+    def _schema_of(self, file: ListedFile) -> pa.Schema:
+        """The schema of the rows of a file."""
+        return _Rows(self._parts(file), file.name).schema.remove_metadata()
 
     def _piece(
         self,
@@ -150,6 +193,25 @@ class FilesSource(InPieces):
 
 
 CORRECT = "correct or remove the file"
+
+
+@dataclass(frozen=True)
+class ParquetFiles:
+    """Some files of a directory, of which a task reads the wanted columns."""
+
+    system: pafs.FileSystem
+    paths: tuple[str, ...]
+    wanted: pa.Schema
+    schema: pa.Schema
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, each with the count 1. A SourceError names the file that cannot be read."""
+        for path in self.paths:
+            try:
+                for table in _Rows(Parquet().read(self.system, path, self.wanted), path).tables():
+                    yield table.cast(self.schema)
+            except (OSError, ValueError, pa.ArrowException) as e:
+                raise SourceError(f"{path} cannot be read: {first_line(e)}; {CORRECT}") from e
 
 
 class _Rows:
