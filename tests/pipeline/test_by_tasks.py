@@ -326,12 +326,13 @@ def test_a_damaged_file_is_named_and_the_directory_is_read_when_it_is_back(
             store=f"parquet:{tmp_path / 'state'}",
             orders=st.Files(orders),
             into=st.DeltaTable(tmp_path / "view", key="shop"),
-            limits=st.Limits(working_bytes=500_000, local_rows=20_000),
+            limits=st.Limits(working_bytes=5_000_000, local_rows=20_000),
         )
 
     for bad in (good[:-4], good[:4] + bytes(len(good) - 2_000) + good[4 - 2_000 :]):
         (orders / "1.parquet").write_bytes(bad)
-        with loading() as pipeline, pytest.raises(SourceError, match=r"1\.parquet.*cannot be read"):
+        said = pytest.raises(SourceError, match=r"1\.parquet.*cannot be read")
+        with said, loading() as pipeline:
             pipeline.run()
     (orders / "1.parquet").write_bytes(good)
     with loading() as pipeline:

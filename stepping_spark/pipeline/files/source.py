@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from stepping_spark.base.errors import SourceError
-from stepping_spark.base.packages import DataFrame, SparkSession
+from stepping_spark.base.packages import DataFrame
 from stepping_spark.pipeline.by_tasks import UNPACKED, frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
 from stepping_spark.pipeline.columns import common_schema
@@ -85,15 +85,14 @@ class FilesSource(InPieces):
         new = files[done:][: portion.versions]
         if not new:
             return None
-        session = portion.tasks() if self._kind == "parquet" else None
         is_large = not portion.holds(0, UNPACKED * sum(file.size for file in new))
-        whole = [] if session is not None and is_large else self._whole(new, portion)
-        if session is not None and len(whole) < len(new):
-            frame = self._by_tasks(new, session)
-            if frame is not None:
-                to = done + len(new)
-                return Batch((to, digest(files[:to])), (frame,), len(new))
-            whole = whole or self._whole(new, portion)
+        frame = self._by_tasks(new, portion) if is_large else None
+        whole = [] if frame is not None else self._whole(new, portion)
+        if len(whole) < len(new) and not is_large:
+            frame = self._by_tasks(new, portion)
+        if frame is not None:
+            to = done + len(new)
+            return Batch((to, digest(files[:to])), (frame,), len(new))
         if whole:
             to = done + len(whole)
             misfits = pa.concat_tables([misfits for _, misfits in whole])
@@ -119,8 +118,11 @@ class FilesSource(InPieces):
             left = left.without(table.num_rows, table.nbytes)
         return whole
 
-    def _by_tasks(self, files: Sequence[ListedFile], session: SparkSession) -> DataFrame | None:
+    def _by_tasks(self, files: Sequence[ListedFile], portion: Portion) -> DataFrame | None:
         """The rows of Parquet files as a DataFrame; None if tasks cannot read them."""
+        session = portion.tasks() if self._kind == "parquet" else None
+        if session is None:
+            return None
         system, path = self._directory.place
         is_local = isinstance(system, pafs.LocalFileSystem)
         if not may_read(session, path if is_local else f"{system.type_name}://{path}"):
