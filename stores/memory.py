@@ -158,6 +158,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         self._turns.close()
         if not self._turns.at_home:
             return  # a fork: Spark's cache belongs to the parent
+        self._wait_for_merging()
         self._files.close()
         dropped, self._state = self._state, MemoryState()
         self._registers.close()
@@ -231,31 +232,27 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         if not here:
             return None
         self._begin_step()
-        folder, files = self._files.folder, dict[str, list[str]]()
-        batches = self._state.batches
-        every = [(b, tiers) for n, tiers in self._registers.all.items() for b in batches.get(n, ())]
-        if any(isinstance(b, SparkBatch) and b.nbytes > KEPT_BYTES for b, _ in every):
+        self._end_merging()
+        folder, batches = self._files.folder, self._state.batches
+        before = {name: batches.get(name, ()) for name in self._registers.all}
+        every = [b for some in before.values() for b in some]
+        if any(isinstance(b, SparkBatch) and b.nbytes > KEPT_BYTES for b in every):
             return None
-        on_driver = [b for b, _ in every if type(b) is DriverBatch]  # and not mapped
-        moved = dict(zip(map(id, on_driver), self._files.moved(on_driver), strict=True))
-        for b, tiers in every:
-            if isinstance(b, SparkBatch):
-                fetched = ordered(b.relation.fetched().table, tiers.register)
-                (moved[id(b)],) = self._files.moved([fetched])
-        for name, tiers in self._registers.all.items():
-            old = batches.get(name, ())
-            new = tuple(moved.get(id(b), b) for b in old)
-            self._replace(tiers, old if old == new else new)
-            files[name] = [p for b in new if isinstance(b, MappedBatch) for p in b.paths]
+        for name, in_files in self._in_files(before).items():
+            self._replace(name, in_files)
         served = {n: tiers.register for n, tiers in self._registers.by_name.items()}
+        files = {
+            n: [p for b in self._batches_of(of) if isinstance(b, MappedBatch) for p in b.paths]
+            for n, of in served.items()
+        }
         last = self._last()
-        of_served = {n: files[of.name] for n, of in served.items()}
-        return MappedState(served, of_served, last.step, last.now, last.settings, folder=folder)
+        return MappedState(served, files, last.step, last.now, last.settings, folder=folder)
 
     def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
         """Add the rows of files that tasks have written, in the current step."""
         of = self._entry(register).register
         self._begin_step()
+        self._end_merging()
         placed = self._files.batches([str(x.files) for x in added])
         self._added[of.name] = self._added.get(of.name, ()) + placed
 
@@ -300,9 +297,10 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         """Merge each register into one batch. Readers see no difference."""
         self._begin_step()
         try:
+            self._end_merging()
             for tiers in self._registers.all.values():
                 batches = self._state.batches.get(tiers.register.name, ())
-                self._replace(tiers, tiers.compacted(batches))
+                self._replace(tiers.register.name, tiers.compacted(batches))
         finally:
             self._turns.end()
 
@@ -337,19 +335,32 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def _batches(self) -> Mapping[str, HeldBatches]:
         return self._known().batches
 
-    def _tend(self) -> None:
-        for name, tiers in self._registers.all.items():
-            batches = self._state.batches.get(name, ())
-            if tiers.is_due(batches):
-                # Merges work faster than changes arrive, so that batches cannot pile up.
-                rows = sum([b.rows for b in self._added.get(name, ())])
-                self._replace(tiers, tiers.tend(batches, 4 * rows))
+    def _rows_added(self, name: str) -> int:
+        return sum([b.rows for b in self._added.get(name, ())])
 
-    def _replace(self, tiers: Tiers[HeldBatch], new: HeldBatches) -> None:
+    def _merged_all(self, batches: Mapping[str, HeldBatches], rows: int) -> dict[str, HeldBatches]:
+        merged = super()._merged_all(batches, rows)
+        return self._in_files(merged)
+
+    def _in_files(self, batches: Mapping[str, HeldBatches]) -> dict[str, HeldBatches]:
+        """The batches, all of them in files that tasks read."""
+        every = [(b, n) for n, some in batches.items() for b in some]
+        on_driver = [b for b, _ in every if type(b) is DriverBatch]  # and not mapped
+        moved: dict[HeldBatch, HeldBatch] = {}
+        moved.update(zip(on_driver, self._files.moved(on_driver), strict=True))
+        for b, name in every:
+            if isinstance(b, SparkBatch):
+                of = self._registers.all[name].register
+                (moved[b],) = self._files.moved([ordered(b.relation.fetched().table, of)])
+        for name in batches:
+            self._registers.all[name].exchange(moved)
+        return {n: tuple(moved.get(b, b) for b in some) for n, some in batches.items()}
+
+    def _replace(self, name: str, new: HeldBatches) -> None:
         """Replace the batches of a register by equivalent ones."""
-        old = self._state.batches.get(tiers.register.name, ())
-        if new is not old:
-            batches = {**self._state.batches, tiers.register.name: new}
+        old = self._state.batches.get(name, ())
+        if new != old:
+            batches = {**self._state.batches, name: new}
             self._state = replace(self._state, batches=batches)
             release([b for b in old if b not in new])
 
@@ -377,7 +388,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
                 settled = settle(self._in_spark(largest, tiers.register), tiers.register)
                 moved = cached(settled, tiers.register)
             batches = self._state.batches[name]
-            self._replace(tiers, tuple(moved if b is largest else b for b in batches))
+            self._replace(name, tuple(moved if b is largest else b for b in batches))
 
     def _in_spark(self, batch: HeldBatch, register: Register) -> SparkRelation:
         return whole(batch, register).in_spark(self._session)

@@ -194,6 +194,7 @@ class TaskExecutor:
             limits,
         )
         frame = self._changes(spark, job, inputs, cut.here)
+        store.merge_meanwhile(sum(held.rows or 0 for held in inputs.values()))
         for number in range(1, len(cut.segments.segments)):
             work = partial(tasks.run_segment, job, number)
             frame = in_parts(frame, parts).mapInArrow(work, DDL)

@@ -318,6 +318,9 @@ class TaskStore(StepStore, Protocol):
         `here` says that all tasks run on this machine.
         """
 
+    def merge_meanwhile(self, rows: int) -> None:
+        """Tidy the state in another thread while tasks compute; the step changes so many rows."""
+
     def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
         """Add what tasks have written in the current step; what nobody adds of it goes away."""
 

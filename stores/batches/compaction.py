@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -21,6 +23,7 @@ from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register, Size
 from stores.base import BaseStore
 from stores.batches.driver import DriverBatch, Growing, settled
+from stores.threads import later
 
 MERGED_ROWS = 1 << 16
 """Rows of a slice of a merge, and the least that a step merges. Beyond: later steps."""
@@ -158,6 +161,16 @@ class Tiers(Generic[B]):
         self._tended = batches
         return batches
 
+    def exchange(self, moved: Mapping[B, B]) -> None:
+        """Know batches by others with the same rows, in merges that are under way too."""
+
+        def now(batches: Iterable[B]) -> tuple[B, ...]:
+            return tuple(moved.get(b, b) for b in batches)
+
+        self._merges = [(now(run), merge) for run, merge in self._merges]
+        self._set_aside, self._put_off = [*now(self._set_aside)], [*now(self._put_off)]
+        self._tended = now(self._tended)
+
     def added(self, batches: Sequence[B]) -> None:
         """Count the batches of a change that was committed."""
         for b in batches:
@@ -232,6 +245,13 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
 
     _stay: Mapping[str, str] = {}
     """Of the registers that stay in the next circuit, their names in the state."""
+    _merging: Future[Mapping[str, tuple[B, ...]]] | None = None
+    """The batches of registers, which another thread merges while tasks take the step under way.
+
+    A step that fails leaves them to the next one.
+    """
+    _merged = 0
+    """Rows of each register that it merges."""
 
     @abstractmethod
     def _batches(self) -> Mapping[str, tuple[B, ...]]:
@@ -240,6 +260,51 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     @abstractmethod
     def _merge(self, register: Register, run: Sequence[B]) -> Work[B]:
         """A merge of adjacent batches."""
+
+    @abstractmethod
+    def _replace(self, name: str, new: tuple[B, ...]) -> None:
+        """Replace the batches of a register by equivalent ones."""
+
+    @abstractmethod
+    def _rows_added(self, name: str) -> int:
+        """The rows that the step under way adds to a register."""
+
+    def merge_meanwhile(self, rows: int) -> None:
+        """Merge batches in another thread, while tasks take a step that changes so many rows."""
+        self._begin_step()
+        if self._merging is None and self._next is None:
+            self._merged = max(4 * rows, MERGED_ROWS)
+            self._merging = later(partial(self._merged_all, self._batches(), self._merged))
+
+    def _merged_all(
+        self, batches: Mapping[str, tuple[B, ...]], rows: int
+    ) -> Mapping[str, tuple[B, ...]]:
+        """The batches of all registers, possibly fewer."""
+        return {n: tiers.tend(batches.get(n, ()), rows) for n, tiers in self._registers.all.items()}
+
+    def _wait_for_merging(self) -> None:
+        """Wait until another thread has merged what it was given."""
+        if self._merging is not None:
+            wait([self._merging])
+
+    def _end_merging(self) -> None:
+        """Take what another thread has merged. Raises its error."""
+        self._wait_for_merging()
+        if self._merging is not None:
+            merging, self._merging = self._merging, None
+            for name, batches in merging.result().items():
+                self._replace(name, batches)
+
+    def _tend(self) -> None:
+        """Merge faster than changes come in, so that batches cannot pile up."""
+        self._end_merging()
+        merged, self._merged = self._merged, 0
+        batches = self._batches()
+        for name, tiers in self._registers.all.items():
+            rows = 4 * self._rows_added(name) - merged
+            before = batches.get(name, ())
+            if tiers.is_due(before) and (rows > 0 or not merged):
+                self._replace(name, tiers.tend(before, rows))
 
     @property
     def rows_written(self) -> Mapping[str, int]:

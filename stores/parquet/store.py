@@ -384,6 +384,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         self._turns.close()
         if not self._turns.at_home:
             return  # a fork: all that is held is another process's
+        self._wait_for_merging()
         self._files.close()
         self._registers.close()
         self._committed.close()
@@ -484,6 +485,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         """Add the rows of files that tasks have written, in the current step."""
         of = self._entry(register).register
         self._begin_step()
+        self._end_merging()
         for batch in batches_of([cast(tuple[File, ...], x.files) for x in added]):
             made = self._files.taken(batch, of, self._stem(of))
             self._added.setdefault(of.name, []).append(made)
@@ -507,6 +509,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         self._turns.check_open()  # another thread may have closed it meanwhile
         with self._reading.trying(), reaching(self._directory.shown, f"commit step {last.step}"):
             self._committed.renew()
+            self._end_merging()
             if self._next is None:
                 self._tend()
             written, given = self._files.step(
@@ -532,6 +535,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         """Merge each register into one batch; readers see no difference."""
         self._begin_step()
         try:
+            self._end_merging()
             manifest, live = self._reading.current()
             with self._reading.trying(), reaching(self._directory.shown, "merge its batches"):
                 self._committed.renew()
@@ -574,12 +578,12 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
     def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
         return self._files.merge(register, run, self._stem(register))
 
-    def _tend(self) -> None:
-        for name, tiers in self._registers.all.items():
-            rows = sum(b.rows for b in self._added.get(name, ()))
-            manifest, live = self._reading.state
-            # A merge keeps ahead of what comes in, so that batches cannot pile up behind it.
-            self._reading.state = manifest, {**live, name: tiers.tend(live.get(name, ()), 4 * rows)}
+    def _rows_added(self, name: str) -> int:
+        return sum(b.rows for b in self._added.get(name, ()))
+
+    def _replace(self, name: str, new: tuple[FileBatch, ...]) -> None:
+        manifest, live = self._reading.state
+        self._reading.state = manifest, {**live, name: new}
 
     def _write(self, manifest: Manifest) -> None:
         self._committed.commit(manifest, self._files.unsynced)

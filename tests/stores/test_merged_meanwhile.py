@@ -1,0 +1,200 @@
+"""Merges in another thread, while Spark's tasks take the step."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.base.errors import StoreCorrupt
+from stepping_spark.execution import task_executor
+from stepping_spark.plan.segments import NotInTasks
+from stores.batches.compaction import Tiers
+from tests.cases import constants
+from tests.every_store import InFiles, InMemory, MakeStore
+
+pytestmark = pytest.mark.spark
+
+IN_TASKS = st.Limits(local_rows=0, task_rows=0)
+
+
+class Sale(st.Data):
+    item: int
+    shop: int
+
+
+class Best(st.Data):
+    shop: int
+    n: int
+    most: int
+
+
+def best(sales: st.ZSet[Sale]) -> st.ZSet[Best]:
+    return st.aggregate(
+        sales,
+        by=lambda s: s.shop,
+        into=Best,
+        n=st.agg.count(),
+        most=st.agg.max(lambda s: s.item),
+    )
+
+
+GRAPH: Any = st.compile(best)
+
+
+@pytest.fixture(params=["memory", "files"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
+    made = InMemory() if request.param == "memory" else InFiles(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The threads that have merged, and how often each."""
+    tend, found = Tiers.tend, Counter[str]()
+
+    def counted(tiers: Any, batches: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
+        found[threading.current_thread().name.partition("_")[0]] += 1
+        return tend(tiers, batches, rows)
+
+    monkeypatch.setattr(Tiers, "tend", counted)
+    return found
+
+
+class Life:
+    """A view that is stepped in tasks, beside its executable meaning."""
+
+    def __init__(self, make_store: MakeStore, seed: int = 7) -> None:
+        self.store: Any = make_store(GRAPH)
+        self.stepper = st.Stepper(GRAPH, self.store, limits=IN_TASKS)
+        self.meaning = st.reference(GRAPH)
+        self._random = random.Random(seed)
+        self._there: list[Sale] = []
+
+    def change(self, rows: int) -> st.ZSetPython[Sale]:
+        """Rows that come, and others that go."""
+        came = [Sale(item=self._random.randrange(10**6), shop=i % 9) for i in range(rows)]
+        gone = self._random.sample(self._there, min(rows // 2, len(self._there)))
+        self._there += came
+        change: st.ZSetPython[Sale] = st.ZSetPython([(row, 1) for row in came])
+        for row in gone:
+            self._there.remove(row)
+            change += st.ZSetPython({row: -1})
+        return change
+
+    def step(self, rows: int) -> None:
+        """A step, held to the meaning."""
+        change = self.change(rows)
+        (out,) = self.stepper.step((change,))
+        assert (out.to_python(),) == self.meaning.step((change,))
+
+
+def batches_of(store: Any) -> int:
+    """The most batches that a register has."""
+    return max(store.batches(name) for name in store.rows_written)
+
+
+@constants(merged_rows=16)
+def test_batches_are_merged_in_slices_while_tasks_compute(
+    spark: SparkSession, make_store: MakeStore, threads: Counter[str]
+) -> None:
+    life = Life(make_store)
+    for n in range(12):
+        life.step(60 if n else 400)
+        assert not life.stepper.metrics[-1].not_in_tasks
+    assert batches_of(life.store) < 8
+    # A register that got more rows than the change had merges the rest in the step's own thread.
+    assert threads["stepping-spark-files"] >= 12 * len(life.store.rows_written)
+    assert threads["MainThread"] < 12
+
+
+def test_steps_of_the_driver_and_of_tasks_merge_each_in_its_thread(
+    spark: SparkSession, make_store: MakeStore, threads: Counter[str]
+) -> None:
+    life = Life(make_store)
+    here = st.Stepper(GRAPH, life.store)
+    tasks, seen = life.stepper, set[str]()
+    for n in range(6):
+        life.stepper = tasks if n % 2 else here
+        threads.clear()
+        life.step(50)
+        seen |= {f"{n % 2} {thread}" for thread in threads}
+    assert seen == {"0 MainThread", "1 stepping-spark-files"}
+
+
+def test_a_job_that_fails_leaves_the_merges_to_the_step_that_goes_on(
+    spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(make_store)
+    for _ in range(3):
+        life.step(50)
+    fetched = task_executor._fetched
+
+    def fails(frame: Any) -> Any:
+        raise NotInTasks("a worker is gone")
+
+    monkeypatch.setattr(task_executor, "_fetched", fails)
+    life.step(50)
+    assert life.stepper.metrics[-1].not_in_tasks == "a worker is gone"
+    monkeypatch.setattr(task_executor, "_fetched", fetched)
+    again = st.Stepper(GRAPH, life.store, limits=IN_TASKS)
+    life.stepper = again
+    for _ in range(3):
+        life.step(50)
+        assert not again.metrics[-1].not_in_tasks
+
+
+def test_an_interrupt_leaves_the_merge_to_the_step_that_is_taken_again(
+    spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(make_store)
+    for _ in range(3):
+        life.step(50)
+    change = life.change(50)
+    tend, done = Tiers.tend, []
+
+    def slow(tiers: Any, batches: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
+        threading.Event().wait(0.2)
+        done.append(tiers)
+        return tend(tiers, batches, rows)
+
+    def interrupted(frame: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tiers, "tend", slow)
+        patch.setattr(task_executor, "_fetched", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            life.stepper.step((change,))
+    assert life.store.last_step() == 3
+    (out,) = life.stepper.step((change,))
+    assert (out.to_python(),) == life.meaning.step((change,))
+    assert done
+
+
+def test_damage_that_a_merge_finds_ends_the_step_and_nothing_is_lost(
+    spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = Life(make_store)
+    for _ in range(3):
+        life.step(50)
+    change = life.change(50)
+
+    def damaged(tiers: Any, batches: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
+        raise StoreCorrupt("a page is not as it was written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Tiers, "tend", damaged)
+        with pytest.raises(StoreCorrupt, match="a page is not"):
+            life.stepper.step((change,))
+    assert life.store.last_step() == 3
+    (out,) = life.stepper.step((change,))
+    assert (out.to_python(),) == life.meaning.step((change,))
