@@ -28,13 +28,13 @@ VIEW, SCALE = "orders", "1"
 
 # What is drawn, how it is called there, its colour, and how far its label is moved, in points.
 LINES = {
-    "Spark again": ("Spark, recomputed", "#8c959f", -2),
-    "streaming": ("Structured Streaming\n(insertions only)", "#bf8700", 4),
-    "DuckDB again": ("DuckDB, recomputed", "#57606a", -12),
-    "by hand": ("PySpark, written by hand\nfor this view", "#cf222e", 11),
-    "Postgres": ("stepping_spark, Postgres", "#8250df", 4),
-    "Parquet": ("stepping_spark, Parquet", "#1f883d", -2),
-    "memory": ("stepping_spark, memory", "#0969da", -6),
+    "Spark again": ("Spark, recomputed", "#8c959f", -7),
+    "streaming": ("Structured Streaming\n(insertions only)", "#bf8700", 12),
+    "DuckDB again": ("DuckDB, recomputed", "#57606a", 2),
+    "by hand": ("PySpark, written by hand\nfor this view", "#cf222e", 0),
+    "Postgres": ("stepping_spark, Postgres", "#8250df", -6),
+    "Parquet": ("stepping_spark, Parquet", "#1f883d", 5),
+    "memory": ("stepping_spark, memory", "#0969da", -3),
 }
 
 
@@ -60,7 +60,7 @@ def draw(to: Path) -> None:
         )
     axes.set(xscale="log", yscale="log", xlim=(8, 11_000))
     axes.set_xticks([10, 1_000, 10_000], ["10", "1,000", "10,000"])
-    axes.set_yticks([50, 100, 500, 1_000, 5_000], ["50", "100", "500", "1,000", "5,000"])
+    axes.set_yticks([10, 100, 1_000], ["10", "100", "1,000"])
     axes.minorticks_off()
     axes.grid(color="#d0d7de", linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
