@@ -113,7 +113,7 @@ def measured(rows: int, rounds: int) -> dict[str, float]:
 def measured_large(rows: int, state: str) -> dict[str, float]:
     """Milliseconds of a large step on workers of half a core."""
     spark = get_session()
-    workers = int(spark.sparkContext.master.removeprefix("local-cluster[").split(",")[0])
+    workers = int(os.environ["STEPPING_SPARK_MASTER"].removeprefix("local-cluster[").split(",")[0])
     while spark.sparkContext.defaultParallelism < workers or len(executors(spark)) < workers:
         time.sleep(0.1)
     with ExitStack() as stack:

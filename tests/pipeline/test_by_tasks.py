@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
 from stepping_spark.base.errors import SourceError
-from stepping_spark.pipeline import Portion
+from stepping_spark.pipeline import Batch, Portion
 from stepping_spark.pipeline.by_tasks import frame_of_files
 from stepping_spark.pipeline.delta import source as delta_source
 from stepping_spark.spark.session import raised_in_worker
@@ -264,6 +264,13 @@ def in_files(folder: Path, *tables: pa.Table) -> st.Files:
     return st.Files(folder)
 
 
+def read(source: Any, portion: Portion) -> Batch:
+    """What a source gives first."""
+    batch: Batch | None = source.read(None, portion)
+    assert batch is not None
+    return batch
+
+
 @pytest.mark.spark
 def test_tasks_read_a_directory_of_parquet_files(spark: SparkSession, tmp_path: Path) -> None:
     """One file has its columns in another order, in another case, and one in a narrower type."""
@@ -274,14 +281,14 @@ def test_tasks_read_a_directory_of_parquet_files(spark: SparkSession, tmp_path: 
     files = in_files(tmp_path / "rows", ROWS, turned, ROWS.slice(0, 0), ROWS.slice(3))
     source = files.source()
     source.open(ROWS.schema)
-    whole = source.read(None, Portion())
-    large = source.read(None, Portion(rows=1, tasks=lambda: spark))
+    whole = read(source, Portion())
+    large = read(source, Portion(rows=1, tasks=lambda: spark))
     assert isinstance(large.changes[0], DataFrame)
     assert rows_of(large.changes[0]) == sum(map(rows_of, whole.changes), Counter())
     assert rows_of(large.changes[0]).total() == 12
     assert (large.position, large.versions) == (whole.position, 4)
     assert source.read(large.position, Portion(rows=1, tasks=lambda: spark)) is None
-    some = source.read(None, Portion(versions=2, rows=1, tasks=lambda: spark))
+    some = read(source, Portion(versions=2, rows=1, tasks=lambda: spark))
     assert (rows_of(some.changes[0]).total(), some.versions) == (10, 2)
 
 
@@ -292,8 +299,8 @@ def test_files_whose_types_have_nothing_in_common_are_not_for_tasks(
     text = ROWS.set_column(0, "id", ROWS["id"].cast(pa.string()))
     source = in_files(tmp_path / "rows", ROWS, text).source()
     source.open(ROWS.schema)
-    first = source.read(None, Portion(rows=5, tasks=lambda: spark))
-    assert [table.num_rows for table in first.changes] == [5]
+    first = read(source, Portion(rows=5, tasks=lambda: spark))
+    assert [rows_of(rows).total() for rows in first.changes] == [5]
 
 
 @pytest.mark.spark
@@ -302,12 +309,12 @@ def test_a_large_directory_is_read_by_tasks_whatever_its_files_unpack_to(
     spark: SparkSession, tmp_path: Path, nbytes: int
 ) -> None:
     """A file of equal rows is small, and a thousand times as large in memory."""
-    equal = pa.table({"id": pa.repeat(pa.scalar(7), 200_000), "name": pa.nulls(200_000, "string")})
+    equal = pa.table([pa.array([7] * 200_000), pa.array(["a"] * 200_000)], schema=COLUMNS)
     source = in_files(tmp_path / "rows", equal).source()
     source.open(COLUMNS)
-    read = source.read(None, Portion(nbytes=nbytes, tasks=lambda: spark))
-    assert isinstance(read.changes[0], DataFrame)
-    assert read.changes[0].count() == 200_000
+    (rows,) = read(source, Portion(nbytes=nbytes, tasks=lambda: spark)).changes
+    assert isinstance(rows, DataFrame)
+    assert rows.count() == 200_000
 
 
 @pytest.mark.spark

@@ -99,7 +99,8 @@ class Life:
 
 def batches_of(store: Any) -> int:
     """The most batches that a register has."""
-    return max(store.batches(name) for name in store.rows_written)
+    found: int = max(store.batches(name) for name in store.rows_written)
+    return found
 
 
 @constants(merged_rows=16)
