@@ -4,6 +4,10 @@ A file of a register has the columns of its schema and one more, `_place_`: see
 `stores.batches.driver`. The statistics of that column say which row groups can hold a key, whatever
 its type is. Files never change once they are written, so what was read of one may be kept.
 
+To decode a row group takes as long as to look up thousands of keys. So once keys of a large file
+were found in as many row groups as it has, its rows are copied to a file of their own, as Arrow has
+them in memory, which is mapped: after that, a read touches the pages that have its keys.
+
 There are no bloom filters, and no buckets: places are hashes of keys, and rows are sorted by them,
 so that the least and the greatest place of a row group say more than a bloom filter would. Three
 keys of ten million rows were found by reading 0.08 to 0.29 % of the bytes.
@@ -11,9 +15,10 @@ keys of ten million rows were found by reading 0.08 to 0.29 % of the bytes.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -32,6 +37,7 @@ from stepping_spark.relations.placement import bytes_given
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.schema import Schema
 from stores.batches.driver import DriverBatch, ends_of
+from stores.batches.mapped import MappedBatch, MappedFiles, joined
 from stores.parquet.directories import Directory, LocalDirectory
 from stores.parquet.file_validation import (
     GROUP_BYTES,
@@ -70,6 +76,12 @@ ROWS_PER_FILE = 1 << 20
 
 FILES_PER_BATCH = 64
 """Files of one batch. Beyond: its files have more rows."""
+
+COPIED_ROWS = 1 << 16
+"""Rows of a file from which on it may be copied to one that is mapped."""
+
+COPIED_BYTES = 16 << 30
+"""Bytes of such copies, or a quarter of what is free on their disk. Beyond: no more are made."""
 
 CHECKED = -1
 """The part of a file that is no row group: that its footer was compared with what was written."""
@@ -117,6 +129,12 @@ class ReadCache:
                 for part in tuple(self._parts[name]):
                     self._drop(name, part)
 
+    def drop_groups(self, name: str) -> None:
+        """Drop the row groups of a file."""
+        with self._lock:
+            for part in [p for p in self._parts.get(name, ()) if p not in (None, CHECKED)]:
+                self._drop(name, part)
+
     def _drop(self, name: str, part: Part) -> None:
         found = self._kept.pop((name, part), None)
         if found is not None:
@@ -124,6 +142,68 @@ class ReadCache:
             self._parts[name].remove(part)
             if not self._parts[name]:
                 del self._parts[name]
+
+
+class Copies:
+    """Large files whose keys are often read, as Arrow has their rows in memory, and mapped.
+
+    They are in a temporary folder, and go with the reader, or once the state has their file no
+    more.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._files = MappedFiles()
+        self._copies: dict[str, MappedBatch] = {}
+        self._decoded = Counter[str]()  # row groups, by file
+        self._refused: set[str] = set()  # files for which there was no room
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> MappedBatch | None:
+        """The copy of a file."""
+        return self._copies.get(name)
+
+    def are_due(self, f: File, missing: int, groups: int) -> bool:
+        """Whether to copy a file, so many row groups of which are to be decoded now."""
+        if f.rows < COPIED_ROWS or not self._most or f.name in self._refused:
+            return False
+        self._decoded[f.name] += missing
+        return self._decoded[f.name] > groups
+
+    def add(self, f: File, rows: DriverBatch) -> DriverBatch:
+        """The rows of a file, in a copy if there is room for it."""
+        with self._lock:
+            taken = sum(c.nbytes for c in self._copies.values())
+            try:
+                folder = self._files.folder
+                if taken + rows.nbytes > min(self._most, shutil.disk_usage(folder).free // 4):
+                    self._refused.add(f.name)
+                    return rows
+                (self._copies[f.name],) = self._files.moved([rows])
+            except OSError:  # there is no room, or no folder for it
+                self._most = 0
+                return rows
+            return self._copies[f.name]
+
+    def keep_only(self, names: AbstractSet[str]) -> None:
+        """Drop the copies of all other files."""
+        gone = [name for name in {**self._copies, **self._decoded} if name not in names]
+        if not gone:
+            return
+        with self._lock:
+            self._refused &= names
+            for name in gone:
+                self._decoded.pop(name, None)
+                self._copies.pop(name, None)
+            if self._files.are_there:
+                _ = self._files.folder  # which removes the files of those that nobody reads
+
+    def close(self) -> None:
+        """Remove all."""
+        with self._lock:
+            self._copies.clear()
+            self._most = 0
+            self._files.close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +221,7 @@ class FileReader:
     def __init__(self, directory: Directory, cache_bytes: int) -> None:
         self.directory = directory
         self._cache = ReadCache(cache_bytes)
+        self._copies = Copies(COPIED_BYTES if cache_bytes else 0)
 
     @property
     def cached_bytes(self) -> int:
@@ -150,6 +231,11 @@ class FileReader:
     def keep_only(self, names: AbstractSet[str]) -> None:
         """Drop from the cache what was read of all other files: they are merged, or deleted."""
         self._cache.keep_only(names)
+        self._copies.keep_only(names)
+
+    def close(self) -> None:
+        """Remove the copies of files."""
+        self._copies.close()
 
     def table(self, batch: FileBatch, register: Register) -> pa.Table:
         """All rows of a batch. A large one is not kept: it would push out what is read by key."""
@@ -190,8 +276,9 @@ class FileReader:
         return found
 
     def missing(self, groups: Sequence[Group]) -> int:
-        """How many row groups are not in the cache."""
-        return sum(self._cache.get(f.name, i) is None for f, i in groups)
+        """How many row groups have to be read."""
+        copied = self._copies.get
+        return sum(not copied(f.name) and self._cache.get(f.name, i) is None for f, i in groups)
 
     def at(
         self, groups: Sequence[Group], pick: Pick, register: Register, limits: Limits
@@ -203,8 +290,7 @@ class FileReader:
         found: list[pa.Table] = []
         rows = nbytes = 0
         most, most_bytes = limits.given_rows, bytes_given(limits)
-        for i in range(0, len(groups), GROUPS_AT_ONCE):
-            some = self.groups(groups[i : i + GROUPS_AT_ONCE], register)
+        for some in self._read(groups, register):
             parts = [part for g in some if (part := pick(g)) is not None]
             if len(parts) > GIVEN_PARTS:
                 parts = [pa.concat_tables(parts).combine_chunks()]
@@ -214,6 +300,33 @@ class FileReader:
             if rows > most or nbytes > most_bytes:
                 return None
         return found
+
+    def _read(self, groups: Sequence[Group], register: Register) -> Iterator[list[DriverBatch]]:
+        """The rows of row groups, some at a time; whole files where they are copied."""
+        wanted: dict[File, list[Group]] = {}
+        for group in groups:
+            wanted.setdefault(group[0], []).append(group)
+        left: list[Group] = []
+        for f, of_file in wanted.items():
+            copy = self._copied(f, of_file, register)
+            if copy is None:
+                left += of_file
+            else:
+                yield [copy]
+        for i in range(0, len(left), GROUPS_AT_ONCE):
+            yield self.groups(left[i : i + GROUPS_AT_ONCE], register)
+
+    def _copied(self, f: File, groups: Sequence[Group], register: Register) -> DriverBatch | None:
+        """The rows of a file that is copied; None if its row groups are to be read."""
+        copy = self._copies.get(f.name)
+        if copy is not None:
+            return copy
+        every = self.all_groups(FileBatch((f,)))
+        if not self._copies.are_due(f, self.missing(groups), len(every)):
+            return None
+        rows = joined(self.groups(every, register, keep=False))
+        self._cache.drop_groups(f.name)
+        return self._copies.add(f, rows)
 
     def groups(
         self, wanted: Sequence[Group], register: Register, *, keep: bool = True

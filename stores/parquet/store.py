@@ -250,8 +250,10 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     The driver reads and writes batches of at most `driver_rows` rows; Spark does larger ones, with
     the session `spark` (default: the active one, or a local one that is started). At most
-    `cache_bytes` of what was read stay in memory: by default 256 MB. `limits` bounds the reads:
-    see `st.Limits`.
+    `cache_bytes` of what was read stay in memory: by default 256 MB. Large files in which many keys
+    are looked up, step after step, are copied to a temporary folder (see `TMPDIR`), as Arrow has
+    their rows in memory, and mapped; not with `cache_bytes=0`. `limits` bounds the reads: see
+    `st.Limits`.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -386,6 +388,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             return  # a fork: all that is held is another process's
         self._wait_for_merging()
         self._files.close()
+        self._reader.close()
         self._registers.close()
         self._committed.close()
 
