@@ -24,9 +24,16 @@ def _sorters() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, min(4, (os.cpu_count() or 1) - 1)), "stepping-spark-sorts")
 
 
+@functools.cache
+def _mergers() -> ThreadPoolExecutor:
+    """Their work waits for the threads above: in one pool with it, it could wait for ever."""
+    return ThreadPoolExecutor(4, "stepping-spark-merges")
+
+
 # The threads of a pool are not in a process that is forked: what is given to them would wait.
 os.register_at_fork(after_in_child=_pool.cache_clear)
 os.register_at_fork(after_in_child=_sorters.cache_clear)
+os.register_at_fork(after_in_child=_mergers.cache_clear)
 
 
 def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
@@ -49,6 +56,11 @@ def later(f: Callable[[], T]) -> Future[T]:
 def sorted_later(f: Callable[[], T]) -> Future[T]:
     """The same for work that Arrow and NumPy do, without the interpreter's lock."""
     return _begun(_sorters(), f)
+
+
+def merged_later(f: Callable[[], T]) -> Future[T]:
+    """The same for work that gives some of its own to other threads, and waits for it."""
+    return _begun(_mergers(), f)
 
 
 def _begun(pool: ThreadPoolExecutor, f: Callable[[], T]) -> Future[T]:

@@ -23,7 +23,7 @@ from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register, Size
 from stores.base import BaseStore
 from stores.batches.driver import DriverBatch, Growing, settled
-from stores.threads import later
+from stores.threads import merged_later
 
 MERGED_ROWS = 1 << 16
 """Rows of a slice of a merge, and the least that a step merges. Beyond: later steps."""
@@ -274,7 +274,7 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
         self._begin_step()
         if self._merging is None and self._next is None:
             self._merged = max(4 * rows, MERGED_ROWS)
-            self._merging = later(partial(self._merged_all, self._batches(), self._merged))
+            self._merging = merged_later(partial(self._merged_all, self._batches(), self._merged))
 
     def _merged_all(
         self, batches: Mapping[str, tuple[B, ...]], rows: int

@@ -113,7 +113,7 @@ def test_batches_are_merged_in_slices_while_tasks_compute(
         assert not life.stepper.metrics[-1].not_in_tasks
     assert batches_of(life.store) < 8
     # A register that got more rows than the change had merges the rest in the step's own thread.
-    assert threads["stepping-spark-files"] >= 12 * len(life.store.rows_written)
+    assert threads["stepping-spark-merges"] >= 12 * len(life.store.rows_written)
     assert threads["MainThread"] < 12
 
 
@@ -128,7 +128,7 @@ def test_steps_of_the_driver_and_of_tasks_merge_each_in_its_thread(
         threads.clear()
         life.step(50)
         seen |= {f"{n % 2} {thread}" for thread in threads}
-    assert seen == {"0 MainThread", "1 stepping-spark-files"}
+    assert seen == {"0 MainThread", "1 stepping-spark-merges"}
 
 
 def test_a_job_that_fails_leaves_the_merges_to_the_step_that_goes_on(
