@@ -80,6 +80,9 @@ FILES_PER_BATCH = 64
 COPIED_ROWS = 1 << 16
 """Rows of a file from which on it may be copied to one that is mapped."""
 
+FEW_GROUPS = 16
+"""Of so many row groups of a file one is a few: to decode it does not make a copy worth while."""
+
 COPIED_BYTES = 16 << 30
 """Bytes of such copies, or a quarter of what is free on their disk. Beyond: no more are made."""
 
@@ -163,12 +166,15 @@ class Copies:
         """The copy of a file."""
         return self._copies.get(name)
 
-    def are_due(self, f: File, missing: int, groups: int) -> bool:
-        """Whether to copy a file, so many row groups of which are to be decoded now."""
-        if f.rows < COPIED_ROWS or not self._most or f.name in self._refused:
+    def are_due(self, name: str, missing: int, groups: int) -> bool:
+        """Whether to copy a file, so many of whose row groups are to be decoded now.
+
+        Then as many as it has were decoded, not counting reads of a few.
+        """
+        if not self._most or name in self._refused or missing * FEW_GROUPS <= groups:
             return False
-        self._decoded[f.name] += missing
-        return self._decoded[f.name] > groups
+        self._decoded[name] += missing
+        return self._decoded[name] > groups
 
     def add(self, f: File, rows: DriverBatch) -> DriverBatch:
         """The rows of a file, in a copy if there is room for it."""
@@ -307,8 +313,14 @@ class FileReader:
         for group in groups:
             wanted.setdefault(group[0], []).append(group)
         left: list[Group] = []
+        most = len(groups)  # so that copies take about as long as to decode what is wanted
         for f, of_file in wanted.items():
-            copy = self._copied(f, of_file, register)
+            copy = self._copies.get(f.name)
+            if copy is None and f.rows >= COPIED_ROWS:
+                missing, every = self.missing(of_file), len(self.bounds(f).firsts)
+                if self._copies.are_due(f.name, missing, every) and most > 0:
+                    most -= every
+                    copy = self._copied(f, register)
             if copy is None:
                 left += of_file
             else:
@@ -316,15 +328,9 @@ class FileReader:
         for i in range(0, len(left), GROUPS_AT_ONCE):
             yield self.groups(left[i : i + GROUPS_AT_ONCE], register)
 
-    def _copied(self, f: File, groups: Sequence[Group], register: Register) -> DriverBatch | None:
-        """The rows of a file that is copied; None if its row groups are to be read."""
-        copy = self._copies.get(f.name)
-        if copy is not None:
-            return copy
-        every = self.all_groups(FileBatch((f,)))
-        if not self._copies.are_due(f, self.missing(groups), len(every)):
-            return None
-        rows = joined(self.groups(every, register, keep=False))
+    def _copied(self, f: File, register: Register) -> DriverBatch:
+        """All rows of a file, in a copy if there is room for it."""
+        rows = joined(self.groups(self.all_groups(FileBatch((f,))), register, keep=False))
         self._cache.drop_groups(f.name)
         return self._copies.add(f, rows)
 

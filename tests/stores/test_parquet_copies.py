@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,27 @@ def test_a_copy_goes_when_its_file_leaves_the_state(tmp_path: Path, temporary: P
         for _ in range(4):
             looked_up(store)
         assert copies(temporary) > 10
+
+
+def test_reads_of_a_few_keys_make_no_copies(tmp_path: Path, temporary: Path) -> None:
+    with constants(rows_per_file=400), filled(tmp_path / "state") as store:
+        for i in [*range(0, ROWS, 7), *range(0, ROWS, 7)]:
+            wanted = keys_relation(BY_WORD, [(word(i),)])
+            assert row(word(i), i) in content(store, BY_WORD, wanted)
+        assert not copies(temporary)
+        for _ in range(3):
+            looked_up(store)
+        assert copies(temporary) == 1
+
+
+def test_a_read_copies_no_more_than_it_decodes(tmp_path: Path, temporary: Path) -> None:
+    with filled(tmp_path / "state") as store:
+        found = [0]
+        for _ in range(40):
+            looked_up(store, 40)  # 10 row groups of about 34 files
+            found.append(copies(temporary))
+        assert max(b - a for a, b in pairwise(found)) <= 4
+        assert found[-1] > 4
 
 
 def test_without_a_cache_there_are_no_copies(tmp_path: Path, temporary: Path) -> None:
