@@ -1,8 +1,9 @@
 """The language of queries: streams, primitives, and operators made of them.
 
 `compile` traces a query and optimizes its circuit. `trace` calls a query once with symbolic
-streams. `primitives` has the operators of DBSP and loops, `linear` the operators on the values of
-one step, with the set operations of SQL, `outer_joins` the semijoins, antijoins and outer joins,
+streams. `algebra` is the relational algebra, on vertices and expressions, which knows no user.
+`primitives` has the operators of DBSP and loops, `linear` the operators on the values of one step,
+with the set operations of SQL, `outer_joins` the semijoins, antijoins and outer joins,
 `delta_joins`, `range_joins` and `asof_joins` the others. `aggregate` plans aggregations, with `agg`
 (the aggregate functions), `grouping` (their keys), `reductions` (their kinds) and `reduce_planner`.
 `window` has the window operator and sessions, `win` the window functions, `sort_orders` their
