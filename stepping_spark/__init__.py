@@ -44,8 +44,6 @@ from stepping_spark.base.errors import (
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Graph, Path, Vertex
 from stepping_spark.circuit.operators.groups import ReducePlan
-from stepping_spark.evolve.evolution import Evolution
-from stepping_spark.evolve.evolution import evolution_of as evolution
 from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
@@ -100,6 +98,8 @@ from stepping_spark.rows.row_class import row
 from stepping_spark.spark.session import get_session
 from stepping_spark.sql import sql
 from stepping_spark.stepper.actions import Action, actions, iteration
+from stepping_spark.stepper.evolve.evolution import Evolution
+from stepping_spark.stepper.evolve.evolution import evolution_of as evolution
 from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.stepper.streaming import foreach_batch
 from stepping_spark.zsets.from_change_feed import from_change_feed

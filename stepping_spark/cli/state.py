@@ -34,9 +34,9 @@ from stepping_spark.cli.output import (
     say,
     with_renames,
 )
-from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.pipeline.protocols import read_of
 from stepping_spark.relations.store import Store
+from stepping_spark.stepper.evolve.evolution import Evolution, evolution_of
 from stepping_spark.stepper.stepper import Stepper
 from stores.inspection import InspectedState, KeptRegister, Summary
 from stores.location import place_of

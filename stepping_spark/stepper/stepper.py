@@ -18,8 +18,6 @@ from stepping_spark.base.limits import Limits, limits_of
 from stepping_spark.base.packages import SparkSession
 from stepping_spark.circuit.graph import Graph, In, Out, Vertex
 from stepping_spark.circuit.operators import Input
-from stepping_spark.evolve.evolution import cannot_evolve
-from stepping_spark.evolve.stepping import BeforeCommit, Evolving
 from stepping_spark.execution.io import answer, check_grows, check_made_by, held_input
 from stepping_spark.execution.metrics import Bar, NoBar, StepMetrics, bar_of
 from stepping_spark.execution.scheduler import Scheduler
@@ -32,6 +30,8 @@ from stepping_spark.report import Report, report_of, sizes_of, state_of_store
 from stepping_spark.rows.atoms import RowType, short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.session import first_line
+from stepping_spark.stepper.evolve.evolution import cannot_evolve
+from stepping_spark.stepper.evolve.stepping import BeforeCommit, Evolving
 from stepping_spark.zsets.spark import ZSetSpark
 
 KEPT_METRICS = 1_000  # the number of last steps
