@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import parts_of
-from stepping_spark.engines.arrow.kernels import Prefixes
+from stepping_spark.execution.arrow.kernels import Prefixes
 from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.plan import Plan

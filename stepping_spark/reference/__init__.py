@@ -6,5 +6,5 @@ values. It is slow and simple, and needs no JVM. The tests compare both engines 
 shares nothing with them.
 
 Input: a graph and Python Z-sets. Output: Python Z-sets. Imports `circuit` and the packages before
-it, of `relations` the sums of floats alone; never `plan`, `engines` or `execution`.
+it, of `relations` the sums of floats alone; never `plan` or `execution`.
 """

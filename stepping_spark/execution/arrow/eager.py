@@ -25,8 +25,8 @@ from stepping_spark.circuit.physical.eager import (
     column_names,
     eager_join,
 )
-from stepping_spark.engines.arrow.folds import join_indices, most_given
-from stepping_spark.engines.arrow.groups import positions
+from stepping_spark.execution.arrow.folds import join_indices, most_given
+from stepping_spark.execution.arrow.groups import positions
 from stepping_spark.expressions.arrow_evaluator import Ask, relation_of, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays, is_known
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal
