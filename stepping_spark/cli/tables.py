@@ -12,8 +12,8 @@ import click
 import msgspec
 
 import stepping_spark as st
+from stepping_spark.base.callsite import Text
 from stepping_spark.cli.loading import naming
-from stepping_spark.sql.text import Text
 
 T = TypeVar("T")
 

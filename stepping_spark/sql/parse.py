@@ -19,9 +19,9 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 
+from stepping_spark.base.callsite import Text
 from stepping_spark.sql.others_syntax import refuse_tokens, refuse_tree
 from stepping_spark.sql.places import SqlError, failure, failure_at
-from stepping_spark.sql.text import Text
 from stepping_spark.sql.tokens import rewritten, without_levels
 
 SUFFIXES = ("L", "S", "Y", "D", "F", "BD")

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from sqlglot import exp
 
-from stepping_spark.base.callsite import Line
+from stepping_spark.base.callsite import Line, Text
 from stepping_spark.base.errors import CompileError
-from stepping_spark.sql.text import Text
 
 SHOWN = 200
 """Characters of a long line that an error shows before its place, and after it."""

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
+from stepping_spark.base.callsite import Text
 from stepping_spark.base.errors import CompileError
 from stepping_spark.cli import main
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.data import Data
-from stepping_spark.sql.text import Text
 
 
 class Order(st.Data):

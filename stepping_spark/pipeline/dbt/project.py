@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialects
 from sqlglot.errors import ParseError
 
-from stepping_spark.base.callsite import user_line
+from stepping_spark.base.callsite import Text, user_line
 from stepping_spark.base.errors import CompileError, InputError
 from stepping_spark.language.trace import Stream
 from stepping_spark.pipeline.dbt.manifest import (
@@ -32,7 +32,6 @@ from stepping_spark.sql.api import function_of, made_of, unbound
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.places import failure
-from stepping_spark.sql.text import Text
 from stepping_spark.sql.views import (
     SqlStatement,
     SqlTable,
