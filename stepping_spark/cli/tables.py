@@ -12,7 +12,7 @@ import click
 import msgspec
 
 import stepping_spark as st
-from stepping_spark.base.callsite import Text
+from stepping_spark.base.callsite import SqlText
 from stepping_spark.cli.loading import naming
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def query_of(known: Mapping[str, Any]) -> Any:
     """The query function of views in SQL, or of a dbt project."""
     if "dbt" not in known:
         file = Path(known["sql"])
-        text = Text(file.read_text(encoding="utf-8"), file.name, file=str(file))
+        text = SqlText(file.read_text(encoding="utf-8"), file.name, file=str(file))
         return st.sql(text, whole_rows=known.get(WHOLE_ROWS, False))
     said = {n: known[n] for n in (*OF_DBT, WHOLE_ROWS) if n in known and n != "into"}
     return st.dbt_project(known["dbt"], **said)

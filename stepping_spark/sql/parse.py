@@ -19,7 +19,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 
-from stepping_spark.base.callsite import Text
+from stepping_spark.base.callsite import SqlText
 from stepping_spark.sql.others_syntax import refuse_tokens, refuse_tree
 from stepping_spark.sql.places import SqlError, failure, failure_at
 from stepping_spark.sql.tokens import rewritten, without_levels
@@ -346,7 +346,7 @@ def _set_order_of_arguments(tree: exp.Expr, text: str) -> None:
 
 
 def _dialect_of(text: str) -> SteppingSparkSql:
-    return _dialect(quoted_names=isinstance(text, Text) and text.quoted_names)
+    return _dialect(quoted_names=isinstance(text, SqlText) and text.quoted_names)
 
 
 @functools.cache
