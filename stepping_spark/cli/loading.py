@@ -16,9 +16,9 @@ import click
 
 import stepping_spark as st
 from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import short
 from stepping_spark.cli.output import NOT_DONE
 from stepping_spark.pipeline.view_decorator import declared_of
-from stepping_spark.rows.atoms import short
 
 T = TypeVar("T")
 

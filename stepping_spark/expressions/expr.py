@@ -465,29 +465,12 @@ def field_of(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
     raise NotComposed
 
 
-TIMES: dict[RowType, str] = {
-    INT: "an int, such as the number of the step",
-    DATE: "a date",
-    DATETIME: "a datetime with a time zone",
-    LOCAL_DATETIME: "a datetime without a time zone",
-}
-"""The types of times, and for each the description of a fitting `now`."""
-
 _MINUTE = dt.timedelta(minutes=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCHS = {
     DATETIME: dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
     LOCAL_DATETIME: dt.datetime(1970, 1, 1),
 }
-
-
-def is_time(now: object, t: RowType) -> bool:
-    """Whether a `now` can be compared with times of the type."""
-    if t == INT:
-        return isinstance(now, int) and not isinstance(now, bool)
-    if t == DATE:
-        return isinstance(now, dt.date) and not isinstance(now, dt.datetime)
-    return isinstance(now, dt.datetime) and (now.tzinfo is not None) == (t == DATETIME)
 
 
 def units_of(time: Any, t: RowType) -> int:

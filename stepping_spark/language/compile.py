@@ -14,7 +14,7 @@ from typing import Any, TypedDict, TypeVar, cast, overload
 from typing_extensions import TypeVarTuple, Unpack
 
 from stepping_spark.base.callsite import Line, is_ours, line_of, user_line
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.errors import CompileError, short
 from stepping_spark.circuit.graph import AnyCircuit, AnyGraph, Graph, Vertex
 from stepping_spark.circuit.operators import Delay
 from stepping_spark.language.annotations import hints, local_names, stream_type
@@ -25,7 +25,6 @@ from stepping_spark.language.primitives import differentiate, integrate
 from stepping_spark.language.strict import checked
 from stepping_spark.language.trace import Stream, Tracer, too_deep
 from stepping_spark.passes import optimize as run_passes
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import StreamType, ZSetType
 
 Ins = TypeVarTuple("Ins")

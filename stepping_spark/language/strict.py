@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable
 
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, short
 from stepping_spark.circuit.graph import AnyGraph, Origin, Path, Vertex, adopt
 from stepping_spark.circuit.operators import Delay, Distinct, Haitch, Input, Integrate, Neg
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 
 

@@ -12,14 +12,14 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from stepping_spark.base.callsite import Line, is_engine, is_ours, user_line
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.errors import CompileError, short
 from stepping_spark.base.packages import raised
 from stepping_spark.circuit.graph import AnyGraph, Lateness, Origin, Path, Vertex
 from stepping_spark.circuit.operators import Add, Arrange, Feedback, Input, Neg, Operator
 from stepping_spark.circuit.operators.groups import ReducePlan
 from stepping_spark.language.algebra import TypeMismatch
 from stepping_spark.language.call_errors import miscalled, spark_miscalled
-from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import Struct
 

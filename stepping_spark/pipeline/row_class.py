@@ -10,13 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, short
 from stepping_spark.base.packages import DataFrame, StructType, raised
 from stepping_spark.base.packages import types as T
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.files.directory import HIDDEN
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.names import as_named
 from stepping_spark.rows.row_class import class_of
 from stepping_spark.spark.session import first_line, get_session

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, overload
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, short
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Graph
 from stepping_spark.pipeline.inputs import Feed, told
@@ -18,7 +18,6 @@ from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTa
 from stepping_spark.pipeline.rejects import TYPE, view_of
 from stepping_spark.pipeline.views import QueryFunction, input_names
 from stepping_spark.relations.store import Store
-from stepping_spark.rows.atoms import short
 from stores.location import MEMORY, PARQUET, Place, place_of
 
 SourceArgument: TypeAlias = "Source | ReadTable | Items | Iterable[tuple[int, object]]"

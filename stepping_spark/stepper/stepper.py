@@ -13,7 +13,7 @@ from typing import Any, Generic, Never, TypeVar, overload
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError, StepError, SteppingError, StoreError
+from stepping_spark.base.errors import InputError, StepError, SteppingError, StoreError, short
 from stepping_spark.base.limits import Limits, limits_of
 from stepping_spark.base.packages import SparkSession
 from stepping_spark.circuit.graph import Graph, In, Out, Vertex
@@ -21,13 +21,12 @@ from stepping_spark.circuit.operators import Input
 from stepping_spark.execution.io import answer, check_grows, check_made_by, held_input
 from stepping_spark.execution.metrics import Bar, NoBar, StepMetrics, bar_of
 from stepping_spark.execution.scheduler import Scheduler
-from stepping_spark.expressions.expr import TIMES, is_time
 from stepping_spark.language.strict import check_is_strict
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.relation import Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store, now_to_text
 from stepping_spark.report import Report, report_of, sizes_of, state_of_store
-from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.atoms import TIMES, RowType, is_time
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.session import first_line
 from stepping_spark.stepper.evolve.evolution import cannot_evolve
