@@ -24,8 +24,8 @@ from stepping_spark.cli.output import (
 from stepping_spark.cli.run import IN_FULL
 from stepping_spark.cli.tables import COLUMNS, TABLE, graph_of, of_project, said_of_project
 from stepping_spark.pipeline.dry_run import explained
+from stepping_spark.pipeline.row_class import code_of_table
 from stepping_spark.pipeline.views import view_names
-from stepping_spark.rows.row_class import code_of, field_name
 
 
 @click.command(
@@ -160,8 +160,7 @@ def row_class_of(
         elif catalog is not None:
             of = st.IcebergTable(path, catalog=catalog)
         last = table or path.rstrip("/").rpartition("." if catalog else "/")[2]
-        chosen = name or "".join(part.capitalize() for part in field_name(last).split("_"))
-        return code_of(st.row_class(of, name=chosen, required=required))
+        return code_of_table(of, last, name, required)
 
     StandardOutput().print(_told(made), soft_wrap=True)
 
