@@ -29,8 +29,8 @@ from stepping_spark.circuit.physical import (
     reach_of,
     unit_of,
 )
-from stepping_spark.circuit.watermarks import KnownBounds, LowerBound, LowerBounds, bare, is_of
-from stepping_spark.expressions.expr import Call, Expr, Field, Literal
+from stepping_spark.circuit.watermarks import KnownBounds, LowerBound, LowerBounds, is_of
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal, bare
 from stepping_spark.expressions.portable import choice
 from stepping_spark.rows.atoms import BOOL
 from stepping_spark.rows.types import Optional

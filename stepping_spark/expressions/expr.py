@@ -465,6 +465,15 @@ def field_of(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
     raise NotComposed
 
 
+def bare(e: Expr) -> Expr:
+    """An expression without its treatment of NULL: equal ones have equal values, or NULL."""
+    while isinstance(e, Call) and e.op == "known":
+        (e,) = e.args
+    if isinstance(e, Call):
+        return Call(unwrap(e.type), e.op, tuple(map(bare, e.args)))
+    return dataclasses.replace(e, type=unwrap(e.type)) if isinstance(e, Field) else e
+
+
 _MINUTE = dt.timedelta(minutes=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCHS = {

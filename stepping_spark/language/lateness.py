@@ -21,8 +21,7 @@ from stepping_spark.circuit.operators import (
     PositivePart,
     Top,
 )
-from stepping_spark.circuit.watermarks import bare
-from stepping_spark.expressions.expr import Expr, Field, PythonCall
+from stepping_spark.expressions.expr import Expr, Field, PythonCall, bare
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.language.algebra import ONE_GROUP
 from stepping_spark.language.trace import Stream, Tracer, tracer, vertex_of
