@@ -44,7 +44,6 @@ from stepping_spark.base.errors import (
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Graph, Path, Vertex
 from stepping_spark.circuit.operators.groups import ReducePlan
-from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
 from stepping_spark.language import agg, linear, win
@@ -88,6 +87,7 @@ from stepping_spark.pipeline.rejects import Rejected
 from stepping_spark.pipeline.row_class import row_class
 from stepping_spark.pipeline.spark_sources import CatalogTable, MicroBatches
 from stepping_spark.plan.explain import explain
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.reference.evaluator import reference
 from stepping_spark.relations.store import Store
 from stepping_spark.report import Report

@@ -10,7 +10,7 @@ them to it. Neither imports the other, nor anything else of this package.
 its queries name. `task_executor` has Spark's tasks take a whole step, and `tasks` is what a task
 computes of it. `materialize` computes once what several terms read. `registers` reads the state
 that a step needs. `fixpoint` runs the iterations of a recursion. `io` checks inputs and makes
-outputs, also for a step that is repeated. `metrics` counts, and shows progress.
+outputs, also for a step that is repeated.
 
 Input: a plan, a store and changes. Output: changes of the outputs, and a committed step. Imports
 `plan` and the packages before it.

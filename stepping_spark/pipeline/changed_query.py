@@ -18,7 +18,6 @@ from stepping_spark.base.errors import SinkError, SourceError, SteppingError, St
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.io import held_input
-from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.pipeline.inputs import Feed, shown
 from stepping_spark.pipeline.outputs import Outlet, catch_up, deliver
 from stepping_spark.pipeline.protocols import (
@@ -35,6 +34,7 @@ from stepping_spark.pipeline.reporting import StepReport, log, rows_of, signs_of
 from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.pipeline.views import input_names
 from stepping_spark.plan.difference import OtherRegisters
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.store import Store
 from stepping_spark.rows.schema import ZSetType

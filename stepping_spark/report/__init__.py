@@ -6,7 +6,7 @@ vertices and registers of a plan, `history` aggregates the metrics of steps, and
 public class, and writes the page.
 
 Input: a graph; for a report a plan, a store, and the metrics of steps. Output: pictures, a page,
-and its numbers as JSON. Imports `plan`, and `execution.metrics`; takes no steps.
+and its numbers as JSON. Imports `plan` and the packages before it; takes no steps.
 """
 
 from stepping_spark.report.report import KeptState, Report, report_of, sizes_of, state_of_store

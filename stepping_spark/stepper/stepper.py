@@ -19,8 +19,8 @@ from stepping_spark.base.packages import SparkSession
 from stepping_spark.circuit.graph import AnyGraph, Graph, In, Out, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.execution.io import answer, check_grows, check_made_by, held_input
-from stepping_spark.execution.metrics import Bar, NoBar, StepMetrics, bar_of
 from stepping_spark.execution.scheduler import Scheduler
+from stepping_spark.plan.metrics import Bar, NoBar, StepMetrics, bar_of
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.relation import Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store, now_to_text

@@ -11,8 +11,8 @@ from stepping_spark.base.errors import StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex, adopt
 from stepping_spark.circuit.operators import Add, Input, Neg, Operator
-from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.step_ir import Identities, RegisterPlan

@@ -14,7 +14,7 @@ from stepping_spark.base.errors import InputError, StepError
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.io import held_input
-from stepping_spark.execution.metrics import StepMetrics
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store
