@@ -20,11 +20,12 @@ from stepping_spark.circuit.graph import AnyGraph, Graph, In, Out, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.execution.io import answer, check_grows, check_made_by, held_input
 from stepping_spark.execution.scheduler import Scheduler
-from stepping_spark.plan.metrics import Bar, NoBar, StepMetrics, bar_of
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.relation import Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store, now_to_text
 from stepping_spark.report import Report, report_of, sizes_of, state_of_store
+from stepping_spark.report.progress import Bar, NoBar, bar_of
 from stepping_spark.rows.atoms import TIMES, RowType, is_time
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.session import first_line
