@@ -36,8 +36,12 @@ from stepping_spark.plan.step_ir import Leaf, Term
 from stepping_spark.relations.arrow import Array, empty, negate, one_array, sample
 from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.relation import FanOut
-from stepping_spark.relations.sums.arrow import contributions, products
-from stepping_spark.relations.sums.grouped import consolidated_by_key, sums_by_key
+from stepping_spark.relations.sums.arrow import (
+    consolidated_by_key,
+    contributions,
+    products,
+    sums_by_key,
+)
 from stepping_spark.rows.atoms import FLOAT, INT
 from stepping_spark.rows.schema import COUNT, ITEM, Columns, GroupedType, ScalarType, Schema
 from stepping_spark.rows.types import Struct, ZSetOf, unwrap
