@@ -17,12 +17,11 @@ from stepping_spark.base.callsite import Line, is_ours, line_of, user_line
 from stepping_spark.base.errors import CompileError, short
 from stepping_spark.circuit.graph import AnyCircuit, AnyGraph, Graph, Origin, Path, Vertex, adopt
 from stepping_spark.circuit.operators import Delay, Distinct, Haitch, Input, Integrate, Neg
-from stepping_spark.language.annotations import hints, local_names, stream_type
 from stepping_spark.language.delta_joins import Lookup
 from stepping_spark.language.lateness import EXAMPLE as LATENESS
 from stepping_spark.language.lateness import streams_of
 from stepping_spark.language.primitives import differentiate, integrate
-from stepping_spark.language.trace import Stream, Tracer, too_deep
+from stepping_spark.language.trace import Stream, Tracer, hints, local_names, stream_type, too_deep
 from stepping_spark.passes import optimize as run_passes
 from stepping_spark.rows.schema import StreamType, ZSetType
 

@@ -30,8 +30,15 @@ from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
 from stepping_spark.language import algebra
-from stepping_spark.language.annotations import stream_type
-from stepping_spark.language.trace import Stream, make, on_streams, row_of, tracer, vertex_of
+from stepping_spark.language.trace import (
+    Stream,
+    make,
+    on_streams,
+    row_of,
+    stream_type,
+    tracer,
+    vertex_of,
+)
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")

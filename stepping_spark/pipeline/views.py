@@ -11,8 +11,8 @@ from stepping_spark.base.callsite import Line, user_line
 from stepping_spark.base.errors import CompileError, InputError
 from stepping_spark.circuit.graph import AnyGraph, Graph
 from stepping_spark.circuit.operators import Input
-from stepping_spark.language.annotations import hints, local_names
 from stepping_spark.language.compile import compile as compiled
+from stepping_spark.language.trace import hints, local_names
 
 QueryFunction: TypeAlias = Callable[..., Any]
 
