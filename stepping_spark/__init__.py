@@ -88,7 +88,7 @@ from stepping_spark.pipeline.row_class import row_class
 from stepping_spark.pipeline.spark_sources import CatalogTable, MicroBatches
 from stepping_spark.plan.explain import explain
 from stepping_spark.plan.metrics import StepMetrics
-from stepping_spark.reference.evaluator import reference
+from stepping_spark.reference.semantics import reference
 from stepping_spark.relations.store import Store
 from stepping_spark.report import Report
 from stepping_spark.report.render import to_svg, write_dot, write_png, write_svg
