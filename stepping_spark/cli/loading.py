@@ -18,7 +18,7 @@ import stepping_spark as st
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import short
 from stepping_spark.cli.output import NOT_DONE
-from stepping_spark.pipeline.view_decorator import declared_of
+from stepping_spark.pipeline.views import declared_of
 
 T = TypeVar("T")
 

@@ -31,7 +31,7 @@ from stepping_spark.pipeline.rounds import (
     pause_after,
     seconds_of,
 )
-from stepping_spark.pipeline.view_decorator import (
+from stepping_spark.pipeline.views import (
     Into,
     QueriesArgument,
     SourceArgument,
@@ -41,13 +41,14 @@ from stepping_spark.pipeline.view_decorator import (
     comments_of,
     copied_place,
     feeds_of,
+    graph_of,
+    input_names,
     outlets_of,
     path_of,
     place_given,
     sinks_of,
     sources_of,
 )
-from stepping_spark.pipeline.views import graph_of, input_names
 from stepping_spark.relations.placement import bytes_of_a_step
 from stepping_spark.relations.store import Now, Store
 from stepping_spark.report import Report

@@ -27,7 +27,7 @@ from stepping_spark.pipeline.dbt.manifest import (
 )
 from stepping_spark.pipeline.dbt.seeds import Seed
 from stepping_spark.pipeline.outputs import Check
-from stepping_spark.pipeline.view_decorator import Declared, declare
+from stepping_spark.pipeline.views import Declared, declare
 from stepping_spark.sql.api import function_of, made_of, unbound
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.kinds import row_type_of
