@@ -330,9 +330,6 @@ SMALL = {
     "stepping_spark.cli.__main__": "what `python -m stepping_spark.cli` runs",
     "stepping_spark.functions": "what users import as F",
     "stepping_spark.language.cache": "public, and of its own kind",
-    "stepping_spark.language.feedback": "public, and of its own kind",
-    "stepping_spark.pipeline.delta.table": "imports deltalake",
-    "stepping_spark.pipeline.iceberg.table": "imports pyiceberg",
     "stepping_spark.pipeline.postgres.table": "imports psycopg",
 }
 
