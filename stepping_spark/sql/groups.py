@@ -21,6 +21,7 @@ from stepping_spark.sql.plan import (
     RelationalPlan,
     Scalar,
     SelectList,
+    Shapes,
     SqlJoin,
     TableScan,
     WhereClause,
@@ -31,7 +32,6 @@ from stepping_spark.sql.plan import (
     renamed,
     with_sources,
 )
-from stepping_spark.sql.shapes import Shapes
 
 MOST_TRIED = 24
 """The ways to find the relations of a sub-query among those of the outer query."""

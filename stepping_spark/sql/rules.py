@@ -29,6 +29,7 @@ from stepping_spark.sql.plan import (
     SelectList,
     SessionsOf,
     SetOf,
+    Shapes,
     SqlJoin,
     WhereClause,
     Windows,
@@ -41,7 +42,6 @@ from stepping_spark.sql.plan import (
     with_sources,
 )
 from stepping_spark.sql.regrouping import without_grouped_rows
-from stepping_spark.sql.shapes import Shapes
 
 
 def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> RelationalPlan:

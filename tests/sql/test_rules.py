@@ -20,6 +20,7 @@ from stepping_spark.sql.plan import (
     GroupBy,
     PlanColumn,
     RelationalPlan,
+    Shapes,
     SqlJoin,
     TableScan,
     WhereClause,
@@ -27,7 +28,6 @@ from stepping_spark.sql.plan import (
     ref,
 )
 from stepping_spark.sql.rules import optimized
-from stepping_spark.sql.shapes import Shapes
 from tests.sql.corpus import Maintained
 from tests.sql.shop import TABLES, changes, queries
 
