@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from stepping_spark.sql.clock import reads_clock
 from stepping_spark.sql.facts import Facts, without_empty_joins
-from stepping_spark.sql.groups import GroupsByKey, with_common_rows
+from stepping_spark.sql.groups import GroupsByKey, with_common_rows, without_grouped_rows
 from stepping_spark.sql.inner_joins import InnerJoin, equality, factored, implied, where
 from stepping_spark.sql.nulls import without_filling
 from stepping_spark.sql.plan import (
@@ -41,7 +41,6 @@ from stepping_spark.sql.plan import (
     substituted,
     with_sources,
 )
-from stepping_spark.sql.regrouping import without_grouped_rows
 
 
 def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> RelationalPlan:
