@@ -13,10 +13,9 @@ from dataclasses import replace
 from sqlglot import exp
 
 from stepping_spark.sql.clock import reads_clock
-from stepping_spark.sql.facts import Facts, without_empty_joins
+from stepping_spark.sql.facts import Facts, without_empty_joins, without_filling
 from stepping_spark.sql.groups import GroupsByKey, with_common_rows, without_grouped_rows
 from stepping_spark.sql.inner_joins import InnerJoin, equality, factored, implied, where
-from stepping_spark.sql.nulls import without_filling
 from stepping_spark.sql.plan import (
     GroupBy,
     LateralView,

@@ -15,7 +15,7 @@ from sqlglot import exp
 import stepping_spark as st
 from stepping_spark.plan.planner import plan_of as plan_of_graph
 from stepping_spark.sql import api
-from stepping_spark.sql.nulls import FALSE, NULL, OTHER, TRUE, possible
+from stepping_spark.sql.facts import FALSE, NULL, OTHER, TRUE, possible
 from stepping_spark.sql.plan import (
     GroupBy,
     PlanColumn,
