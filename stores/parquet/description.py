@@ -19,7 +19,7 @@ from msgspec import Struct
 from stepping_spark.base.errors import StoreCorrupt, StoreUnavailable
 from stepping_spark.plan.difference import Described, described
 from stepping_spark.relations.store import Register
-from stores.decoding import Natural, decoded
+from stores.base import Natural, decoded
 from stores.parquet.directories import Directory, reaching
 from stores.parquet.manifest import REGISTERS, Manifest
 

@@ -21,6 +21,7 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register, fingerprint
 from stepping_spark.rows.schema import Schema
+from stores.base import read_registers
 from stores.batches.driver import places_of, settled
 from stores.inspection import InspectedState, KeptRegister, Summary, Verification, other_kind
 from stores.parquet.description import CIRCUITS, first_registers, kept_at
@@ -48,7 +49,6 @@ from stores.parquet.opening import (
     newest,
 )
 from stores.parquet.store import StoreParquet
-from stores.registers import read_registers
 
 SHOWN = 3  # names of what was found instead of a state
 _PIECE = 1 << 20  # bytes of a file that is copied

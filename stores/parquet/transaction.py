@@ -25,6 +25,7 @@ from stepping_spark.base.errors import (
 )
 from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.relations.store import Register, fingerprint_of
+from stores.base import read_registers
 from stores.parquet.description import CIRCUITS, StateDescription, first_registers, kept_at
 from stores.parquet.directories import TEMPORARY, Directory, reaching
 from stores.parquet.fencing import CLAIMS, LET_GO, Claim, Lock, lock, locked, who
@@ -47,7 +48,6 @@ from stores.parquet.opening import (
     check_no_others,
     read_or_next,
 )
-from stores.registers import read_registers
 from stores.threads import later
 
 KEPT = 3
