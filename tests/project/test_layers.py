@@ -82,6 +82,9 @@ APART = (
     "stepping_spark.language.algebra",
     "stepping_spark.stepper.evolve",
 )
+# What the house may have: rooms (the entries of ORDER and ABOVE, without the examples), floors
+# (rooms that stand on one another), and arrows (a room that imports from another one).
+MOST_ROOMS, MOST_FLOORS, MOST_ARROWS = 20, 13, 114
 # Of code: docstrings, imports, comments and blank lines are not counted.
 MOST_CODE = 400
 LEAST_CODE = 80  # of a module with a single reader
@@ -214,6 +217,29 @@ def test_every_module_imports_only_from_those_below_it() -> None:
 def test_no_two_modules_import_each_other_even_by_way_of_others() -> None:
     edges = [(m, found.imported) for m in MODULES for found in imports_of(m) if found.imported != m]
     assert not list(nx.simple_cycles(nx.DiGraph(edges)))
+
+
+def test_rooms_are_few_and_few_of_them_know_each_other() -> None:
+    names: dict[tuple[str, str], set[str]] = {}  # of an arrow: what is imported
+    for module in MODULES:
+        importer = layer(module)
+        for found in imports_of(module):
+            imported = layer(found.imported)
+            if importer is None or imported is None or importer == imported:
+                continue
+            if importer[1] != "examples":
+                what = {f"{found.imported}.{name}" for name in found.names} or {found.imported}
+                names.setdefault((importer[1], imported[1]), set()).update(what)
+    house = nx.DiGraph(names.keys())
+    floors = nx.dag_longest_path(house)
+    assert len(house) <= MOST_ROOMS, f"put one of these into another: {sorted(house)}"
+    assert len(floors) <= MOST_FLOORS, "move what leads up one floor more: " + " → ".join(floors)
+    thin = sorted(names.items(), key=lambda arrow: len(arrow[1]))[:20]
+    assert len(names) <= MOST_ARROWS, (
+        f"{len(names)} arrows between rooms, at most {MOST_ARROWS}: move a name to the room that "
+        "needs it or to one that both read, or hand the value in. The thinnest:\n"
+        + "\n".join(f"{a} → {b}: {', '.join(sorted(what))}" for (a, b), what in thin)
+    )
 
 
 @pytest.mark.parametrize("importer", NEVER)
