@@ -44,9 +44,6 @@ from stepping_spark.base.errors import (
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Graph, Path, Vertex
 from stepping_spark.circuit.operators.groups import ReducePlan
-from stepping_spark.evolve.evolution import Evolution
-from stepping_spark.evolve.evolution import evolution_of as evolution
-from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.expressions.functions import python
 from stepping_spark.expressions.index import Index
 from stepping_spark.language import agg, linear, win
@@ -90,7 +87,8 @@ from stepping_spark.pipeline.rejects import Rejected
 from stepping_spark.pipeline.row_class import row_class
 from stepping_spark.pipeline.spark_sources import CatalogTable, MicroBatches
 from stepping_spark.plan.explain import explain
-from stepping_spark.reference.evaluator import reference
+from stepping_spark.plan.metrics import StepMetrics
+from stepping_spark.reference.semantics import reference
 from stepping_spark.relations.store import Store
 from stepping_spark.report import Report
 from stepping_spark.report.render import to_svg, write_dot, write_png, write_svg
@@ -100,6 +98,8 @@ from stepping_spark.rows.row_class import row
 from stepping_spark.spark.session import get_session
 from stepping_spark.sql import sql
 from stepping_spark.stepper.actions import Action, actions, iteration
+from stepping_spark.stepper.evolve.evolution import Evolution
+from stepping_spark.stepper.evolve.evolution import evolution_of as evolution
 from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.stepper.streaming import foreach_batch
 from stepping_spark.zsets.from_change_feed import from_change_feed

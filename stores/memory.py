@@ -24,12 +24,11 @@ from stepping_spark.relations.relation import (
 from stepping_spark.relations.store import AddedRows, Register
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stores.base import LastStep
+from stores.base import LastStep, Served, check_are_registers, checked_since, no_key
 from stores.batches.compaction import AtOnce, BatchStore, Merge, Tiers, Work
 from stores.batches.driver import Building, DriverBatch, ordered, wanted_places, wanted_since
 from stores.batches.mapped import MappedBatch, MappedFiles, MappedState
 from stores.batches.spark import SparkBatch, cached, settle
-from stores.registers import Served, check_are_registers, checked_since, no_key
 from stores.step_lock import Pins, Turns
 
 HeldBatch = DriverBatch | SparkBatch

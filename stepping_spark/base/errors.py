@@ -91,6 +91,15 @@ class SinkError(SteppingError):
     """
 
 
+SHOWN = 200  # the most characters of a value in a message
+
+
+def short(value: object) -> str:
+    """A value for a message: its text and its class."""
+    shown = repr(value)
+    return f"{shown if len(shown) <= SHOWN else shown[:SHOWN] + '…'} ({type(value).__name__})"
+
+
 def refused_deletion(row: object, count: int, where: str) -> InputError:
     """The error for a change that takes a row away from what only grows."""
     return InputError(

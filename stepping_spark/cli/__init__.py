@@ -3,6 +3,8 @@
 Long-running programs can use `Stop`, which lets Ctrl-C end them between two steps, and the exit
 code `INTERRUPTED`. Programs that take the URL of a store can use `Quiet`, whose errors do not quote
 the arguments. `open_page` opens a report in the browser of an interactive user.
+
+A command does what a user's program could do: it takes from the facade all that is public there.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+import stepping_spark as st
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import SteppingError
 from stepping_spark.cli.loading import made_by
 from stepping_spark.cli.output import (
     NOT_DONE,
@@ -23,16 +23,9 @@ from stepping_spark.cli.output import (
 )
 from stepping_spark.cli.run import IN_FULL
 from stepping_spark.cli.tables import COLUMNS, TABLE, graph_of, of_project, said_of_project
-from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.dry_run import explained
-from stepping_spark.pipeline.iceberg import IcebergTable
-from stepping_spark.pipeline.postgres import Postgres
-from stepping_spark.pipeline.row_class import row_class
+from stepping_spark.pipeline.row_class import code_of_table
 from stepping_spark.pipeline.views import view_names
-from stepping_spark.plan.explain import explain
-from stepping_spark.report.render import write_png, write_svg
-from stepping_spark.rows.row_class import code_of, field_name
-from stepping_spark.stepper.stepper import Stepper
 
 
 @click.command(
@@ -69,9 +62,9 @@ def report(file: Path, out: Path, beside: Path | None, opens: bool) -> None:
     Exit codes: 0, the report was written; 2, an error, with a message.
     """
     try:
-        made = made_by(file, ("pipeline", "stepper"), (Pipeline, Stepper))
+        made = made_by(file, ("pipeline", "stepper"), (st.Pipeline, st.Stepper))
         made.report().write(out, beside=beside)
-    except SteppingError as e:
+    except st.SteppingError as e:
         say(str(e))
         sys.exit(NOT_DONE)
     StandardOutput().print(f"The report is in {out}", soft_wrap=True)
@@ -111,7 +104,7 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
     on. Use it when a pipeline says so: partitions were attached or detached, triggers disabled, the
     table was replaced, or columns that are read were changed.
     """
-    found = _told(lambda: Postgres(url, table=table, schema=schema).install(again=again))
+    found = _told(lambda: st.Postgres(url, table=table, schema=schema).install(again=again))
     said = "has a log of all its changes now" if found else "has a log of changes already"
     StandardOutput().print(f"{schema}.{table} {said}: {schema}.{table}_changes")
 
@@ -126,7 +119,7 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
 @click.option("--schema", default="public", show_default=True, help="The schema of the table.")
 def uninstall(url: str, table: str, schema: str) -> None:
     """Remove the log of changes of TABLE; pipelines that read it cannot go on."""
-    found = _told(lambda: Postgres(url, table=table, schema=schema).uninstall())
+    found = _told(lambda: st.Postgres(url, table=table, schema=schema).uninstall())
     said = "has no log of changes any more" if found else "had no log of changes"
     StandardOutput().print(f"{schema}.{table} {said}")
 
@@ -163,12 +156,11 @@ def row_class_of(
     def made() -> str:
         of: Any = path
         if table is not None:
-            of = Postgres(path, table=table, schema=schema)
+            of = st.Postgres(path, table=table, schema=schema)
         elif catalog is not None:
-            of = IcebergTable(path, catalog=catalog)
+            of = st.IcebergTable(path, catalog=catalog)
         last = table or path.rstrip("/").rpartition("." if catalog else "/")[2]
-        chosen = name or "".join(part.capitalize() for part in field_name(last).split("_"))
-        return code_of(row_class(of, name=chosen, required=required))
+        return code_of_table(of, last, name, required)
 
     StandardOutput().print(_told(made), soft_wrap=True)
 
@@ -177,7 +169,7 @@ def _told(work: Callable[[], object]) -> object:
     """The result of the work; its errors are shown as one message."""
     try:
         return work()
-    except SteppingError as e:
+    except st.SteppingError as e:
         # If no line of the user led here, the message begins with a line of click.
         say(str(e).removeprefix(f"{user_line()}: "))
         raise click.exceptions.Exit(NOT_DONE) from None
@@ -260,12 +252,12 @@ def sql(
         graph = graph_of(file or dbt or Path(), of_dbt, sources, columns)
         text, in_full = explained(graph, view_names(graph))
         if verbose:  # where no line of the user led, each vertex has a line of click
-            text = str(explain(graph)).replace(f"  ({user_line()})", "")
+            text = str(st.explain(graph)).replace(f"  ({user_line()})", "")
         StandardOutput().print_lines(text)
         if out is not None:
-            (write_png if out.suffix == ".png" else write_svg)(graph, out, level)
+            (st.write_png if out.suffix == ".png" else st.write_svg)(graph, out, level)
             StandardOutput().print(f"The circuit is in {out}", soft_wrap=True)
-    except SteppingError as e:
+    except st.SteppingError as e:
         say(str(e))
         sys.exit(NOT_DONE)
     if out is not None and opens:

@@ -14,14 +14,11 @@ from typing import Any, TypeVar
 
 import click
 
+import stepping_spark as st
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import CompileError, InputError, SteppingError
-from stepping_spark.circuit.graph import AnyGraph, Graph
+from stepping_spark.base.errors import short
 from stepping_spark.cli.output import NOT_DONE
-from stepping_spark.language.compile import compile  # noqa: A004
-from stepping_spark.pipeline import Pipeline
-from stepping_spark.pipeline.view_decorator import declared_of
-from stepping_spark.rows.atoms import short
+from stepping_spark.pipeline.views import declared_of
 
 T = TypeVar("T")
 
@@ -41,15 +38,15 @@ def made_by(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) ->
     return made
 
 
-def pipeline_in(target: str, store: str | None) -> Pipeline:
+def pipeline_in(target: str, store: str | None) -> st.Pipeline:
     """The pipeline that a file defines, or a pipeline of its views: all of them, or the named one.
 
     `target` is a file or a module, optionally followed by a colon and the name of a view.
     """
     found, name = _defined(target)
     views = {id(v): v for v in found.values() if declared_of(v) is not None}
-    made = found.get(name) if name else _chosen(found, target, ("pipeline",), (Pipeline,))
-    if isinstance(made, Pipeline):
+    made = found.get(name) if name else _chosen(found, target, ("pipeline",), (st.Pipeline,))
+    if isinstance(made, st.Pipeline):
         if store is not None:
             raise click.UsageError(
                 f"{target} makes an st.Pipeline, which has a store; leave out --store"
@@ -74,7 +71,7 @@ def pipeline_in(target: str, store: str | None) -> Pipeline:
     return naming(target, lambda: _pipeline_of(list(views.values()), made, store))
 
 
-def circuit_in(target: str) -> AnyGraph:
+def circuit_in(target: str) -> st.Graph[Any, Any]:
     """The circuit of a query that a file or a module defines: `queries.py:totals`.
 
     The name is that of a query function or of a compiled circuit.
@@ -85,9 +82,9 @@ def circuit_in(target: str) -> AnyGraph:
             f"{target}: write the name of the query after a colon: {target}:revenue"
         )
     query = found.get(name)
-    if isinstance(query, Graph):
+    if isinstance(query, st.Graph):
         return query
-    if isinstance(query, Pipeline) or declared_of(query) is not None:
+    if isinstance(query, st.Pipeline) or declared_of(query) is not None:
         raise click.UsageError(
             f"{target} is part of a pipeline, whose tables change with its state; write "
             f"stepping-spark run {target} --evolve"
@@ -95,7 +92,7 @@ def circuit_in(target: str) -> AnyGraph:
     if not callable(query):
         is_it = f"is {short(query)}" if name in found else "is not there"
         raise click.UsageError(f"{target}: {name} {is_it}; name a query function or a circuit")
-    circuit: AnyGraph = naming(target, lambda: compile(query))
+    circuit: st.Graph[Any, Any] = naming(target, lambda: st.compile(query))
     return circuit
 
 
@@ -103,22 +100,22 @@ def naming(target: str | Path, make: Callable[[], T]) -> T:
     """What `make` returns. Its errors name the target, if they named a line of click."""
     try:
         return make()
-    except (InputError, CompileError) as e:
+    except (st.InputError, st.CompileError) as e:
         rest = str(e).removeprefix(f"{user_line()}: ")
         raise type(e)(str(e) if rest == str(e) else f"{target}: {rest}") from e
 
 
-def _pipeline_of(views: Sequence[Any], only: Any, store: str) -> Pipeline:
+def _pipeline_of(views: Sequence[Any], only: Any, store: str) -> st.Pipeline:
     """The pipeline of all views, or of one view and those it reads, which are not written."""
     if only is None:
-        return Pipeline(views[0] if len(views) == 1 else views, store=store)
+        return st.Pipeline(views[0] if len(views) == 1 else views, store=store)
     needed = _needed(only, views)
     if len(needed) == 1:
-        return Pipeline(only, store=store)
+        return st.Pipeline(only, store=store)
     said = declared_of(only)
     assert said is not None
     into = {} if said.into is None else {said.name: said.into}
-    return Pipeline(needed, store=store, into=into)
+    return st.Pipeline(needed, store=store, into=into)
 
 
 def _needed(view: Any, views: Sequence[Any]) -> list[Any]:
@@ -166,7 +163,7 @@ def _run(file: Path) -> Mapping[str, Any]:
     sys.path.insert(0, str(file.resolve().parent))  # as for a script
     try:
         return runpy.run_path(str(file), run_name="pipeline")
-    except SteppingError:
+    except st.SteppingError:
         raise
     except Exception as e:
         raise NotRun(f"{file} cannot be run:\n{_trace(file, e)}") from e

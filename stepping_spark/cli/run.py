@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+import stepping_spark as st
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import SteppingError
 from stepping_spark.cli.loading import naming, pipeline_in
 from stepping_spark.cli.output import (
     INTERRUPTED,
@@ -24,7 +24,6 @@ from stepping_spark.cli.output import (
     with_renames,
 )
 from stepping_spark.cli.tables import PLACE, TABLE, of_project, pipeline_of, said_of_project
-from stepping_spark.pipeline import Pipeline
 from stepping_spark.pipeline.reporting import serve
 from stepping_spark.pipeline.rounds import RETRIES, seconds_in
 
@@ -208,7 +207,7 @@ def run(
                     ),
                 )
             stopped = pipeline.stopped_by
-    except SteppingError as e:
+    except st.SteppingError as e:
         say(str(e))
         sys.exit(NOT_DONE)
     except KeyboardInterrupt:
@@ -225,7 +224,7 @@ def _pipeline(
     sources: tuple[str, ...],
     sinks: tuple[str, ...],
     of_dbt: Mapping[str, Any],
-) -> Pipeline:
+) -> st.Pipeline:
     """The pipeline of a dbt project, or of a file: of SQL, of TOML that names one, or of Python."""
     if (file is None) == (dbt is None):
         raise click.UsageError(
@@ -246,7 +245,7 @@ def _pipeline(
 
 
 @contextmanager
-def _reported(pipeline: Pipeline, path: Path | None) -> Iterator[None]:
+def _reported(pipeline: st.Pipeline, path: Path | None) -> Iterator[None]:
     """Write the report of the steps at the end, also after an error."""
     try:
         yield
@@ -256,7 +255,7 @@ def _reported(pipeline: Pipeline, path: Path | None) -> Iterator[None]:
 
 
 @contextmanager
-def _served(pipeline: Pipeline, port: int | None) -> Iterator[None]:
+def _served(pipeline: st.Pipeline, port: int | None) -> Iterator[None]:
     """Serve metrics while the pipeline runs."""
     if port is None:
         yield

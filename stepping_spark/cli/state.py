@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Concatenate, NoReturn, ParamSpec
+from typing import Any, Concatenate, NoReturn, ParamSpec
 
 import click
 from rich import box
@@ -20,8 +20,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from stepping_spark.base.errors import SteppingError, StoreCorrupt
-from stepping_spark.circuit.graph import AnyGraph
+import stepping_spark as st
 from stepping_spark.cli.loading import circuit_in, naming
 from stepping_spark.cli.output import (
     INTERRUPTED,
@@ -34,10 +33,7 @@ from stepping_spark.cli.output import (
     say,
     with_renames,
 )
-from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.pipeline.protocols import read_of
-from stepping_spark.relations.store import Store
-from stepping_spark.stepper.stepper import Stepper
 from stores.inspection import InspectedState, KeptRegister, Summary
 from stores.location import place_of
 
@@ -60,8 +56,8 @@ def _told() -> Iterator[None]:
     """Show errors as one message, and end the command."""
     try:
         yield
-    except SteppingError as e:
-        code = FOUND if isinstance(e, StoreCorrupt) else NOT_DONE
+    except st.SteppingError as e:
+        code = FOUND if isinstance(e, st.StoreCorrupt) else NOT_DONE
         _end(str(e), code)
     except (click.ClickException, click.exceptions.Exit):
         raise
@@ -263,7 +259,7 @@ def evolve(
         graph = circuit_in(query)
         store = found.store(graph, evolve=True)
         try:
-            evolution = naming(query, lambda: evolution_of(graph, store, renamed=renamed))
+            evolution = naming(query, lambda: st.evolution(graph, store, renamed=renamed))
             console.print(str(evolution), markup=False, highlight=False, soft_wrap=True)
             if apply:
                 _apply(graph, store, evolution, renamed)
@@ -274,7 +270,9 @@ def evolve(
             store.close()
 
 
-def _apply(graph: AnyGraph, store: Store, evolution: Evolution, renamed: dict[str, str]) -> None:
+def _apply(
+    graph: st.Graph[Any, Any], store: st.Store, evolution: st.Evolution, renamed: dict[str, str]
+) -> None:
     """Evolve a state, if that needs nothing that a command line cannot say."""
     if store.last_offsets():
         _end(
@@ -290,7 +288,7 @@ def _apply(graph: AnyGraph, store: Store, evolution: Evolution, renamed: dict[st
             f"st.Stepper(graph, store, evolve=True{more}).evolve({inputs})",
             NOT_DONE,
         )
-    Stepper(graph, store, evolve=True, renamed=renamed).evolve()
+    st.Stepper(graph, store, evolve=True, renamed=renamed).evolve()
 
 
 # -- tables

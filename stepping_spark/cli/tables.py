@@ -11,22 +11,18 @@ from typing import Any, TypedDict, TypeVar
 import click
 import msgspec
 
-from stepping_spark.base.errors import InputError
-from stepping_spark.circuit.graph import AnyGraph
+import stepping_spark as st
+from stepping_spark.base.callsite import SqlText
 from stepping_spark.cli.loading import naming
-from stepping_spark.language.compile import compile as compiled
-from stepping_spark.pipeline import Pipeline
-from stepping_spark.pipeline.dbt import dbt_project
-from stepping_spark.pipeline.delta import DeltaTable
-from stepping_spark.pipeline.files import Files
-from stepping_spark.pipeline.iceberg import IcebergTable
-from stepping_spark.pipeline.postgres import Postgres
-from stepping_spark.sql import sql
-from stepping_spark.sql.text import Text
 
 T = TypeVar("T")
 
-KINDS = {"delta": DeltaTable, "files": Files, "iceberg": IcebergTable, "postgres": Postgres}
+KINDS = {
+    "delta": st.DeltaTable,
+    "files": st.Files,
+    "iceberg": st.IcebergTable,
+    "postgres": st.Postgres,
+}
 TABLE = "NAME=KIND:ADDRESS"
 PLACE = "KIND:ADDRESS"
 COLUMNS = "NAME=DDL"
@@ -41,7 +37,7 @@ def pipeline_of(
     store: str | None,
     sources: Sequence[str],
     sinks: Sequence[str],
-) -> Pipeline:
+) -> st.Pipeline:
     """The pipeline of what a file or a dbt project says, and of the tables of the command line.
 
     `file` is views in SQL, a TOML file, or the folder of a dbt project; `said` is more of what a
@@ -58,20 +54,20 @@ def pipeline_of(
     inputs = _sources(known, sources)
     of_views = _said(known.get("sinks", {}), sinks, "sink")
 
-    def made() -> Pipeline:
+    def made() -> st.Pipeline:
         query = query_of(known)
         read = _read_by(query, inputs, file)
         found = of_models(getattr(query, "written", {}), of_views, known.get("into"))
         into = {name: [_table(name, one, "sink") for one in of] for name, of in found.items()}
         options = {name: known[name] for name in OPTIONS if name in known}
-        return Pipeline(query, store=known["store"], sources=read, into=into, **options)
+        return st.Pipeline(query, store=known["store"], sources=read, into=into, **options)
 
     return naming(file, made)
 
 
 def graph_of(
     file: Path, said: Mapping[str, Any], sources: Sequence[str], columns: Sequence[str]
-) -> AnyGraph:
+) -> st.Graph[Any, Any]:
     """The circuit of what a file or a dbt project says; `columns` are those of tables, as DDL."""
     known = said_of(file, said)
     inputs = _sources(known, sources)
@@ -81,10 +77,10 @@ def graph_of(
             raise click.UsageError(f"--columns {text}: expected {COLUMNS}, such as {_COLUMNS_OF}")
         inputs[name] = ddl
 
-    def made() -> AnyGraph:
+    def made() -> st.Graph[Any, Any]:
         query = query_of(known)
         read = _read_by(query, inputs, file)
-        graph: AnyGraph = compiled(query.with_tables(read) if read else query)
+        graph: st.Graph[Any, Any] = st.compile(query.with_tables(read) if read else query)
         return graph
 
     return naming(file, made)
@@ -100,10 +96,10 @@ def query_of(known: Mapping[str, Any]) -> Any:
     """The query function of views in SQL, or of a dbt project."""
     if "dbt" not in known:
         file = Path(known["sql"])
-        text = Text(file.read_text(encoding="utf-8"), file.name, file=str(file))
-        return sql(text, whole_rows=known.get(WHOLE_ROWS, False))
+        text = SqlText(file.read_text(encoding="utf-8"), file.name, file=str(file))
+        return st.sql(text, whole_rows=known.get(WHOLE_ROWS, False))
     said = {n: known[n] for n in (*OF_DBT, WHOLE_ROWS) if n in known and n != "into"}
-    return dbt_project(known["dbt"], **said)
+    return st.dbt_project(known["dbt"], **said)
 
 
 def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -291,14 +287,14 @@ def _table(name: str, said: Mapping[str, Any], what: str) -> Any:
     if unknown or lacking:
         wrong = f"lacks {lacking[0]!r}" if lacking else f"has no {min(unknown)!r}"
         known = ", ".join(p.name for p in takes if p.name not in _OBJECTS)
-        raise InputError(
+        raise st.InputError(
             f"the {what} {name}: {kind} {wrong}; beside its address it may say {known}"
         )
     try:
         return KINDS[kind](said[kind], **options)
     except TypeError as e:
         of = KINDS[kind].__name__
-        raise InputError(f"the {what} {name}: {e}; see the arguments of st.{of}") from None
+        raise st.InputError(f"the {what} {name}: {e}; see the arguments of st.{of}") from None
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -20,15 +20,15 @@ from stepping_spark.base.packages import DataFrame, raised
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import Fused, Operator, trees_of
 from stepping_spark.circuit.physical import Unnest, walk
-from stepping_spark.engines.arrow.kernels import Context, NeedsPrefix, Prefixes
-from stepping_spark.engines.arrow.nodes import Compute, Evaluation, Failed, RowCounts, compute
-from stepping_spark.engines.spark.nodes import Rendering
-from stepping_spark.execution.metrics import Cost
+from stepping_spark.execution.arrow.kernels import Context, NeedsPrefix, Prefixes
+from stepping_spark.execution.arrow.nodes import Compute, Evaluation, Failed, RowCounts, compute
+from stepping_spark.execution.spark.nodes import Rendering
 from stepping_spark.execution.sql_scope import COLLECTED_ROWS, Projection
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
 from stepping_spark.expressions.arrow_evaluator import Ask
 from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
 from stepping_spark.plan.eager import columns_read
+from stepping_spark.plan.metrics import Cost
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Leaf, Materialized, Read, Ref, refs
 from stepping_spark.relations.arrow import Array

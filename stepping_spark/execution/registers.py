@@ -14,9 +14,9 @@ from stepping_spark.base.errors import SHOWN_ROWS, too_late
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Lateness, Vertex
 from stepping_spark.circuit.operators import Top
-from stepping_spark.engines.arrow.groups import Restrict, restricting
-from stepping_spark.engines.arrow.kernels import PartitionKey, Prefix, Prefixes
-from stepping_spark.engines.arrow.window_delta import CUT_KEYS, CUT_ROWS
+from stepping_spark.execution.arrow.groups import Restrict, restricting
+from stepping_spark.execution.arrow.kernels import PartitionKey, Prefix, Prefixes
+from stepping_spark.execution.arrow.window_delta import CUT_KEYS, CUT_ROWS
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Step, rows_of
 from stepping_spark.expressions.expr import ticks, time_of, units_of
@@ -69,7 +69,7 @@ class KnownPrefixes:
     A step that adds a row to the end of a partition needs its last rows, and the count or the sum
     of the other ones. The step before knew these values. So this keeps, for each partition that was
     computed, the place in the order from which to read it, and the values before that place
-    (`engines.arrow.kernels.Prefix`). It is no state: an unknown partition is read whole.
+    (`execution.arrow.kernels.Prefix`). It is no state: an unknown partition is read whole.
 
     The values belong to the last step that this stepper committed. They are forgotten if the store
     is at another step, or if a partition has changed and was not computed on the driver.

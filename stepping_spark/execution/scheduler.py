@@ -19,7 +19,6 @@ from stepping_spark.execution.arrow_executor import Driver, apply_python, apply_
 from stepping_spark.execution.fixpoint import Run
 from stepping_spark.execution.io import answer, check_there
 from stepping_spark.execution.materialize import Materializer, null_field
-from stepping_spark.execution.metrics import Cost, StepMetrics
 from stepping_spark.execution.registers import Registers, check_in_time
 from stepping_spark.execution.spark_executor import SparkExecutor
 from stepping_spark.execution.sql_scope import Projection, SqlScope
@@ -28,6 +27,7 @@ from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.zones import known_zone
 from stepping_spark.plan.loop import LoopPlan
+from stepping_spark.plan.metrics import Cost, StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.segments import NotInTasks
 from stepping_spark.plan.step_ir import Leaf, Materialized, Read, RegisterPlan, Stage, refs

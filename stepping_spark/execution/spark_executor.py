@@ -20,12 +20,12 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import Fused, parts_of
-from stepping_spark.engines.spark.nodes import Rendering, SqlQuery
-from stepping_spark.engines.spark.text import ONE_TASK
 from stepping_spark.execution.materialize import Materializer, SizeBound, bound, together
-from stepping_spark.execution.metrics import Cost
+from stepping_spark.execution.spark.nodes import Rendering, SqlQuery
+from stepping_spark.execution.spark.text import ONE_TASK
 from stepping_spark.execution.sql_scope import Sent
 from stepping_spark.execution.step import Computed, Deferred, Step, failed, rows_of, schema_of
+from stepping_spark.plan.metrics import Cost
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Apply, Leaf, Materialized, Read, Ref, Term, nodes
 from stepping_spark.relations.arrow import one_array, widest_row

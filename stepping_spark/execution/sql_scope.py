@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from stepping_spark.base.packages import Column, DataFrame, SparkSession
-from stepping_spark.engines.spark.nodes import DerivedTable
-from stepping_spark.engines.spark.text import consolidated, names
+from stepping_spark.execution.spark.nodes import DerivedTable
+from stepping_spark.execution.spark.text import consolidated, names
 from stepping_spark.expressions.arrow_evaluator import ZoneOf, unknown_zone
 from stepping_spark.expressions.expr import Expr, fields_of, for_spark
 from stepping_spark.expressions.symbolic import to_column

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import parts_of
-from stepping_spark.engines.arrow.kernels import Prefixes
-from stepping_spark.execution.metrics import Cost, StepMetrics
+from stepping_spark.execution.arrow.kernels import Prefixes
 from stepping_spark.execution.sql_scope import SqlScope
+from stepping_spark.plan.metrics import Cost, StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Keys, Leaf, Materialized, Read, Ref, Slice, is_nothing, refs
 from stepping_spark.relations.relation import Relation, SparkRelation

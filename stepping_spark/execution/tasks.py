@@ -24,11 +24,11 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.execution.arrow_executor import Driver, Placed
 from stepping_spark.execution.materialize import null_field
-from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.registers import Registers
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Deferred, Step, null_error
 from stepping_spark.expressions.arrow_evaluator import ZoneOf
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.segments import (
     ANYWHERE,

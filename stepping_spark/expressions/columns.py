@@ -20,13 +20,13 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.sql_text import closed
 from stepping_spark.rows.types import Struct, unwrap
 from stepping_spark.spark.column_made import in_running_session
-from stepping_spark.spark.column_text import text_of
 from stepping_spark.spark.column_tree import (
     DeferredColumn,
     has_order_within,
     is_traced,
     key_of,
     sort_order,
+    text_of,
     tree_of,
 )
 from stepping_spark.spark.session import get_session

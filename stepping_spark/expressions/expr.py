@@ -465,13 +465,14 @@ def field_of(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
     raise NotComposed
 
 
-TIMES: dict[RowType, str] = {
-    INT: "an int, such as the number of the step",
-    DATE: "a date",
-    DATETIME: "a datetime with a time zone",
-    LOCAL_DATETIME: "a datetime without a time zone",
-}
-"""The types of times, and for each the description of a fitting `now`."""
+def bare(e: Expr) -> Expr:
+    """An expression without its treatment of NULL: equal ones have equal values, or NULL."""
+    while isinstance(e, Call) and e.op == "known":
+        (e,) = e.args
+    if isinstance(e, Call):
+        return Call(unwrap(e.type), e.op, tuple(map(bare, e.args)))
+    return dataclasses.replace(e, type=unwrap(e.type)) if isinstance(e, Field) else e
+
 
 _MINUTE = dt.timedelta(minutes=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -479,15 +480,6 @@ _EPOCHS = {
     DATETIME: dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
     LOCAL_DATETIME: dt.datetime(1970, 1, 1),
 }
-
-
-def is_time(now: object, t: RowType) -> bool:
-    """Whether a `now` can be compared with times of the type."""
-    if t == INT:
-        return isinstance(now, int) and not isinstance(now, bool)
-    if t == DATE:
-        return isinstance(now, dt.date) and not isinstance(now, dt.datetime)
-    return isinstance(now, dt.datetime) and (now.tzinfo is not None) == (t == DATETIME)
 
 
 def units_of(time: Any, t: RowType) -> int:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from stepping_spark.algebra.groups import under
-from stepping_spark.algebra.rows import beside
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.graph import grows
@@ -42,6 +40,7 @@ from stepping_spark.expressions.index import Index, Key
 from stepping_spark.expressions.portable import known
 from stepping_spark.language import agg
 from stepping_spark.language.agg import Aggregate, Collect
+from stepping_spark.language.algebra import beside, under
 from stepping_spark.language.call_errors import call_of
 from stepping_spark.language.grouping import GroupingSets, Groups, groups_of
 from stepping_spark.language.reduce_planner import Planner

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
 from stepping_spark.base.callsite import Line, user_line
-from stepping_spark.base.errors import CompileError, InputError, StoreMismatch
+from stepping_spark.base.errors import CompileError, InputError, StoreMismatch, short
 from stepping_spark.circuit.operators import Input
 from stepping_spark.language.trace import tracer, vertex_of
 from stepping_spark.relations.store import Store, register_name
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
 from stepping_spark.zsets.spark import ZSet, ZSetSpark

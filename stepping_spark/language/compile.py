@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from types import FunctionType, MethodType
 from typing import Any, TypedDict, TypeVar, cast, overload
@@ -14,18 +14,15 @@ from typing import Any, TypedDict, TypeVar, cast, overload
 from typing_extensions import TypeVarTuple, Unpack
 
 from stepping_spark.base.callsite import Line, is_ours, line_of, user_line
-from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.graph import AnyCircuit, AnyGraph, Graph, Vertex
-from stepping_spark.circuit.operators import Delay
-from stepping_spark.language.annotations import hints, local_names, stream_type
+from stepping_spark.base.errors import CompileError, short
+from stepping_spark.circuit.graph import AnyCircuit, AnyGraph, Graph, Origin, Path, Vertex, adopt
+from stepping_spark.circuit.operators import Delay, Distinct, Haitch, Input, Integrate, Neg
 from stepping_spark.language.delta_joins import Lookup
 from stepping_spark.language.lateness import EXAMPLE as LATENESS
 from stepping_spark.language.lateness import streams_of
 from stepping_spark.language.primitives import differentiate, integrate
-from stepping_spark.language.strict import checked
-from stepping_spark.language.trace import Stream, Tracer, too_deep
+from stepping_spark.language.trace import Stream, Tracer, hints, local_names, stream_type, too_deep
 from stepping_spark.passes import optimize as run_passes
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import StreamType, ZSetType
 
 Ins = TypeVarTuple("Ins")
@@ -164,7 +161,7 @@ def compile(  # noqa: A001 - the interface's name
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
     graph = dataclasses.replace(graph, made_by=tuple(map(graph.signature, graph.outputs)))
-    graph = checked(graph, [label for label in wanted if label not in growing])
+    graph = _with_missing_rows(graph, [label for label in wanted if label not in growing])
     if optimize:
         try:
             graph = dataclasses.replace(run_passes(graph), optimized=True)
@@ -356,3 +353,25 @@ def _check_loops(graph: AnyCircuit, tracer: Tracer) -> None:
 
 
 __all__ = ["compile", "incrementalize", "line_of"]
+
+
+def _with_missing_rows(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:
+    """The circuit, with one more vertex for each of these inputs: the removed rows it did not have.
+
+    The vertex is H(-z⁻¹I(a), -a): a row has weight 1 if the negated sum becomes positive, that is,
+    if the sum becomes negative. State, with or without the optimizer: I(a) by the whole row, shared
+    with any other reader of it in the query.
+    """
+    origins = dict(graph.origins)
+    found = {}
+    for a in graph.inputs:
+        if isinstance(a.operator, Input) and a.operator.label in labels:
+            label = a.operator.label
+            a = graph.lateness[label].in_time if label in graph.lateness else a
+            before = Vertex(Delay(), Vertex(Integrate(), a))
+            missing = Vertex(Haitch(Distinct()), Vertex(Neg(), before), Vertex(Neg(), a))
+            path = Path((graph.name, f"strict_{label}"))
+            adopt(missing, Origin(path, graph.origins[a].line), origins)
+            found[label] = missing
+    roots = dict.fromkeys((*graph.no_output, *found.values()))
+    return dataclasses.replace(graph, no_output=tuple(roots), strict=found, origins=origins)

@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
-from stepping_spark.algebra.groups import ONE_GROUP
 from stepping_spark.base.callsite import Line, user_line
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.errors import CompileError, short
 from stepping_spark.circuit.graph import Lateness, Vertex
 from stepping_spark.circuit.operators import (
     Delay,
@@ -22,12 +21,12 @@ from stepping_spark.circuit.operators import (
     PositivePart,
     Top,
 )
-from stepping_spark.circuit.watermarks import bare
-from stepping_spark.expressions.expr import TIMES, Expr, Field, PythonCall
+from stepping_spark.expressions.expr import Expr, Field, PythonCall, bare
 from stepping_spark.expressions.functions import row_expr
+from stepping_spark.language.algebra import ONE_GROUP
 from stepping_spark.language.trace import Stream, Tracer, tracer, vertex_of
 from stepping_spark.language.window import in_days
-from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, RowType, short
+from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, TIMES, RowType
 from stepping_spark.rows.schema import VALUE, ZSetType
 from stepping_spark.rows.types import unwrap
 from stepping_spark.zsets.spark import ZSet

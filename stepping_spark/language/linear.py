@@ -6,8 +6,6 @@ import decimal
 from collections.abc import Callable
 from typing import Any, TypeVar, cast, overload
 
-from stepping_spark.algebra import groups, joins, sets
-from stepping_spark.algebra.rows import beside
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.operators import Accumulate, Flatten, Map, Operator
@@ -16,8 +14,10 @@ from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.expr import Call, Expr, Field, Literal, PythonCall, Singleton
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
+from stepping_spark.language import algebra
 from stepping_spark.language.agg import Collect
 from stepping_spark.language.aggregate import MANY, aggregate, check_size
+from stepping_spark.language.algebra import beside
 from stepping_spark.language.asof_joins import asof_join
 from stepping_spark.language.delta_joins import delta_join
 from stepping_spark.language.outer_joins import antijoin, cross_join, matching, outer_join, semijoin
@@ -127,7 +127,7 @@ def join(
     no state; a step costs both values. Raises `CompileError` if the two keys have different types.
     """
     arguments = matching(l, r, on_left, on_right, "join", where, null_safe=null_safe)
-    return cast("ZSet[Pair[T, U]]", on_streams(joins.join)(l, r, **arguments, name=name))
+    return cast("ZSet[Pair[T, U]]", on_streams(algebra.join)(l, r, **arguments, name=name))
 
 
 def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
@@ -135,7 +135,7 @@ def distinct(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
 
     Keeps no state; a step costs the value.
     """
-    return cast("ZSet[T]", on_streams(sets.distinct)(a, name=name))
+    return cast("ZSet[T]", on_streams(algebra.distinct)(a, name=name))
 
 
 def first_n(
@@ -160,7 +160,7 @@ def first_n(
         raise CompileError(f"{where}: n should be an int from 1 to {MANY}, found {n!r}")
     check_size(group_size, where)
     keys = () if by is None else key_of(by, row, "`by` of first_n").parts
-    first = on_streams(groups.first_n)(
+    first = on_streams(algebra.first_n)(
         a,
         order=_first_by(order, row, where),
         n=n,
@@ -337,7 +337,7 @@ def union(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None)
 
     See `st.union`. Keeps no state.
     """
-    return cast("ZSet[T]", on_streams(sets.union)(*_both(a, b, "union"), all=all, name=name))
+    return cast("ZSet[T]", on_streams(algebra.union)(*_both(a, b, "union"), all=all, name=name))
 
 
 def intersect(
@@ -352,7 +352,7 @@ def intersect(
     See `st.intersect`. Keeps no state.
     """
     both = _both(a, b, "intersect")
-    return cast("ZSet[T]", on_streams(sets.intersect)(*both, all=all, name=name))
+    return cast("ZSet[T]", on_streams(algebra.intersect)(*both, all=all, name=name))
 
 
 def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None) -> ZSet[T]:  # noqa: A002
@@ -360,7 +360,7 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = Non
 
     See `st.except_`. Keeps no state.
     """
-    return cast("ZSet[T]", on_streams(sets.except_)(*_both(a, b, "except_"), all=all, name=name))
+    return cast("ZSet[T]", on_streams(algebra.except_)(*_both(a, b, "except_"), all=all, name=name))
 
 
 def symmetric_difference(a: ZSet[T], b: ZSet[T], *, name: str | None = None) -> ZSet[T]:
@@ -369,7 +369,7 @@ def symmetric_difference(a: ZSet[T], b: ZSet[T], *, name: str | None = None) -> 
     See `st.symmetric_difference`. Keeps no state.
     """
     both = _both(a, b, "symmetric_difference")
-    return cast("ZSet[T]", on_streams(sets.symmetric_difference)(*both, name=name))
+    return cast("ZSet[T]", on_streams(algebra.symmetric_difference)(*both, name=name))
 
 
 def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
@@ -377,7 +377,7 @@ def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
 
     Keeps no state; a step costs the value.
     """
-    return cast("ZSet[T]", on_streams(sets.positive_part)(a, name=name))
+    return cast("ZSet[T]", on_streams(algebra.positive_part)(a, name=name))
 
 
 def _both(a: ZSet[T], b: ZSet[T], what: str) -> tuple[ZSet[T], ZSet[T]]:

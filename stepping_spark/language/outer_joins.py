@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, cast, overload
 
-from stepping_spark.algebra import joins
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key, key_of
+from stepping_spark.language import algebra
 from stepping_spark.language.primitives import KeyFunction
 from stepping_spark.language.trace import on_streams, row_of
 from stepping_spark.rows.data import Pair, pair_of
@@ -37,7 +37,7 @@ def semijoin(
     l ⋉ r = l − l ▷ r. Keeps no state.
     """
     arguments = matching(l, r, on_left, on_right, "semijoin", where, null_safe=null_safe)
-    return cast("ZSet[T]", on_streams(joins.semijoin)(l, r, **arguments, name=name))
+    return cast("ZSet[T]", on_streams(algebra.semijoin)(l, r, **arguments, name=name))
 
 
 def antijoin(
@@ -57,7 +57,7 @@ def antijoin(
     condition of a match; then l ▷ r = (l − π_left(l ⋈ r where …))⁺. Keeps no state.
     """
     arguments = matching(l, r, on_left, on_right, "antijoin", where, null_safe=null_safe)
-    return cast("ZSet[T]", on_streams(joins.antijoin)(l, r, **arguments, name=name))
+    return cast("ZSet[T]", on_streams(algebra.antijoin)(l, r, **arguments, name=name))
 
 
 @overload
@@ -102,7 +102,7 @@ def outer_join(
     *,
     on_left: KeyFunction[T],
     on_right: KeyFunction[U],
-    how: joins.JoinSide = "left",
+    how: algebra.JoinSide = "left",
     where: Callable[[Pair[T, U]], object] | None = None,
     null_safe: bool = False,
     name: str | None = None,
@@ -118,7 +118,7 @@ def outer_join(
             f"{user_line()}: how={how!r} of an outer_join; it is 'left', 'right' or 'full'"
         )
     arguments = matching(l, r, on_left, on_right, "outer_join", where, null_safe=null_safe)
-    joined = on_streams(joins.outer_join)(l, r, how=how, **arguments, name=name)
+    joined = on_streams(algebra.outer_join)(l, r, how=how, **arguments, name=name)
     return cast("ZSet[Any]", joined)
 
 
@@ -155,7 +155,7 @@ def cross_join(
     if how not in ("inner", "left"):
         raise CompileError(f"{user_line()}: how={how!r} of a cross_join; it is 'inner' or 'left'")
     condition = where_of(l, r, "cross_join", where)
-    joined = on_streams(joins.cross_join)(l, r, how=how, where=condition, name=name)
+    joined = on_streams(algebra.cross_join)(l, r, how=how, where=condition, name=name)
     return cast("ZSet[Any]", joined)
 
 

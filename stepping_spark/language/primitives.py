@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, overload
 
-from stepping_spark.algebra import rows
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.base.packages import Column
@@ -30,8 +29,16 @@ from stepping_spark.circuit.operators import (
 from stepping_spark.expressions.expr import PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, key_of
-from stepping_spark.language.annotations import stream_type
-from stepping_spark.language.trace import Stream, make, on_streams, row_of, tracer, vertex_of
+from stepping_spark.language import algebra
+from stepping_spark.language.trace import (
+    Stream,
+    make,
+    on_streams,
+    row_of,
+    stream_type,
+    tracer,
+    vertex_of,
+)
 from stepping_spark.zsets.spark import ZSet
 
 T = TypeVar("T")
@@ -101,7 +108,7 @@ def filter(  # noqa: A001 - the field's name for it
     {2: 5}
     """
     where = row_expr(f, row_of(a, "filter"))
-    return cast("ZSet[T]", on_streams(rows.filter)(a, where=where, name=name))
+    return cast("ZSet[T]", on_streams(algebra.filter)(a, where=where, name=name))
 
 
 def add(a: S, b: S, *, name: str | None = None) -> S:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, cast, overload
 
-from stepping_spark.algebra import joins
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.operators import Filter, Join, Map, MapMany
@@ -17,6 +16,7 @@ from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.portable import Derived, widened
+from stepping_spark.language import algebra
 from stepping_spark.language.outer_joins import matching
 from stepping_spark.language.primitives import (
     KeyFunction,
@@ -198,7 +198,7 @@ def range_join(
         pairs = filter(pairs, where)
     if how == "inner":
         return pairs
-    return cast("ZSet[Any]", on_streams(joins.left_completed)(l, r, pairs, name=name))
+    return cast("ZSet[Any]", on_streams(algebra.left_completed)(l, r, pairs, name=name))
 
 
 @dataclass(frozen=True)

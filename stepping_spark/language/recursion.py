@@ -33,8 +33,17 @@ from stepping_spark.circuit.operators import (
     Operator,
 )
 from stepping_spark.expressions.functions import line_of_function, name_of
-from stepping_spark.language.annotations import hints, local_names, stream_type
-from stepping_spark.language.trace import Stream, Tracer, innermost, make, tracer, vertex_of
+from stepping_spark.language.trace import (
+    Stream,
+    Tracer,
+    hints,
+    innermost,
+    local_names,
+    make,
+    stream_type,
+    tracer,
+    vertex_of,
+)
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.rows.types import row_type
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stepping_spark.algebra.groups import order_of, under
 from stepping_spark.base.errors import CompileError
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.lists import bits, compact, joined, percentile, shape
 from stepping_spark.expressions.portable import Otherwise, given, known, widened
+from stepping_spark.language.algebra import order_of, under
 from stepping_spark.language.reductions import (
     ONE,
     SUMMED,

@@ -17,11 +17,11 @@ from stepping_spark.base.errors import CompileError
 from stepping_spark.base.packages import Column
 from stepping_spark.circuit.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal
 from stepping_spark.expressions.coercion import renamed
-from stepping_spark.expressions.expr import TIMES, Build, Call, Expr, Field, Opaque, PythonCall
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Opaque, PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.language.primitives import add
 from stepping_spark.language.trace import make, row_of
-from stepping_spark.rows.atoms import BOOL, RowType
+from stepping_spark.rows.atoms import BOOL, TIMES, RowType
 from stepping_spark.rows.data import Update, timed
 from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap

@@ -1,9 +1,15 @@
-"""Tracing: calls a query function once, with symbolic streams that record its operators."""
+"""Tracing: reads the types of a query function, and calls it once, with symbolic streams.
+
+The streams record the operators that are applied to them.
+"""
 
 from __future__ import annotations
 
+import decimal
 import functools
+import inspect
 import sys
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,17 +17,18 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
-from stepping_spark.algebra.rows import TypeMismatch
-from stepping_spark.base.callsite import Line, is_engine, is_ours, user_line
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.callsite import Line, is_engine, is_ours, user_frame, user_line
+from stepping_spark.base.errors import CompileError, short
 from stepping_spark.base.packages import raised
 from stepping_spark.circuit.graph import AnyGraph, Lateness, Origin, Path, Vertex
 from stepping_spark.circuit.operators import Add, Arrange, Feedback, Input, Neg, Operator
 from stepping_spark.circuit.operators.groups import ReducePlan
+from stepping_spark.language.algebra import TypeMismatch
 from stepping_spark.language.call_errors import miscalled, spark_miscalled
-from stepping_spark.rows.atoms import RowType, short
-from stepping_spark.rows.schema import StreamType, ZSetType
-from stepping_spark.rows.types import Struct
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import Accumulated, ScalarType, StreamType, ZSetType
+from stepping_spark.rows.types import Struct, row_type
+from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 
 
 class Stream:
@@ -422,3 +429,68 @@ def _home(frame: FrameType | None) -> FrameType | None:
 def _skipped(frame: FrameType) -> bool:
     code = frame.f_code
     return code.co_name.startswith("<") or is_engine(code.co_filename)
+
+
+_NUMBERS = (int, float, decimal.Decimal)
+
+
+def stream_type(annotation: Any, where: str) -> StreamType:
+    """The type of a stream of `ZSet[T]` or of a number."""
+    if typing.get_origin(annotation) in (ZSet, ZSetPython, ZSetSpark):
+        (row,) = typing.get_args(annotation)
+        try:
+            return ZSetType(row_type(row))
+        except TypeError as e:
+            raise CompileError(f"{where}: {e}") from None
+    if typing.get_origin(annotation) is typing.Annotated or annotation in _NUMBERS:
+        total = Accumulated(row_type(annotation))
+        total.check(where)
+        return ScalarType(total)
+    raise CompileError(
+        f"{where}: expected ZSet[T], int, float or Decimal, found {_annotation_shown(annotation)}; "
+        + _stream_meant(annotation)
+    )
+
+
+def _annotation_shown(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else repr(annotation)
+
+
+def _stream_meant(annotation: Any) -> str:
+    if annotation in (ZSet, ZSetPython, ZSetSpark):
+        return "say which rows: st.ZSet[T]"
+    if isinstance(annotation, str):
+        return "write the type itself, without quotes"
+    try:
+        row_type(annotation)
+    except TypeError:
+        return "streams are of Z-sets or of numbers"
+    return f"for a stream of such rows write st.ZSet[{_annotation_shown(annotation)}]"
+
+
+def local_names(query: Callable[..., Any]) -> dict[str, Any]:
+    """The local names where the query was written: annotations may use local classes.
+
+    A caller in another module may use the same names for other things.
+    """
+    seen = getattr(inspect.unwrap(query), "__globals__", None)
+    names: dict[str, Any] = {}
+    frame = user_frame()
+    while frame is not None:
+        if frame.f_globals is seen and frame.f_locals is not seen:
+            names = {**frame.f_locals, **names}
+        frame = frame.f_back
+    return names
+
+
+def hints(f: Callable[..., Any], names: dict[str, Any], line: Line) -> dict[str, Any]:
+    """The annotations of a function of streams, evaluated."""
+    try:
+        return typing.get_type_hints(inspect.unwrap(f), localns=names, include_extras=True)
+    except NameError as e:
+        raise CompileError(
+            f"{line}: an annotation of the query names what is not defined there: {e}; define or "
+            "import it"
+        ) from None
+    except TypeError:  # a partial function, or another object that has no annotations
+        return {}

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.errors import CompileError, short
 from stepping_spark.expressions.columns import By
-from stepping_spark.rows.atoms import short
 
 __all__ = [
     "any_value",

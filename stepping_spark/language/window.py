@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from stepping_spark.algebra.groups import ONE_GROUP, under
-from stepping_spark.algebra.rows import beside
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError, InputError
 from stepping_spark.circuit.operators import Filter, Map, Window
@@ -29,6 +27,7 @@ from stepping_spark.language.aggregate import (
     open_row,
     target_of,
 )
+from stepping_spark.language.algebra import ONE_GROUP, beside, under
 from stepping_spark.language.call_errors import call_of
 from stepping_spark.language.primitives import KeyFunction
 from stepping_spark.language.reductions import SUMMED, Asked, mean_type, summed_type

@@ -4,8 +4,9 @@ Equal vertices are one object from the moment they are made (`circuit.graph.Vert
 parts merge without a pass; what a pass makes equal merges too. A pass changes the cost of a step,
 never its result: `compile(query, optimize=False)` runs none of them.
 
-`incremental` makes whole tables changes, `top_n` keeps the first rows of groups, `expire_state`
-removes state that watermarks have passed, and `cleanup` merges, shares and removes vertices.
+`incremental` makes whole tables changes, `top_n` keeps the first rows of groups, `cleanup` merges,
+shares and removes vertices. `watermarks` tells which values of the rows to come are known to be
+late enough, and `expire_state` removes the rows that no later change can touch.
 """
 
 from __future__ import annotations

@@ -1,10 +1,24 @@
-"""Expires rows from the state once no later change can affect or need them, by the watermarks."""
+"""Expires rows from the state once no later change can affect or need them, by the watermarks.
+
+Which rows these are of an operator, the pass that expires them, and why a state keeps all rows.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from stepping_spark.circuit.graph import AnyCircuit, Origin, Path, States, Vertex, adopt, rewrite
+from stepping_spark.circuit.graph import (
+    AnyCircuit,
+    AnyGraph,
+    Origin,
+    Path,
+    States,
+    Vertex,
+    adopt,
+    rewrite,
+)
 from stepping_spark.circuit.operators import (
     Add,
     Delay,
@@ -12,22 +26,156 @@ from stepping_spark.circuit.operators import (
     Feedback,
     Haitch,
     Integrate,
+    InTime,
     Join,
+    LookUp,
     Neg,
+    Operator,
     Settled,
     Touched,
     Window,
 )
-from stepping_spark.circuit.retention import (
-    Frees,
-    frees_of,
-    in_key,
-    is_kept,
-    is_state_of,
-    met_by,
-    summed,
+from stepping_spark.circuit.physical import (
+    Frame,
+    Nearest,
+    Runs,
+    WindowCall,
+    nearby_of,
+    reach_of,
+    unit_of,
 )
-from stepping_spark.circuit.watermarks import KnownBounds, LowerBound
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal, bare
+from stepping_spark.expressions.portable import choice
+from stepping_spark.passes.watermarks import KnownBounds, LowerBound, LowerBounds, is_of
+from stepping_spark.rows.atoms import BOOL
+from stepping_spark.rows.types import Optional
+
+
+@dataclass(frozen=True)
+class Frees:
+    """When rows of a window are free to go.
+
+    `further` is how far a row's time must be before the watermarks for its partition to be looked
+    at. Where `window` is None, such a row goes. Else the window finds out more of it: it goes when
+    each value of `free`, over pairs of the row and what the window gives, is before the watermarks,
+    less a distance.
+    """
+
+    further: int
+    window: Window | None = None
+    free: tuple[tuple[Expr, int], ...] = ()
+
+
+def is_state_of(state: Vertex, change: Vertex) -> tuple[Vertex, bool] | None:
+    """The stream a of z⁻¹I(a) and a, or of their negatives, and whether it is these."""
+    negated = isinstance(state.operator, Neg) and isinstance(change.operator, Neg)
+    if negated:
+        (state,), (change,) = state.inputs, change.inputs
+    is_own = isinstance(state.operator, Delay) and summed(state) is change
+    return (change, negated) if is_own else None
+
+
+def summed(state: Vertex) -> Vertex | None:
+    """The stream a of I(a), or of z⁻¹I(a)."""
+    if isinstance(state.operator, Delay):
+        (state,) = state.inputs
+    return state.inputs[0] if isinstance(state.operator, Integrate) else None
+
+
+def is_kept(a: Vertex) -> bool:
+    """Whether a stream is one without the rows that watermarks pass."""
+    return (
+        isinstance(a.operator, Add)
+        and isinstance(a.inputs[1].operator, Neg)
+        and isinstance(a.inputs[1].inputs[0].operator, Expire)
+    )
+
+
+def in_key(fold: Operator, a: Vertex, bounds: LowerBounds) -> LowerBound | None:
+    """The bound of a value that rows of one key have in common."""
+    keys = {bare(e) for e in fold.keyed_by(a.type)}
+    return next((b for b in bounds if b.value.in_sql and (not keys or is_of(b.value, keys))), None)
+
+
+def met_by(on: Iterable[Expr], key: Iterable[Expr], bounds: LowerBounds) -> LowerBound | None:
+    """A value of one side of a join, by the watermarks of what is equal to it on the other side."""
+    for mine, theirs in zip(on, key, strict=True):
+        for b in bounds:
+            is_time = mine.in_sql and not isinstance(mine.type, Optional)
+            if b.value == bare(theirs) and is_time:
+                return LowerBound(bare(mine), b.marks)
+    return None
+
+
+def frees_of(op: Window, bound: LowerBound) -> Frees | str:
+    """When rows of a window are free to go, by the watermarks of a value; or why none ever is."""
+    if not op.sorting or bare(op.sorting[0].expr) != bound.value:
+        return f"its order does not begin with {bound.value}"
+    near = nearby_of(op.sorting, op.calls)
+    if isinstance(near, Runs):
+        return _of_sessions(op, bound, unit_of(near.gap))
+    if isinstance(near, Nearest):
+        return _of_nearest(op, bound, near.value)
+    return _of_frames(op, bound)
+
+
+def _probe(op: Window, *calls: WindowCall) -> Window:
+    return Window(op.keys, op.sorting, calls)
+
+
+def _given(number: int, c: WindowCall) -> Field:
+    return Field(c.type, ("right", f"_{number}"))
+
+
+def _of_sessions(op: Window, bound: LowerBound, gap: int) -> Frees:
+    """Rows of sessions that ended so long ago that no row to come joins them."""
+    end = WindowCall("session_end", bound.value.type, gap=op.calls[0].gap)
+    return Frees(gap, _probe(op, end), ((_given(1, end), gap),))
+
+
+def _of_nearest(op: Window, bound: LowerBound, found: Expr) -> Frees:
+    """As-of joins: a probe row expires, and of matched rows the last before the watermark stays.
+
+    A row that is found is needed until a later one of its partition is before the watermark. One
+    that finds the nearest before it is done when the watermark has passed it; one that looks for
+    the nearest after it, when that is before the watermark.
+    """
+    time = Optional(bound.value.type)
+    is_none = Call(BOOL, "isNull", (found,))
+    known_at = choice(is_none, Literal(time, None), _optional(bound.value))
+    later = WindowCall("first_value", time, (known_at,), Frame(True, 1, None), ignore_nulls=True)
+    passed: Expr = _given(1, later)
+    if all(c.kind == "last_value" for c in op.calls):
+        passed = choice(is_none.under("left"), _optional(bound.value).under("left"), passed)
+    return Frees(0, _probe(op, later), ((passed, 0),))
+
+
+def _optional(e: Expr) -> Expr:
+    return dataclasses.replace(e, type=Optional(e.type))
+
+
+def _of_frames(op: Window, bound: LowerBound) -> Frees | str:
+    """Rows that no frame of a row to come reaches, nor of a row that one of those reaches."""
+    reach = reach_of(op.sorting, op.calls)
+    if isinstance(reach, str):
+        return reach
+    if reach.carried:
+        return f"{reach.carried[0]} counts or adds up all rows before"
+    up = op.sorting[0].ascending
+    sides = ((reach.back, reach.far_back), (reach.forward, reach.far_forward))
+    (back, far_back), (forward, far_forward) = sides if up else sides[::-1]
+    ff, fb = unit_of(far_forward), unit_of(far_back)
+    if forward and fb:
+        return "one function looks at rows after it, and another at a distance before it"
+    if not back and not forward:
+        return Frees(ff + fb)
+    kind, time = "lead" if up else "lag", Optional(bound.value.type)
+    looks = dict.fromkeys(n for n in (back, back + forward) if n)
+    calls = tuple(WindowCall(kind, time, (bound.value,), n=n) for n in looks)
+    free = [(bound.value.under("left"), ff + fb)]
+    free += [(_given(1, calls[0]), ff)] if back else []
+    free += [(_given(len(calls), calls[-1]), 0)] if forward else []
+    return Frees(ff + fb, _probe(op, *calls), tuple(free))
 
 
 def drop_settled(graph: AnyCircuit) -> AnyCircuit:
@@ -138,3 +286,89 @@ class _Settling:
             now = isinstance(state.operator, Integrate)
             return Vertex(Add(), joined(old), joined(a)) if now else joined(old)
         return None
+
+
+UNKNOWN = "nothing is known of how late its rows come: no field that it has is the time of an input"
+
+
+def kept_whole(graph: AnyGraph) -> Iterator[tuple[Vertex, str]]:
+    """The vertices that keep all rows of such an input, each with the reason."""
+    if not graph.lateness:
+        return
+    late = _Late(graph)
+    for v in graph.walk():  # inputs come first, so that nothing goes deep
+        late.look_at(v)
+        why = late.why(v)
+        if why:
+            yield v, why
+
+
+class _Late:
+    def __init__(self, graph: AnyGraph) -> None:
+        self.graph = graph
+        self.known, self.states = KnownBounds(graph.loops), States(graph.loops)
+        self._depends: dict[Vertex, bool] = {}
+
+    def look_at(self, v: Vertex) -> None:
+        """Learn what is known of a vertex, when that is known of its inputs."""
+        self.depends(v)
+        self.known.of(v)
+
+    def why(self, v: Vertex) -> str:
+        """Why the state that a vertex reads keeps all rows; "" where it does not, or has none."""
+        op = v.operator
+        if isinstance(op, Haitch):
+            reasons = map(self._of_state, op.of.folds, v.inputs[::2], v.inputs[1::2])
+            return next(filter(None, reasons), "")
+        if isinstance(op, Join):
+            return self._of_join(op, *v.inputs)
+        if isinstance(op, LookUp) and v.inputs[1] in self.states:
+            a = summed(v.inputs[1])
+            return "a delta join looks up rows of any time" if a and self.depends(a) else ""
+        return ""
+
+    def _of_state(self, fold: Operator, state: Vertex, change: Vertex) -> str:
+        wrapped = is_state_of(state, change)
+        if wrapped is None or not self.depends(wrapped[0]):
+            return ""
+        a, negated = wrapped
+        bounds = self.known.of(a)
+        if not bounds:
+            return UNKNOWN
+        if in_key(fold, a, bounds) is not None:
+            return "the circuit is not optimized"
+        if not isinstance(fold, Window) or negated:
+            return f"its key has no {_shown(bounds)}"
+        found = [frees_of(fold, b) for b in bounds]
+        reasons = [why for why in found if isinstance(why, str)]
+        return reasons[0] if len(reasons) == len(found) else "the circuit is not optimized"
+
+    def _of_join(self, op: Join, left: Vertex, right: Vertex) -> str:
+        for state, change, on, key in (
+            (left, right, op.left.parts, op.right.parts),
+            (right, left, op.right.parts, op.left.parts),
+        ):
+            a = summed(state)
+            if a is None or change in self.states or is_kept(a) or not self.depends(a):
+                continue
+            bounds = self.known.of(change)
+            if met_by(on, key, bounds) is not None:
+                return "the circuit is not optimized"
+            side = "left" if state is left else "right"
+            if not bounds:
+                return f"nothing is known of how late the rows come that the {side} side is met by"
+            return f"its key has no {_shown(bounds)} of the rows that the {side} side is met by"
+        return ""
+
+    def depends(self, v: Vertex) -> bool:
+        """Whether a stream is made of an input that has a lateness."""
+        if v not in self._depends:
+            self._depends[v] = False  # what a loop gives back is made of what is around it
+            inputs = (self.graph.loops[v],) if v in self.graph.loops else v.inputs
+            found = isinstance(v.operator, InTime) or any(map(self.depends, inputs))
+            self._depends[v] = found
+        return self._depends[v]
+
+
+def _shown(bounds: LowerBounds) -> str:
+    return " or ".join(dict.fromkeys(str(b.value) for b in bounds))

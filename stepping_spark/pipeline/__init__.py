@@ -6,10 +6,9 @@ says what a source and a sink are, and how far each is read and written. `rounds
 its retries and its end. `inputs` has one source and its input, `rejects` the rows that do not fit,
 `outputs` one view and its sink, with checks, and with what a sink lacks after a restart.
 
-`views` makes several queries one circuit, and `view_decorator` reads queries that say where they
-read and write. `dry_run` says what a run would do, `changed_query` what becomes of state and tables
-when the query changes. `reporting` has logs, progress and metrics. `row_class` makes the row class
-of a table.
+`views` makes several queries one circuit, and reads queries that say where they read and write.
+`dry_run` says what a run would do, `changed_query` what becomes of state and tables when the query
+changes. `reporting` has logs, progress and metrics. `row_class` makes the row class of a table.
 
 `delta`, `files`, `iceberg` and `postgres` are tables of one kind each, `spark_sources` those that
 Spark reads (a catalog's, and a stream's micro-batches), `iterators` sources and sinks of plain
@@ -27,6 +26,6 @@ Imports all that is below the facade, the stores too.
 from stepping_spark.pipeline.dry_run import Prospect
 from stepping_spark.pipeline.pipeline import Pipeline
 from stepping_spark.pipeline.protocols import Batch, Portion, Position, Sink, Source
-from stepping_spark.pipeline.view_decorator import view
+from stepping_spark.pipeline.views import view
 
 __all__ = ["Batch", "Pipeline", "Portion", "Position", "Prospect", "Sink", "Source", "view"]

@@ -17,18 +17,7 @@ from typing import Any
 from stepping_spark.base.errors import SinkError, SourceError, SteppingError, StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
-from stepping_spark.evolve.evolution import (
-    AS_BEFORE,
-    OTHER_COLUMNS,
-    UNKNOWN,
-    WHOLE,
-    Evolution,
-    count_told,
-    evolution_of,
-)
-from stepping_spark.evolve.stepping import time_of_evolution
 from stepping_spark.execution.io import held_input
-from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.pipeline.inputs import Feed, shown
 from stepping_spark.pipeline.outputs import Outlet, catch_up, deliver
 from stepping_spark.pipeline.protocols import (
@@ -45,9 +34,20 @@ from stepping_spark.pipeline.reporting import StepReport, log, rows_of, signs_of
 from stepping_spark.pipeline.rounds import Rounds
 from stepping_spark.pipeline.views import input_names
 from stepping_spark.plan.difference import OtherRegisters
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.store import Store
 from stepping_spark.rows.schema import ZSetType
+from stepping_spark.stepper.evolve.evolution import (
+    AS_BEFORE,
+    OTHER_COLUMNS,
+    UNKNOWN,
+    WHOLE,
+    Evolution,
+    count_told,
+    evolution_of,
+)
+from stepping_spark.stepper.evolve.stepping import time_of_evolution
 from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.zsets.spark import ZSetSpark
 from stores.location import MEMORY, Place

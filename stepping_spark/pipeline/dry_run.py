@@ -11,7 +11,6 @@ from stepping_spark.base.errors import StoreMismatch, StoreUnavailable
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
-from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.pipeline.changed_query import counted
 from stepping_spark.pipeline.inputs import NOT_READ, Feed, shown, told
 from stepping_spark.pipeline.outputs import Outlet, check_query
@@ -25,6 +24,7 @@ from stepping_spark.plan.step_ir import Read, nodes
 from stepping_spark.relations.store import Size, Store
 from stepping_spark.report import KeptState, Report, report_of, sizes_of, state_of_store
 from stepping_spark.rows.boxes import html_table
+from stepping_spark.stepper.evolve.evolution import Evolution, evolution_of
 from stores.location import MEMORY, Place
 
 FULL = "recomputed in full"

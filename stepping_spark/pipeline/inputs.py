@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError, SourceError
+from stepping_spark.base.errors import InputError, SourceError, short
 from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame
 from stepping_spark.execution.io import held_input
@@ -38,7 +38,6 @@ from stepping_spark.pipeline.rejects import (
 from stepping_spark.relations.codec import encode
 from stepping_spark.relations.placement import bytes_of_a_step
 from stepping_spark.relations.relation import DriverRelation, Relation, kept_apart, plus
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.names import arrow_schema, matched
 from stepping_spark.rows.schema import COUNT, VALUE, StreamType, ZSetType
 from stepping_spark.spark.session import get_session

@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from stepping_spark.base.errors import SourceError
+from stepping_spark.base.errors import SourceError, short
 from stepping_spark.pipeline.protocols import Batch, Change, Portion, Position
-from stepping_spark.rows.atoms import short
 from stepping_spark.zsets.spark import ZSetSpark
 
 

@@ -18,6 +18,7 @@ from stepping_spark.base.errors import (
     StepError,
     StoreError,
     StoreMismatch,
+    short,
 )
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.io import check_made_by
@@ -27,7 +28,6 @@ from stepping_spark.pipeline.protocols import REMOVED, Sink, sink_key
 from stepping_spark.pipeline.rejects import digests_of_rejected
 from stepping_spark.pipeline.reporting import log, rows_of
 from stepping_spark.relations.store import Store
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.schema import StreamType, ZSetType
 from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.zsets.spark import ZSetSpark

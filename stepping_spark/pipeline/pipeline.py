@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError, SteppingError
 from stepping_spark.base.limits import Limits, checked_limits
-from stepping_spark.evolve.evolution import check_renames
 from stepping_spark.pipeline.changed_query import (
     check_inputs,
     has_no_step,
@@ -32,7 +31,7 @@ from stepping_spark.pipeline.rounds import (
     pause_after,
     seconds_of,
 )
-from stepping_spark.pipeline.view_decorator import (
+from stepping_spark.pipeline.views import (
     Into,
     QueriesArgument,
     SourceArgument,
@@ -42,16 +41,18 @@ from stepping_spark.pipeline.view_decorator import (
     comments_of,
     copied_place,
     feeds_of,
+    graph_of,
+    input_names,
     outlets_of,
     path_of,
     place_given,
     sinks_of,
     sources_of,
 )
-from stepping_spark.pipeline.views import graph_of, input_names
 from stepping_spark.relations.placement import bytes_of_a_step
 from stepping_spark.relations.store import Now, Store
 from stepping_spark.report import Report
+from stepping_spark.stepper.evolve.evolution import check_renames
 from stepping_spark.stepper.stepper import Stepper
 from stores.location import MEMORY, Place
 from stores.step_lock import Closing

@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, short
 from stepping_spark.circuit.graph import AnyGraph, Origin, Path, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.pipeline.protocols import AT, MISFITS
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.schema import COUNT, ZSetType
 from stepping_spark.rows.types import row_type

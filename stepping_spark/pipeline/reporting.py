@@ -15,8 +15,8 @@ from weakref import WeakSet, ref
 import numpy as np
 
 from stepping_spark.base.packages import module_of_extra
-from stepping_spark.execution.metrics import Bar, NoBar, bar_of
 from stepping_spark.report import Report
+from stepping_spark.report.progress import Bar, NoBar, bar_of
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 

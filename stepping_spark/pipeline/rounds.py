@@ -14,13 +14,12 @@ from typing import Any
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
-from stepping_spark.expressions.expr import is_time
 from stepping_spark.pipeline.inputs import Feed, Taken, shown
 from stepping_spark.pipeline.outputs import Outlet, deliver
 from stepping_spark.pipeline.protocols import STATE, Batch, Portion, offsets_of, without
 from stepping_spark.pipeline.reporting import Reporting, StepReport, rows_of
 from stepping_spark.relations.store import Now, Store
-from stepping_spark.rows.atoms import DATE, DATETIME, LOCAL_DATETIME, RowType
+from stepping_spark.rows.atoms import DATE, DATETIME, LOCAL_DATETIME, RowType, is_time
 from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.zsets.spark import ZSetSpark
 

@@ -10,15 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, short
 from stepping_spark.base.packages import DataFrame, StructType, raised
 from stepping_spark.base.packages import types as T
 from stepping_spark.pipeline.delta import DeltaTable
 from stepping_spark.pipeline.files import Files
 from stepping_spark.pipeline.files.directory import HIDDEN
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.names import as_named
-from stepping_spark.rows.row_class import class_of
+from stepping_spark.rows.row_class import class_of, code_of, field_name
 from stepping_spark.spark.session import first_line, get_session
 from stepping_spark.spark.types import arrow_schema_of
 
@@ -49,6 +48,12 @@ def row_class(of: Any, *, name: str = "Row", required: Collection[str] = ()) -> 
         return class_of(_schema_of(of), name, required)
     except TypeError as e:
         raise InputError(f"{user_line()}: {e}") from None
+
+
+def code_of_table(of: Any, called: str, name: str | None, required: Collection[str]) -> str:
+    """The class as Python code; without a name, it is named after what the table is called."""
+    chosen = name or "".join(part.capitalize() for part in field_name(called).split("_"))
+    return code_of(row_class(of, name=chosen, required=required))
 
 
 def _schema_of(of: Any) -> pa.Schema:

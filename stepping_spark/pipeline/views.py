@@ -1,18 +1,29 @@
-"""Several queries as one circuit: what they share is computed once, and views may be of views."""
+"""Views: `@st.view`, the arguments of their pipeline, checked, and several views as one circuit.
+
+What views share is computed once, and views may be of views.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar, overload
 
 from stepping_spark.base.callsite import Line, user_line
-from stepping_spark.base.errors import CompileError, InputError
+from stepping_spark.base.errors import CompileError, InputError, short
+from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Graph
 from stepping_spark.circuit.operators import Input
-from stepping_spark.language.annotations import hints, local_names
 from stepping_spark.language.compile import compile as compiled
+from stepping_spark.language.trace import hints, local_names
+from stepping_spark.pipeline.inputs import Feed, told
+from stepping_spark.pipeline.iterators import Items
+from stepping_spark.pipeline.outputs import Outlet
+from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTable
+from stepping_spark.pipeline.rejects import TYPE, view_of
+from stepping_spark.relations.store import Store
+from stores.location import MEMORY, PARQUET, Place, place_of
 
 QueryFunction: TypeAlias = Callable[..., Any]
 
@@ -127,3 +138,333 @@ def _in_order(queries: Mapping[str, QueryFunction], line: Line) -> list[str]:
         order += ready
         left = [n for n in left if n not in ready]
     return order
+
+
+SourceArgument: TypeAlias = "Source | ReadTable | Items | Iterable[tuple[int, object]]"
+To: TypeAlias = "Sink | WrittenTable | Callable[[int, Any], object]"
+Into: TypeAlias = "To | Sequence[To]"
+
+
+def feeds_of(
+    graph: AnyGraph, views: Sequence[str], given: Mapping[str, SourceArgument], limits: Limits
+) -> list[Feed]:
+    """A source for each input."""
+    names = input_names(graph)
+    if set(names) != set(given):
+        several = f"; or, where a view is meant, name one of {', '.join(views)}"
+        remedy = f"give each input its source by name, as {names[0]}=st.DeltaTable(path)" + (
+            several if len(views) > 1 else ""
+        )
+        if set(names) < set(given):
+            unread = [name for name in given if name not in names]
+            remedy = f"leave out {', '.join(unread)}, or have a view read it"
+        raise InputError(
+            f"{user_line()}: {graph.name} has the inputs {', '.join(names)}, and sources are given "
+            f"for {', '.join(given) or 'none'}; {remedy}"
+        )
+    types = [v.type for v in graph.inputs]
+    return [Feed(name, t, given[name], limits) for name, t in zip(names, types, strict=True)]
+
+
+def outlets_of(
+    graph: AnyGraph, views: Sequence[str], into: Mapping[str, Into], rejects: Mapping[str, Any]
+) -> list[Outlet]:
+    """The sinks of each view that has some, then those of rows that do not fit an input."""
+    outlets = []
+    for view, given in into.items():
+        if view not in views:
+            raise InputError(
+                f"{user_line()}: a sink is for the view {view!r}, and the views are "
+                f"{', '.join(views)}; name one of them"
+            )
+        number = views.index(view)
+        t = graph.outputs[number].type
+        sinks = given if isinstance(given, list | tuple) else [given]
+        outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
+    for number, (name, given) in enumerate(rejects.items(), len(views)):
+        sinks = given if isinstance(given, list | tuple) else [given]
+        outlets += [
+            Outlet(view_of(name), i, number, TYPE, sink, rejects_of=name)
+            for i, sink in enumerate(sinks)
+        ]
+    return outlets
+
+
+def into_by_view(
+    views: Sequence[str], into: Mapping[str, Into] | Into | None
+) -> Mapping[str, Into]:
+    """The sinks of views by name; of a single view they may be given without its name."""
+    if into is None:
+        return {}
+    if isinstance(into, Mapping):
+        return into
+    if len(views) == 1:
+        return {views[0]: into}
+    raise InputError(
+        f"{user_line()}: into= has sinks without the names of their views, found {short(into)}; "
+        f"the views are {', '.join(views)}: write into={{{views[0]!r}: …}}"
+    )
+
+
+def check_apart(given: Mapping[str, SourceArgument], into: Mapping[str, Into]) -> None:
+    """Refuse a table that a view goes into where an input, or another view, has the same one."""
+    taken: list[tuple[str, object]] = [
+        (f"the source of input {name!r}", source) for name, source in given.items()
+    ]
+    for view, sinks in into.items():
+        for sink in sinks if isinstance(sinks, list | tuple) else [sinks]:
+            known = getattr(sink, "identity", None)
+            for what, other in taken:
+                if known is not None and getattr(other, "identity", None) == known:
+                    raise InputError(
+                        f"{user_line()}: into[{view!r}] is {told(sink)}, which is {what} too; "
+                        "only one view may write a table, and nothing else: give it another one"
+                    )
+            taken.append((f"a sink of view {view!r}", sink))
+
+
+def place_given(store: str | Store | Place) -> Store | Place:
+    """A store, or the place that a text names."""
+    if not isinstance(store, str):
+        return store
+    try:
+        return place_of(store)
+    except ValueError as e:
+        raise InputError(f"{user_line()}: store=: {e}") from None
+
+
+def copied_place(given: str | Place, place: Store | Place) -> Place:
+    """The place of the state that a pipeline's state begins as a copy of."""
+    try:
+        found = place_of(given) if isinstance(given, str) else given
+    except ValueError as e:
+        raise InputError(f"{user_line()}: copy_of=: {e}") from None
+    wrong = ""
+    if found.kind == MEMORY:
+        wrong = "a state in memory cannot be copied"
+    elif not isinstance(place, Place) or place.kind == MEMORY:
+        wrong = "the copy is made where store= says, which is in memory, or an open store"
+    elif place == found:
+        wrong = "store= is that state itself"
+    if wrong:
+        raise InputError(
+            f"{user_line()}: copy_of=: {wrong}; name two places, store='parquet:…' and "
+            "copy_of='parquet:…', or two schemas of a database in Postgres"
+        )
+    return found
+
+
+def path_of(place: Store | Place) -> str | None:
+    """The path of a state in files, which can go back by a step; None: it cannot."""
+    return str(place) if isinstance(place, Place) and place.kind == PARQUET else None
+
+
+def at_least_1(name: str, given: int | None) -> int | None:
+    """A number from 1 on, or None for no bound."""
+    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0):
+        return given
+    raise InputError(f"{user_line()}: {name}={given!r}: expected a whole number from 1 on, or None")
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+QueriesArgument: TypeAlias = (
+    "QueryFunction | Mapping[str, QueryFunction] | Sequence[QueryFunction] | AnyGraph"
+)
+
+_SAID = "__stepping_spark_view__"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a query says of itself."""
+
+    name: str
+    comment: str | None
+    sources: Mapping[str, SourceArgument]
+    into: Into | None
+    checks: Mapping[str, Into] = field(default_factory=dict)
+
+
+@overload
+def view(query: F, /) -> F: ...
+@overload
+def view(
+    *,
+    name: str | None = None,
+    comment: str | None = None,
+    into: Into | None = None,
+    sources: Mapping[str, SourceArgument] | None = None,
+    **inputs: SourceArgument,
+) -> Callable[[F], F]: ...
+def view(
+    query: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    comment: str | None = None,
+    into: Into | None = None,
+    sources: Mapping[str, SourceArgument] | None = None,
+    **inputs: SourceArgument,
+) -> F | Callable[[F], F]:
+    """Say of a query function where its inputs come from, and where its view goes.
+
+    Each input may have a source, as an argument of its name or in `sources={…}`; `into` is a sink,
+    or a list of sinks. They are what `st.Pipeline` takes. `name` is the name of the view, by
+    default that of the function, and `comment` a line on what it is, which a dry run shows. The
+    function stays what it is: it may be called in another query, and compiled.
+
+    `st.Pipeline(revenue, store=…)` runs the view, and `st.Pipeline([revenue, largest], store=…)`
+    several. What is given to `st.Pipeline` comes first: a source in place of the view's own, and
+    `into` in place of all. `stepping-spark run views.py --store parquet:state` runs all views of a
+    file, and `stepping-spark run views.py:revenue --store parquet:state` one.
+
+    >>> seen = {}
+    >>> people = [(1, st.ZSetPython({"ann": 1, "bob": 2}))]
+    >>> @st.view(people=people, into=seen.setdefault, comment="Each name once")
+    ... def names(people: st.ZSet[str]) -> st.ZSet[str]:
+    ...     return st.distinct(people)
+    >>> st.Pipeline(names, store="memory").run()
+    1
+    >>> seen[1] == st.ZSetPython({"ann": 1, "bob": 1})
+    True
+    """
+    given = {**(sources or {}), **inputs}
+
+    def declared(query: F) -> F:
+        _check(query, name, given)
+        said = Declared(name or query.__name__, comment, given, into)
+        declare(query, said)
+        return query
+
+    return declared if query is None else declared(query)
+
+
+def declare(query: Any, said: Declared) -> None:
+    """Let a query say this of itself."""
+    setattr(query, _SAID, said)
+
+
+def declared_of(query: object) -> Declared | None:
+    """What a query says of itself; None: it does not say it."""
+    found = getattr(query, _SAID, None)
+    return found if isinstance(found, Declared) else None
+
+
+def by_name(
+    queries: QueriesArgument, given: Mapping[str, SourceArgument]
+) -> QueryFunction | Mapping[str, QueryFunction] | AnyGraph:
+    """One query as it is, and several by the names of their views.
+
+    Queries in SQL take the columns of their tables from the sources, `given` or their own.
+    """
+    if isinstance(queries, Graph):
+        return queries
+    if isinstance(queries, Mapping):
+        return {name: _with_tables(query, given) for name, query in queries.items()}
+    if callable(queries):
+        one = _with_tables(queries, given)
+        said = declared_of(one)
+        return one if said is None or said.name == one.__name__ else {said.name: one}
+    if isinstance(queries, str) or not isinstance(queries, Sequence):
+        raise InputError(f"{user_line()}: expected a query function, found {short(queries)}")
+    found: dict[str, QueryFunction] = {}
+    for query in queries:
+        said = declared_of(query)
+        name = getattr(query, "__name__", None) if said is None else said.name
+        if name is None:
+            raise InputError(f"{user_line()}: a query is a function, found {short(query)}")
+        if name in found:
+            raise InputError(
+                f"{user_line()}: two views are called {name!r}; give one of them another name: "
+                "@st.view(name=…)"
+            )
+        found[name] = _with_tables(query, given)
+    return found
+
+
+def _with_tables(query: Any, given: Mapping[str, SourceArgument]) -> Any:
+    bind = getattr(query, "with_tables", None)
+    if bind is None:
+        return query
+    said = declared_of(query)
+    bound = bind({**(said.sources if said else {}), **given})
+    if said is not None:
+        declare(bound, said)
+    return bound
+
+
+def sources_of(queries: QueriesArgument, inputs: Iterable[str]) -> dict[str, SourceArgument]:
+    """The sources that queries say for these inputs; an InputError where two differ."""
+    found: dict[str, SourceArgument] = {}
+    for said in _said(queries):
+        for name, given in said.sources.items():
+            if name in inputs and not _is_same(found.setdefault(name, given), given):
+                raise InputError(
+                    f"{user_line()}: input {name!r} is {told(found[name])} for one view, and "
+                    f"{told(given)} for {said.name!r}; views of one pipeline share an input by its "
+                    f"name: rename one, or give {name}=… to st.Pipeline"
+                )
+    return found
+
+
+def sinks_of(
+    queries: QueriesArgument, views: Sequence[str], into: Mapping[str, Into] | Into | None
+) -> dict[str, Into]:
+    """The sinks of views: those given, or else those that queries say; and their checks anyway."""
+    said = _said(queries)
+    checks = {view: check for one in said for view, check in one.checks.items()}
+    if into is None:
+        into = {one.name: one.into for one in said if one.into is not None}
+    found = dict(into_by_view([view for view in views if view not in checks], into))
+    for view, check in checks.items():
+        found[view] = [*_listed(found.get(view, ())), *_listed(check)]
+    return found
+
+
+def _listed(into: Into) -> list[Any]:
+    return list(into) if isinstance(into, list | tuple) else [into]
+
+
+def comments_of(queries: QueriesArgument) -> dict[str, str]:
+    """The comments of queries, by their views."""
+    return {said.name: said.comment for said in _said(queries) if said.comment}
+
+
+def _said(queries: QueriesArgument) -> list[Declared]:
+    """What queries say of themselves; in a mapping, a view has the name that it has there."""
+    if isinstance(queries, Graph):
+        return []
+    if isinstance(queries, Mapping):
+        named = [(name, declared_of(query)) for name, query in queries.items()]
+        return [
+            Declared(name, said.comment, said.sources, said.into, said.checks)
+            for name, said in named
+            if said is not None
+        ]
+    listed = [queries] if callable(queries) else queries
+    return [said for said in map(declared_of, listed) if said is not None]
+
+
+def _is_same(a: object, b: object) -> bool:
+    known = getattr(a, "identity", None)
+    return a is b or (known is not None and known == getattr(b, "identity", None))
+
+
+def _check(query: object, name: str | None, given: Mapping[str, SourceArgument]) -> None:
+    """Refuse what is no function, a name that is none, and sources of inputs that there are not."""
+    if not (callable(query) and inspect.isfunction(inspect.unwrap(query))):
+        raise InputError(
+            f"{user_line()}: @st.view stands above a query function, found {short(query)}; name "
+            "what you give: @st.view(into=…)"
+        )
+    if name is not None and (not isinstance(name, str) or not name):
+        raise InputError(f"{user_line()}: name={name!r}: expected the name of the view, a text")
+    parameters = list(inspect.signature(query).parameters)
+    odd = [n for n in given if n not in parameters]
+    if odd:
+        raise InputError(
+            f"{user_line()}: @st.view has a source for {', '.join(odd)}, and the parameters of "
+            f"{getattr(query, '__name__', query)} are {', '.join(parameters)}; give each source "
+            "the name of a parameter"
+        )

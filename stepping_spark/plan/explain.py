@@ -20,8 +20,8 @@ from stepping_spark.circuit.operators import (
 )
 from stepping_spark.circuit.operators.groups import ReducePlan
 from stepping_spark.circuit.physical import Nearest, Runs, cut_by, nearby_of, reach_of
-from stepping_spark.circuit.retention import kept_whole
 from stepping_spark.expressions.expr import Literal
+from stepping_spark.passes.expire_state import kept_whole
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of

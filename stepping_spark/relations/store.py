@@ -327,7 +327,7 @@ class TaskStore(StepStore, Protocol):
 
 @runtime_checkable
 class EvolvingStore(Protocol):
-    """A store whose state can become that of another circuit: see `stepping_spark.evolve`.
+    """A store whose state can become that of another circuit: see `stepping_spark.stepper.evolve`.
 
     It keeps the text of a circuit beside the registers, as `commit` is given it: `circuit` is one
     more argument of `commit`, and None leaves what is kept as it is. While it `evolves`, `open`

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from stepping_spark.execution.metrics import StepMetrics, VertexMetrics
+from stepping_spark.plan.metrics import StepMetrics, VertexMetrics
 
 MOST_POINTS = 20_000
 """The limit of points in the lines of all vertices, and again in those of all registers."""

@@ -27,7 +27,7 @@ from rich.filesize import decimal
 from stepping_spark.base.errors import SteppingError
 from stepping_spark.base.packages import metadata
 from stepping_spark.circuit.graph import AnyGraph
-from stepping_spark.execution.metrics import StepMetrics
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.store import Register, Size, SizedStore, Store
 from stepping_spark.report.circuit import CircuitTold, Drawing, circuit_of, drawings_of

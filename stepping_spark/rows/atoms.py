@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, short
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 FLOAT_INT_MAX = 2**53
@@ -24,18 +24,11 @@ LONGEST = dt.timedelta(days=106_751_990)
 NAN = float("nan")  # the one NaN that rows hold, so that equal rows are equal in Python too
 
 MOST_DIGITS = 38  # the most digits of a DECIMAL
-SHOWN = 200  # the most characters of a value in a message
 
 STORABLE = (
     "bool, int, float, str, bytes, Decimal, date, datetime, st.LocalDateTime, timedelta, UUID, "
     "a string Enum, X | None, list[X], tuple[...], a st.Data, st.Pair[L, R], st.ZSetPython[X]"
 )
-
-
-def short(value: object) -> str:
-    """A value for a message: its text and its class."""
-    shown = repr(value)
-    return f"{shown if len(shown) <= SHOWN else shown[:SHOWN] + '…'} ({type(value).__name__})"
 
 
 class LocalDateTime:
@@ -374,3 +367,19 @@ ATOMS: dict[Any, Atom] = {
     dt.timedelta: TIMEDELTA,
     uuid.UUID: UUID,
 }
+TIMES: dict[RowType, str] = {
+    INT: "an int, such as the number of the step",
+    DATE: "a date",
+    DATETIME: "a datetime with a time zone",
+    LOCAL_DATETIME: "a datetime without a time zone",
+}
+"""The types of times, and for each the description of a fitting `now`."""
+
+
+def is_time(now: object, t: RowType) -> bool:
+    """Whether a `now` can be compared with times of the type."""
+    if t == INT:
+        return isinstance(now, int) and not isinstance(now, bool)
+    if t == DATE:
+        return isinstance(now, dt.date) and not isinstance(now, dt.datetime)
+    return isinstance(now, dt.datetime) and (now.tzinfo is not None) == (t == DATETIME)

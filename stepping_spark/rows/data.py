@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from typing_extensions import dataclass_transform, get_original_bases
 
-from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType, short
+from stepping_spark.base.errors import short
+from stepping_spark.rows.atoms import ATOMS, STORABLE, RowType
 from stepping_spark.rows.names import columns_said
 from stepping_spark.rows.types import Optional, Struct, bound, canonical, is_open, row_type, unwrap
 

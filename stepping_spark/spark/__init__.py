@@ -2,8 +2,8 @@
 
 `session` finds or starts the session, reads and checks its settings, and reads Spark's errors.
 `java` starts the JVM. `types` reads Spark's types. `column_tree` has PySpark's functions give trees
-while a query is traced, and reads their parts; `column_text` gives their texts, and `column_made`
-the Columns that they are in the running session.
+while a query is traced, and reads their parts and their texts, and `column_made` the Columns that
+they are in the running session.
 
 Private members of PySpark are used in this package only; each module lists them, with the reason.
 

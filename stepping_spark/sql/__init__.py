@@ -1,13 +1,12 @@
 """SQL: the text of a query becomes a query function, `st.sql`.
 
-`parse` reads the text, whose `tokens` it rewrites first, `others_syntax` refuses what Spark does
-not take, and `places` shows a place of the text in errors. `views` reads statements and the tables
-that they name; `changes` makes queries of AUTO CDC. `query`, `ctes`, `joins`, `select` and `binder`
-bind `names`, and make a relational `plan`. `unnest` turns sub-queries into joins. `rules` moves
-conditions and columns to where they cost least. `emit` makes operators on streams of the plan, with
-`aggregates` and `over`, and `relation` knows where the columns of a stream are. `scalars` turns an
-expression into a column of a traced row function, with `values`, `operators`, `functions` and
-`kinds`.
+`parse` reads the text, `others_syntax` refuses what Spark does not take, and `places` shows a place
+of the text in errors. `views` reads statements and the tables that they name; `changes` makes
+queries of AUTO CDC. `query`, `ctes`, `joins`, `select` and `binder` bind `names`, and make a
+relational `plan`. `unnest` turns sub-queries into joins. `rules` moves conditions and columns to
+where they cost least. `emit` makes operators on streams of the plan, with `aggregates` and `over`,
+and `relation` knows where the columns of a stream are. `scalars` turns an expression into a column
+of a traced row function, with `values`, `operators`, `functions` and `kinds`.
 
 Input: text, and the columns of tables. Output: a query function, as one written by hand. The rest
 of the project does not import this package. It is imported when `st.sql` is called first, since it

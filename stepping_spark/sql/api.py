@@ -14,12 +14,11 @@ from typing import Annotated, Any, TypeVar
 from sqlglot import exp
 
 from stepping_spark.base.callsite import standing_at, user_line
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.errors import CompileError, short
 from stepping_spark.language.primitives import map as map_
 from stepping_spark.language.trace import Stream, tracer, translating
 from stepping_spark.language.trace import row_of as stream_row
 from stepping_spark.rows.atoms import Column as Named
-from stepping_spark.rows.atoms import short
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.row_class import open_class
 from stepping_spark.rows.types import unwrap

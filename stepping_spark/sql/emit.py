@@ -11,14 +11,13 @@ from sqlglot import exp
 
 import circuits
 from circuits.lifting import incremental
-from stepping_spark.algebra import groups, joins, sets
 from stepping_spark.base.callsite import standing_at
 from stepping_spark.circuit.operators import MapMany, Nothing
 from stepping_spark.circuit.physical import Sorting
 from stepping_spark.expressions.expr import Items, Literal, PythonCall
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.symbolic import symbolic, to_expr
-from stepping_spark.language import agg, win
+from stepping_spark.language import agg, algebra, win
 from stepping_spark.language.primitives import add, map_many
 from stepping_spark.language.primitives import filter as filter_
 from stepping_spark.language.primitives import map as map_
@@ -72,7 +71,13 @@ from stepping_spark.sql.relation import (
 LEFT, RIGHT = "left", "right"
 _join, _outer_join, _cross_join, _semijoin, _antijoin = (
     incremental(on_streams(q))
-    for q in (joins.join, joins.outer_join, joins.cross_join, joins.semijoin, joins.antijoin)
+    for q in (
+        algebra.join,
+        algebra.outer_join,
+        algebra.cross_join,
+        algebra.semijoin,
+        algebra.antijoin,
+    )
 )
 
 
@@ -142,7 +147,7 @@ class _Joined:
             condition = self._pair.function(all_of(self.rest), "boolean")
             where = row_expr(condition, pair_of(self.left.row, self.right.row))
         if not self.keys:
-            return {"on": (joins.ONE_KEY, joins.ONE_KEY), "where": where}
+            return {"on": (algebra.ONE_KEY, algebra.ONE_KEY), "where": where}
         kinds = [self._kind(a, b) for a, b, _ in self.keys]
         left = key_of(self.left, [a for a, *_ in self.keys], kinds)
         right = key_of(self.right, [b for _, b, _ in self.keys], kinds)
@@ -200,12 +205,12 @@ class _Joined:
         return projected(self.left.with_stream(stream), items)
 
 
-_first_n = incremental(on_streams(groups.first_n))
-distinct = incremental(on_streams(sets.distinct))
+_first_n = incremental(on_streams(algebra.first_n))
+distinct = incremental(on_streams(algebra.distinct))
 _SETS = {
-    "union": incremental(on_streams(sets.union)),
-    "intersect": incremental(on_streams(sets.intersect)),
-    "except": incremental(on_streams(sets.except_)),
+    "union": incremental(on_streams(algebra.union)),
+    "intersect": incremental(on_streams(algebra.intersect)),
+    "except": incremental(on_streams(algebra.except_)),
 }
 
 

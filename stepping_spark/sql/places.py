@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from sqlglot import exp
 
-from stepping_spark.base.callsite import Line
+from stepping_spark.base.callsite import Line, SqlText
 from stepping_spark.base.errors import CompileError
-from stepping_spark.sql.text import Text
 
 SHOWN = 200
 """Characters of a long line that an error shows before its place, and after it."""
@@ -37,7 +36,7 @@ def line_of(nodes: Iterable[exp.Expr], view: str) -> Line | None:
     """The first line of nodes of a view; None: they stand in no file."""
     for node in nodes:
         for start, text in sorted(places_of(node), key=lambda place: place[0])[:1]:
-            if isinstance(text, Text) and text.file:
+            if isinstance(text, SqlText) and text.file:
                 return Line(text.file, text.count("\n", 0, start) + 1, view)
     return None
 
@@ -58,7 +57,7 @@ def places_of(node: exp.Expr) -> Iterator[tuple[int, str]]:
 def failure_at(text: str, start: int | None, reason: str, remedy: str = "") -> SqlError:
     """The error for a place in the text: where it begins."""
     said = f"{reason}; {remedy}" if remedy else reason
-    title = text.called if isinstance(text, Text) else "SQL"
+    title = text.called if isinstance(text, SqlText) else "SQL"
     if start is None or not 0 <= start < len(text):
         return SqlError(f"{title}: {said}")
     line = text.count("\n", 0, start) + 1

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from sqlglot import exp
 
-from stepping_spark.algebra import rows
 from stepping_spark.circuit.physical import Sorting
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.expr import Build
@@ -16,6 +15,7 @@ from stepping_spark.expressions.expr import Expr as RowExpr
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import symbolic, to_expr
+from stepping_spark.language import algebra
 from stepping_spark.language.primitives import map as map_
 from stepping_spark.language.trace import on_streams, row_of
 from stepping_spark.rows.atoms import RowType
@@ -168,7 +168,7 @@ def projected(source: PlacedStream, items: Sequence[Item]) -> PlacedStream:
 def filtered(source: PlacedStream, conditions: Sequence[Scalar]) -> PlacedStream:
     """The rows for which all conditions are true."""
     where = source.expr(all_of(conditions), "boolean")
-    return source.with_stream(on_streams(rows.filter)(source.stream, where=where))
+    return source.with_stream(on_streams(algebra.filter)(source.stream, where=where))
 
 
 def all_of(conditions: Sequence[Scalar]) -> Scalar:

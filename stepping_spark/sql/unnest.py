@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from stepping_spark.sql.facts import COUNTS
-from stepping_spark.sql.nulls import is_null_for_sure
+from stepping_spark.sql.facts import COUNTS, is_null_for_sure
 from stepping_spark.sql.plan import (
     TRUE,
     FunctionCall,

@@ -18,10 +18,10 @@ from sqlglot import TokenType, exp
 from sqlglot.tokenizer_core import Token
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.errors import CompileError, short
 from stepping_spark.base.packages import StructType
 from stepping_spark.language.trace import Stream, row_of
-from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.names import as_named
 from stepping_spark.rows.row_class import class_of

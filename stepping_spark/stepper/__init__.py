@@ -1,8 +1,9 @@
 """Steppers: a circuit and its store, stepped by calls, by inputs, or by Spark's micro-batches.
 
 `stepper` has the class `Stepper`. `actions` takes one step without a stepper to hold, or one input
-at a time. `streaming` makes each micro-batch of Structured Streaming a step, exactly once.
+at a time. `streaming` makes each micro-batch of Structured Streaming a step, exactly once. `evolve`
+makes the state of one query that of another.
 
 Input: a graph, a store, changes. Output: changes of the outputs, and committed steps. Imports
-`execution`, `evolve`, `report` and the packages before them.
+`execution`, `report` and the packages before them.
 """

@@ -13,25 +13,24 @@ from typing import Any, Generic, Never, TypeVar, overload
 from typing_extensions import TypeVarTuple
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError, StepError, SteppingError, StoreError
+from stepping_spark.base.errors import InputError, StepError, SteppingError, StoreError, short
 from stepping_spark.base.limits import Limits, limits_of
 from stepping_spark.base.packages import SparkSession
-from stepping_spark.circuit.graph import Graph, In, Out, Vertex
+from stepping_spark.circuit.graph import AnyGraph, Graph, In, Out, Vertex
 from stepping_spark.circuit.operators import Input
-from stepping_spark.evolve.evolution import cannot_evolve
-from stepping_spark.evolve.stepping import BeforeCommit, Evolving
 from stepping_spark.execution.io import answer, check_grows, check_made_by, held_input
-from stepping_spark.execution.metrics import Bar, NoBar, StepMetrics, bar_of
 from stepping_spark.execution.scheduler import Scheduler
-from stepping_spark.expressions.expr import TIMES, is_time
-from stepping_spark.language.strict import check_is_strict
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.relation import Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store, now_to_text
 from stepping_spark.report import Report, report_of, sizes_of, state_of_store
-from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.report.progress import Bar, NoBar, bar_of
+from stepping_spark.rows.atoms import TIMES, RowType, is_time
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.spark.session import first_line
+from stepping_spark.stepper.evolve.evolution import cannot_evolve
+from stepping_spark.stepper.evolve.stepping import BeforeCommit, Evolving
 from stepping_spark.zsets.spark import ZSetSpark
 
 KEPT_METRICS = 1_000  # the number of last steps
@@ -88,7 +87,7 @@ class Stepper(Evolving, Generic[In, Out]):
                 "st.StoreMemory.from_graph(graph), or from_graph of another class"
             )
         self._plan = plan_of(graph)
-        check_is_strict(graph, strict)
+        _check_is_strict(graph, strict)
         self.graph = graph
         self._made_by = tuple(map(str, graph.made_by))
         self.store = store
@@ -405,3 +404,30 @@ def _check_number(step: int, last: int) -> None:
             f"step {step} was asked for, and the last committed one is {last}; the next is "
             f"{last + 1}"
         )
+
+
+def _check_is_strict(graph: AnyGraph, asked: bool | Iterable[str]) -> None:
+    """Raise `InputError` if a strict input is requested, but the graph was not made with it."""
+    strict = {i.label: i.append_only or i.label in graph.strict for i in _zset_inputs(graph)}
+    if isinstance(asked, bool):
+        wanted = list(strict) if asked else []
+    else:
+        wanted = [asked] if isinstance(asked, str) else list(asked)
+    unknown = [label for label in wanted if label not in strict]
+    if unknown:
+        raise InputError(
+            f"strict={short(asked)}: {graph.name} has no input {unknown[0]!r} that is a Z-set; "
+            f"those are: {', '.join(strict) or 'none'}"
+        )
+    missing = [label for label in wanted if not strict[label]]
+    if missing:
+        raise InputError(
+            f"strict={asked!r}: the graph does not keep which rows of input {missing[0]!r} are "
+            f"there; compile it with st.compile(query, strict={asked!r}), and make a new store "
+            "from that graph: the state of a graph that is not strict does not have them"
+        )
+
+
+def _zset_inputs(graph: AnyGraph) -> list[Input]:
+    ops = [v.operator for v in graph.inputs if isinstance(v.type, ZSetType)]
+    return [op for op in ops if isinstance(op, Input)]

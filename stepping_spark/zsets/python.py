@@ -8,14 +8,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 import pyarrow as pa
 
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, short
 from stepping_spark.base.packages import DataFrame, SparkSession
 from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.index import Index, Key, key_of
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.relations.codec import conform, decode, encode, infer
 from stepping_spark.relations.transfer import frame_of, matching
-from stepping_spark.rows.atoms import RowType, short
+from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.boxes import MOST_ROWS, Box, box_of
 from stepping_spark.rows.data import Data
 from stepping_spark.rows.schema import Columns, Schema, ZSetType

@@ -2,8 +2,8 @@
 
 `store` is the store, and reads what is committed. `transaction` makes a step visible by its
 `manifest`, and removes files that no manifest names. `fencing` keeps other writers out, and tells
-writers apart if a lock fails. `opening` checks a state before it is opened, and `description` has
-its registers and its circuit. `writer` adds the batches of a step, `merges` and `spark_files` merge
+writers apart if a lock fails. `description` has the registers and the circuit of a state, and
+checks it before it is opened. `writer` adds the batches of a step, `merges` and `spark_files` merge
 them. `files` reads and writes rows, row group by row group; `file_validation` compares a file with
 its description. `directories` are those of disks and of object stores. `inspection` looks at a
 state without a circuit.

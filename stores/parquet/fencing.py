@@ -36,7 +36,7 @@ from msgspec import Struct
 
 from stepping_spark.base.errors import StoreCorrupt, StoreLocked
 from stepping_spark.rows.boxes import printable
-from stores.decoding import Natural, decoded
+from stores.base import Natural, decoded
 from stores.parquet.directories import TEMPORARY, Directory, LocalDirectory
 from stores.parquet.manifest import DATA, FOLDER, LAST, FileOrder, name_of, none_is_left, orders
 from stores.step_lock import this_process

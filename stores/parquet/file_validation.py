@@ -18,7 +18,7 @@ from msgspec import Struct
 from stepping_spark.relations.hashing import Hashes
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional
-from stores.decoding import decoded
+from stores.base import decoded
 from stores.parquet.manifest import File
 
 GROUP_ROWS = 1 << 11

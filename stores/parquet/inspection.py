@@ -21,9 +21,17 @@ from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register, fingerprint
 from stepping_spark.rows.schema import Schema
+from stores.base import read_registers
 from stores.batches.driver import places_of, settled
 from stores.inspection import InspectedState, KeptRegister, Summary, Verification, other_kind
-from stores.parquet.description import CIRCUITS, first_registers, kept_at
+from stores.parquet.description import (
+    CIRCUITS,
+    check_may_write,
+    check_no_others,
+    first_registers,
+    kept_at,
+    newest,
+)
 from stores.parquet.directories import Directory, LocalDirectory, directory_of, reaching
 from stores.parquet.fencing import CLAIMS, holder, lock
 from stores.parquet.file_validation import Content, Damaged
@@ -42,13 +50,7 @@ from stores.parquet.manifest import (
     instead,
     name_of,
 )
-from stores.parquet.opening import (
-    check_may_write,
-    check_no_others,
-    newest,
-)
 from stores.parquet.store import StoreParquet
-from stores.registers import read_registers
 
 SHOWN = 3  # names of what was found instead of a state
 _PIECE = 1 << 20  # bytes of a file that is copied

@@ -21,8 +21,7 @@ from msgspec import Meta, Raw, Struct, field, to_builtins
 
 from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.relations.store import now_from_text, now_to_text
-from stores.base import LastStep
-from stores.decoding import Natural, PositiveNumber, decoded
+from stores.base import LastStep, Natural, PositiveNumber, decoded
 from stores.parquet.directories import Directory
 
 FORMAT = 2

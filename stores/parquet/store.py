@@ -29,7 +29,7 @@ from stepping_spark.relations.relation import DriverRelation, Relation, SparkRel
 from stepping_spark.relations.store import AddedRows, Register, fingerprint_of, now_to_text
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stores.base import LastStep
+from stores.base import LastStep, Served, check_are_registers, checked_since, no_key
 from stores.batches.compaction import BatchStore, Tiers, Work
 from stores.batches.driver import wanted_places, wanted_since
 from stores.parquet import spark_files
@@ -40,7 +40,6 @@ from stores.parquet.files import FileReader, Group, Pick, content_of, output_con
 from stores.parquet.manifest import File, FileBatch, Manifest, batches_of, next_revision
 from stores.parquet.transaction import Committed
 from stores.parquet.writer import Added, BatchFiles, drop, ended
-from stores.registers import Served, check_are_registers, checked_since, no_key
 from stores.step_lock import Pins, Turns
 from stores.threads import side_by_side
 

@@ -25,7 +25,18 @@ from stepping_spark.base.errors import (
 )
 from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.relations.store import Register, fingerprint_of
-from stores.parquet.description import CIRCUITS, StateDescription, first_registers, kept_at
+from stores.base import read_registers
+from stores.parquet.description import (
+    CIRCUITS,
+    StateDescription,
+    check_any,
+    check_belongs,
+    check_fingerprint,
+    check_no_others,
+    first_registers,
+    kept_at,
+    read_or_next,
+)
 from stores.parquet.directories import TEMPORARY, Directory, reaching
 from stores.parquet.fencing import CLAIMS, LET_GO, Claim, Lock, lock, locked, who
 from stores.parquet.manifest import (
@@ -40,14 +51,6 @@ from stores.parquet.manifest import (
     Manifest,
     name_of,
 )
-from stores.parquet.opening import (
-    check_any,
-    check_belongs,
-    check_fingerprint,
-    check_no_others,
-    read_or_next,
-)
-from stores.registers import read_registers
 from stores.threads import later
 
 KEPT = 3

@@ -25,13 +25,11 @@ from stepping_spark.relations.store import (
     register_name,
 )
 from stepping_spark.rows.schema import Schema
-from stores.base import LastStep
-from stores.decoding import Natural, decoded
+from stores.base import LastStep, Natural, decoded, read_registers
 from stores.postgres.connection import Address, Connection
 from stores.postgres.privileges import Found, Guard, problems_of
 from stores.postgres.statements import STAGED, Layout, Statement, identifier
 from stores.postgres.types import escape, unescape
-from stores.registers import read_registers
 
 MADE_BY = "made_by"
 

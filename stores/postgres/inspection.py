@@ -16,6 +16,7 @@ from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
+from stores.base import read_registers
 from stores.inspection import InspectedState, KeptRegister, Summary, Verification, other_kind
 from stores.postgres.catalog import CIRCUIT, FORMAT, REGISTERS, STORE, Catalog, Table, snapshot
 from stores.postgres.connection import Address, Connection, holder, identity, take_lock
@@ -25,7 +26,6 @@ from stores.postgres.session import PostgresSession
 from stores.postgres.statements import Layout
 from stores.postgres.store import StorePostgres
 from stores.postgres.types import escape
-from stores.registers import read_registers
 
 _SCHEMAS = """
 SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

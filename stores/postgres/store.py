@@ -20,7 +20,7 @@ from stepping_spark.relations.relation import Relation
 from stepping_spark.relations.store import Register, Size, fingerprint
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session
-from stores.base import BaseStore, LastStep
+from stores.base import BaseStore, LastStep, Served, check_are_registers, checked_since, no_key
 from stores.postgres.catalog import (
     CIRCUIT,
     REGISTERS,
@@ -36,7 +36,6 @@ from stores.postgres.connection import Address, Connection, identity
 from stores.postgres.copy import few_rows, size_on_disk, wanted_keys, whole
 from stores.postgres.session import PostgresSession
 from stores.postgres.statements import Layout, identifier
-from stores.registers import Served, check_are_registers, checked_since, no_key
 from stores.step_lock import Pins, Turns
 
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.evolve.evolution import WHOLE
+from stepping_spark.stepper.evolve.evolution import WHOLE
 from tests.benchmarks.peers import workload
 from tests.benchmarks.peers.ours import ROWS, Customer, Line, Order, Sold, orders
 from tests.benchmarks.peers.spark import session

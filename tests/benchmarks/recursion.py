@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.execution.metrics import StepMetrics
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.spark.session import count_jobs, get_session
 
 Edge = tuple[int, int]

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as hs
 
 import stepping_spark as st
-from stepping_spark.engines.arrow import nodes, window_delta
+from stepping_spark.execution.arrow import nodes, window_delta
 from tests.cases import constants
 from tests.queries import Order
 from tests.strategies import streams_of

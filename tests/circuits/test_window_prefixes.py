@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.engines.arrow import window_delta
+from stepping_spark.execution.arrow import window_delta
 from stepping_spark.relations.store import OrderedStore
 from tests.cases import constants
 from tests.every_store import MakeStore

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.evolve.evolution import WHOLE
 from stepping_spark.pipeline.views import input_names
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.register_words import words_of
 from stepping_spark.relations.relation import each_once, on_driver
+from stepping_spark.stepper.evolve.evolution import WHOLE
 from tests.cases import Z
 from tests.every_store import MakeStore
 from tests.evolve.queries_by_hand import CASES, Case, Customer, Order, above, below

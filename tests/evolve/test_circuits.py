@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.evolve.circuit import Reader, Unreadable, circuit_of, ids_of
-from stepping_spark.evolve.old_streams import KeptCircuit
-from stepping_spark.evolve.sums import StreamKinds
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.stepper.evolve.circuit import Reader, Unreadable, circuit_of, ids_of
+from stepping_spark.stepper.evolve.old_streams import KeptCircuit
+from stepping_spark.stepper.evolve.sums import StreamKinds
 from tests.queries import QUERIES, Query
 
 

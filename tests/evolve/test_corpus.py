@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.evolve.evolution import WHOLE
 from stepping_spark.pipeline.views import input_names
+from stepping_spark.stepper.evolve.evolution import WHOLE
 from tests.every_store import MakeStore
 
 CORPORA = os.environ.get("STEPPING_SPARK_CORPORA")

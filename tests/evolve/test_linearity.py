@@ -10,7 +10,7 @@ import pytest
 
 import stepping_spark as st
 from stepping_spark.circuit.operators import Filter
-from stepping_spark.evolve.linearity import implies
+from stepping_spark.stepper.evolve.linearity import implies
 
 
 def condition(f: Any, row: Any = int) -> Any:

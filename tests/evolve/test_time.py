@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
-from stepping_spark.evolve.evolution import WHOLE
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.atoms import DATE
+from stepping_spark.stepper.evolve.evolution import WHOLE
 from tests.cases import Z
 from tests.every_store import MakeStore
 from tests.late_rows import LATENESS, SETTLED, Event, annotated, in_time

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.circuit.physical import ChangeOf, Rank, walk
-from stepping_spark.engines.spark.groups import extreme
+from stepping_spark.execution.spark.groups import extreme
 from stepping_spark.execution.spark_executor import SMALL_ROWS
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.step_ir import nodes

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark import functions as F
 from stepping_spark.circuit.operators import Arrange, Delay, Feedback, Input, Integrate
-from stepping_spark.execution.metrics import Cost, StepMetrics, VertexMetrics
+from stepping_spark.plan.metrics import Cost, StepMetrics, VertexMetrics
 from tests.cases import Z, constants, stepper_of
 from tests.queries import CIRCUITS, QUERIES, Circuit
 

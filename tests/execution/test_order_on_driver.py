@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
-from stepping_spark.engines.arrow import groups
-from stepping_spark.engines.arrow.groups import (
+from stepping_spark.execution.arrow import groups
+from stepping_spark.execution.arrow.groups import (
     by_numbers,
     foremost,
     foremost_of,

@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 import stepping_spark as st
 from stepping_spark.spark.column_made import in_running_session
-from stepping_spark.spark.column_text import text_of
-from stepping_spark.spark.column_tree import as_trees, ask_what_is_traced, is_tree, key_of
+from stepping_spark.spark.column_tree import as_trees, ask_what_is_traced, is_tree, key_of, text_of
 
 COLUMNS: list[Callable[[], Column]] = [
     lambda: F.upper(F.expr("s")),

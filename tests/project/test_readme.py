@@ -12,8 +12,8 @@ import stepping_spark as st
 from stepping_spark.circuit import physical
 from stepping_spark.circuit.operators import Operator
 from stepping_spark.circuit.physical import Physical
-from stepping_spark.engines.arrow.nodes import NODES as ON_ARROW
-from stepping_spark.engines.spark.nodes import NODES as IN_SPARK
+from stepping_spark.execution.arrow.nodes import NODES as ON_ARROW
+from stepping_spark.execution.spark.nodes import NODES as IN_SPARK
 from stepping_spark.reference.semantics import MEANING
 from tests.benchmarks.measured import PAGES, TABLES, refreshed, written
 from tests.cases import ROOT

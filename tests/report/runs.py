@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import stepping_spark as st
-from stepping_spark.execution.metrics import Cost, StepMetrics
+from stepping_spark.plan.metrics import Cost, StepMetrics
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.store import Size
 from stepping_spark.report import Report

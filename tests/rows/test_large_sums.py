@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 import stepping_spark as st
 from stepping_spark.base.errors import StepError
-from stepping_spark.engines.spark.text import consolidated
+from stepping_spark.execution.spark.text import consolidated
 from stepping_spark.relations.relation import SparkRelation, kept_apart, settle
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import BIG_INT, Schema

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import stepping_spark as st
-from stepping_spark.engines.spark.nodes import Rendering
+from stepping_spark.execution.spark.nodes import Rendering
 from stepping_spark.plan.planner import plan_of
 
 ROOT = Path(__file__).resolve().parent.parent

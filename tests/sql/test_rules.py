@@ -15,11 +15,12 @@ from sqlglot import exp
 import stepping_spark as st
 from stepping_spark.plan.planner import plan_of as plan_of_graph
 from stepping_spark.sql import api
-from stepping_spark.sql.nulls import FALSE, NULL, OTHER, TRUE, possible
+from stepping_spark.sql.facts import FALSE, NULL, OTHER, TRUE, possible
 from stepping_spark.sql.plan import (
     GroupBy,
     PlanColumn,
     RelationalPlan,
+    Shapes,
     SqlJoin,
     TableScan,
     WhereClause,
@@ -27,7 +28,6 @@ from stepping_spark.sql.plan import (
     ref,
 )
 from stepping_spark.sql.rules import optimized
-from stepping_spark.sql.shapes import Shapes
 from tests.sql.corpus import Maintained
 from tests.sql.shop import TABLES, changes, queries
 

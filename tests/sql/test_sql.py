@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
+from stepping_spark.base.callsite import SqlText
 from stepping_spark.base.errors import CompileError
 from stepping_spark.cli import main
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.data import Data
-from stepping_spark.sql.text import Text
 
 
 class Order(st.Data):
@@ -319,7 +319,7 @@ def test_a_query_of_with_that_nothing_reads_needs_no_table() -> None:
 
 
 def test_an_error_names_the_text_of_the_view_that_it_is_in() -> None:
-    text = Text('SELECT "id",\n"nothing" FROM "shop"."orders"', "model a", quoted_names=True)
+    text = SqlText('SELECT "id",\n"nothing" FROM "shop"."orders"', "model a", quoted_names=True)
     with pytest.raises(CompileError, match=r"^model a, line 2, column 1: there is no column"):
         st.sql(text, orders=Order)
 

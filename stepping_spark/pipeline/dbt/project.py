@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialects
 from sqlglot.errors import ParseError
 
-from stepping_spark.base.callsite import user_line
+from stepping_spark.base.callsite import SqlText, user_line
 from stepping_spark.base.errors import CompileError, InputError
 from stepping_spark.language.trace import Stream
 from stepping_spark.pipeline.dbt.manifest import (
@@ -27,12 +27,11 @@ from stepping_spark.pipeline.dbt.manifest import (
 )
 from stepping_spark.pipeline.dbt.seeds import Seed
 from stepping_spark.pipeline.outputs import Check
-from stepping_spark.pipeline.view_decorator import Declared, declare
+from stepping_spark.pipeline.views import Declared, declare
 from stepping_spark.sql.api import function_of, made_of, unbound
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.places import failure
-from stepping_spark.sql.text import Text
 from stepping_spark.sql.views import (
     SqlStatement,
     SqlTable,
@@ -128,7 +127,7 @@ class _Project:
     def _statement(self, node: DbtNode) -> SqlStatement:
         called = f"{node.kind} {node.name} ({node.file})"
         quoted = self.manifest.quoted_names
-        text = Text(
+        text = SqlText(
             node.code or "", called, file=str(self.manifest.folder / node.file), quoted_names=quoted
         )
         found = statements_of(text)
@@ -140,7 +139,7 @@ class _Project:
             self._rename(node, table, text)
         return SqlStatement(statement.tree, text, self.manifest.called[node.id])
 
-    def _rename(self, node: DbtNode, table: exp.Table, text: Text) -> None:
+    def _rename(self, node: DbtNode, table: exp.Table, text: SqlText) -> None:
         """Let a table have the name of its view or input, and still the alias that it has."""
         parts = table.parts
         read = self.manifest.by_table.get(tuple(p.name.lower() for p in parts))

@@ -1,9 +1,173 @@
-"""Delta tables as sources and sinks, by the package deltalake, without Spark.
+"""Delta tables as sources and sinks, by the package deltalake, without Spark: `st.DeltaTable`.
 
-`table` is what users write; `source` reads snapshots and change feeds, `sink` writes views,
-`vectors` those whose old rows are marked, `files` finds rows in data files, and `log` reads what
-each commit did. Only `table` does without the packages of `[delta]`, which take long to import, so
-they are imported when a table is read or written.
+`source` reads snapshots and change feeds, `sink` writes views, `writing` those whose old rows are
+marked, `files` finds rows in data files, and `log` reads what each commit did. All need the
+packages of `[delta]`, which take long to import, so they are imported when a table is read or
+written.
 """
 
-from stepping_spark.pipeline.delta.table import DeltaTable as DeltaTable
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stepping_spark.base.callsite import user_line
+from stepping_spark.base.errors import InputError
+from stepping_spark.base.packages import module_of_extra
+from stepping_spark.pipeline.protocols import checked_path, same_path
+
+if TYPE_CHECKING:
+    from stepping_spark.pipeline.delta.sink import DeltaSink
+    from stepping_spark.pipeline.delta.source import DeltaSource
+
+
+DIFFS = ("feed", "snapshot")
+
+
+class DeltaTable:
+    """A Delta table, as a source or as a sink: `st.DeltaTable("s3://lake/orders")`.
+
+    Needs `pip install 'stepping-spark[delta]'`; reads and writes without Spark. `options` are
+    deltalake's `storage_options`, for object stores.
+
+    **As a source** it gives the table's rows, then what each version changed, by the change data
+    feed (`delta.enableChangeDataFeed`), which must be on. Versions from before it was switched on
+    are compared, as far as their files are there. With `diff="snapshot"` all are: a step then costs
+    what two versions hold in the partitions that changed. So do those of which deltalake cannot
+    read the feed: tables with column mapping, partitions whose paths are encoded (a space, a colon,
+    an accent), a version that changes the type of a column, and one that replaces the table.
+
+    Columns are found by name; those that the row class does not have are not read. Columns may be
+    added, dropped and reordered, renamed by column mapping, and become wider. OPTIMIZE and VACUUM
+    change nothing. An overwrite and `CREATE OR REPLACE TABLE` are ordinary changes: what differs
+    between the two versions. Deletion vectors are read. A table that was deleted and created again
+    is refused: the store keeps (version, table) as the position. `lag` counts versions that changed
+    rows.
+
+    **As a sink** it is created if it does not exist, with a change data feed, so that another
+    pipeline can read it. Its content depends on the arguments:
+
+    - `key=("country",)`: the rows of the view, one for each key; the key must be unique in the
+      view. A step is one commit: an append if rows are only added, otherwise a merge by the key.
+    - without `key`: the rows of the view and `_count_`, how often each occurs; merged by all
+      columns, which then may not be lists, structs or floats.
+    - `changes=True`: what each step changed, for others to read: `_change_type` (`insert`,
+      `delete`), and `_step`, the step's number. With `key`, a key occurs once in a step: `insert`,
+      `update_postimage` or `delete`, as Spark's `create_auto_cdc_flow` takes it, with
+      `sequence_by="_step"` and `apply_as_deletes="_change_type = 'delete'"`.
+
+    Spark's tasks write a change of more than 256 MB that Spark has, each for a part of the keys. A
+    table that has rows is written anew, up to eight times the size of the change; the driver
+    commits the files. It writes others, and those that are append-only or that deltalake must
+    write.
+
+    `columns={field: column}` are the columns that have other names in the table than fields in the
+    row class; `key` names fields. `on_invalid` says what becomes of rows of a source that are no
+    rows of the class: `"fail"`, `"drop"`, or a sink for them.
+
+    Types that Delta does not have (durations) are refused when the pipeline is opened. A key that
+    is not unique and an append-only table are refused before the step is committed.
+
+    A step that takes rows away writes the files anew that have one of them. Not so where the table
+    has `delta.enableDeletionVectors`: the step then writes its own rows, and the places of the old
+    ones, as deletion vectors within the log. With `deletion_vectors=True` the table is created so,
+    and refused if it is there without. Tables that also have partitions, column mapping,
+    constraints, or another feature that is not known here, are merged.
+
+    Every 64 steps small files are merged (OPTIMIZE), and files are written anew of which many rows
+    are gone. Old files stay. With `vacuum=True` they are removed, every 64 steps, when they are
+    older than `delta.deletedFileRetentionDuration` of the table, a week if nothing is said;
+    otherwise call VACUUM yourself.
+
+    The number of the step goes into the same commit. A table that already has rows of others, rows
+    that others write between two steps, and a second pipeline raise `SinkError`; OPTIMIZE and
+    VACUUM do not.
+
+    Raises `SourceError` and `SinkError`, which name the version.
+
+    >>> import deltalake
+    >>> def big(orders: st.ZSet[int]) -> st.ZSet[int]:
+    ...     return st.filter(orders, f=lambda x: x > 10)
+    >>> orders = pa.table({"_value_": [5, 20, 30]})
+    >>> deltalake.write_deltalake(
+    ...     "orders", orders, configuration={"delta.enableChangeDataFeed": "true"}
+    ... )
+    >>> pipeline = st.Pipeline(
+    ...     big,
+    ...     store="parquet:state",
+    ...     orders=st.DeltaTable("orders"),
+    ...     into={"big": st.DeltaTable("big", key="_value_")},
+    ... )
+    >>> pipeline.run()
+    1
+    >>> _ = deltalake.DeltaTable("orders").delete("_value_ = 20")
+    >>> pipeline.run(), pipeline.lag()
+    (1, {'orders': 0})
+    >>> pa.table(deltalake.DeltaTable("big").to_pyarrow_table()).to_pylist()
+    [{'_value_': 30}]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        key: str | Sequence[str] = (),
+        changes: bool = False,
+        diff: str = "feed",
+        columns: Mapping[str, str] | None = None,
+        on_invalid: object = "fail",
+        options: Mapping[str, str] | None = None,
+        vacuum: bool = False,
+        deletion_vectors: bool = False,
+    ) -> None:
+        if diff not in DIFFS:
+            raise InputError(
+                f"{user_line()}: diff={diff!r}: expected one of {', '.join(map(repr, DIFFS))}"
+            )
+        if deletion_vectors and changes:
+            raise InputError(
+                f"{user_line()}: deletion_vectors=True marks rows that go, and with changes=True "
+                "rows are only added; leave one of them out"
+            )
+        self.path = checked_path(path, "options=")
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.changes = changes
+        self.diff = diff
+        self.columns = dict(columns or {})
+        self.on_invalid = on_invalid
+        self._options = options
+        self._vacuum = vacuum
+        self._vectors = deletion_vectors
+
+    def __repr__(self) -> str:
+        return f"DeltaTable({self.path!r})"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same for two that name the same table."""
+        return same_path(self.path)
+
+    def source(self) -> DeltaSource:
+        """The table as a source; an InputError if a package is not there."""
+        source: DeltaSource = _of("source").DeltaSource(
+            self.path, self._options, by_snapshot=self.diff == "snapshot"
+        )
+        return source
+
+    def sink(self) -> DeltaSink:
+        """The table as a sink; an InputError if a package is not there."""
+        sink: DeltaSink = _of("sink").DeltaSink(
+            self.path,
+            self._options,
+            self.key,
+            changes=self.changes,
+            vacuum=self._vacuum,
+            vectors=self._vectors,
+        )
+        return sink
+
+
+def _of(module: str) -> Any:
+    name = f"stepping_spark.pipeline.delta.{module}"
+    return module_of_extra(name, "st.DeltaTable", "delta", ("deltalake", "obstore", "pyroaring"))

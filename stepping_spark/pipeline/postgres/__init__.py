@@ -1,8 +1,8 @@
 """Tables of Postgres as sources and sinks.
 
 `table` is what users write. `link` is the connection. `log` makes a log of changes, which triggers
-write. `marks` tells whose it is, and whether it lacks changes. `followed` is a table as the
-catalogs have it, `types` has the types of its columns and their values. `source` reads rows of the
+write. `followed` is a table as the catalogs have it, and tells whose its log is, and whether it
+lacks changes. `types` has the types of its columns and their values. `source` reads rows of the
 log. `sink` writes views; `staging` compares a step's rows with the table before. All of it needs
 psycopg. Where that is not installed, `Postgres` is a class that says so when it is used.
 """

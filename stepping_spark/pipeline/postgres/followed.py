@@ -1,16 +1,21 @@
-"""A table that is followed, as the catalogs of Postgres have it: columns, partitions, triggers."""
+"""A table that is followed, as the catalogs of Postgres have it: columns, partitions, triggers.
+
+Also whose its log is (`Marks`), and whether the log has all changes of the table (`Doubts`).
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from psycopg import sql
 
 from stepping_spark.pipeline.postgres.link import Link, run
-from stepping_spark.pipeline.postgres.types import PostgresKind, kinds_of
+from stepping_spark.pipeline.postgres.types import PostgresKind, goes_on, kinds_of
+from stepping_spark.pipeline.protocols import ANEW
 from stores.postgres.connection import Connection
 
 _RELATION = """
@@ -172,3 +177,273 @@ def triggers_of(
         Trigger(oid, version, relation, (schema, table), *rest)
         for oid, version, relation, schema, table, *rest in found
     ]
+
+
+LOG = "_changes"
+EMPTIED = "_emptied"  # as long as the other suffix
+MARK = "stepping_spark: a log of changes"
+TRIMS = "stepping_spark.trims"
+"""The setting of a transaction that may remove rows of a log."""
+_LOG_COLUMNS = ["_id", "_xid", "_shape", "_part", "_count_", "_row"]
+
+_LOG_FOUND = """
+SELECT c.oid::bigint, c.relkind::text, pg_catalog.obj_description(c.oid, 'pg_class'), array(
+    SELECT attname::text FROM pg_catalog.pg_attribute
+    WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped ORDER BY attnum)
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = $2
+"""
+_FUNCTION_FOUND = """
+SELECT p.oid::bigint, pg_catalog.obj_description(p.oid, 'pg_proc')
+FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = $1 AND p.proname = $2 AND p.pronargs = 0
+"""
+_TAKEN = """
+SELECT 'type' FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE n.nspname = $1 AND t.typname = $2 AND t.typrelid = 0 AND t.typcategory <> 'A'
+"""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the comment on a log says.
+
+    `shapes` are the columns of the table at each installation: its oid, and number, name and kind
+    of each column. Lines up to `first` belong to installations before the last shape; `mended` is
+    the last line of the last installation.
+    """
+
+    oid: int = field(compare=False)
+    name: list[str]
+    shapes: list[tuple[int, list[tuple[int, str, PostgresKind]]]]
+    first: int
+    mended: int
+    state: dict[str, Any]
+
+
+def log_of(schema: str, table: str) -> sql.Identifier:
+    """The name of a table's log, and of its function."""
+    return sql.Identifier(schema, table + LOG)
+
+
+def _names_of(schema: str, table: str) -> dict[str, sql.Composable]:
+    """The names of the log, its function and its triggers."""
+    log = log_of(schema, table)
+    return {
+        "log": log,
+        "name": sql.Literal(log.as_string()),
+        "rows": sql.Identifier(table + LOG),
+        "whole": sql.Identifier(table + EMPTIED),
+    }
+
+
+class Marks:
+    """What is there of the log of one table, and whether it is ours."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.names = _names_of(link.schema, link.table)
+
+    def note(self, connection: Connection) -> Note | None:
+        """The log's note; None if there is no log. What is not ours is an error."""
+        found = run(connection, _LOG_FOUND, self._link.schema, self._link.table + LOG).fetchone()
+        if found is None:
+            return None
+        oid, kind, comment, columns = found
+        if kind != "r" or not str(comment).startswith(MARK) or columns != _LOG_COLUMNS:
+            raise self._taken("table" if kind in "rp" else "view" if kind in "vm" else "relation")
+        said = json.loads(comment.removeprefix(MARK))
+        return Note(oid=oid, **said)
+
+    def _taken(self, what: str) -> Exception:
+        return self._link.failure(
+            f"its log of changes has the name {self._link.table + LOG}, and there is a {what} of "
+            f"that name that is no such log; nothing was changed. Give the {what.split()[0]} "
+            "another name, or the table that is followed, since the log has no other name. (Only "
+            "if an earlier version of stepping_spark made it as its log, remove it.)"
+        )
+
+    def function(self, connection: Connection) -> int | None:
+        """The oid of our function; an error if a function of that name is not ours."""
+        name = self._link.table + LOG
+        found = run(connection, _FUNCTION_FOUND, self._link.schema, name).fetchone()
+        if found is not None and not str(found[1]).startswith(MARK):
+            raise self._taken("function")
+        return None if found is None else int(found[0])
+
+    def check_names(self, connection: Connection, table: Followed) -> None:
+        """Refuse names that the application has; and a table that another log of ours follows."""
+        function = self.function(connection)
+        taken = run(connection, _TAKEN, self._link.schema, self._link.table + LOG).fetchone()
+        if taken is not None:
+            raise self._taken(str(taken[0]))
+        ours = (self._link.table + LOG, self._link.table + EMPTIED)
+        for trigger in table.triggers:
+            if trigger.name in ours and trigger.function != function:
+                raise self._taken(f"trigger of {'.'.join(trigger.place)}")
+            if trigger.mark.startswith(MARK) and trigger.function != function:
+                old = sql.Identifier(*trigger.called).as_string()
+                new = self.names["rows"].as_string()
+                raise self._link.failure(
+                    f"its changes are written to {old}, as the table was renamed or moved, or is "
+                    f"part of another one that is followed. Go on with that log: ALTER TABLE {old} "
+                    f"RENAME TO {new}; ALTER FUNCTION {old}() RENAME TO {new}; (and SET SCHEMA, "
+                    "where the schema is another), then install again: "
+                    f"{self.again}. Or remove it: DROP FUNCTION {old}() CASCADE; DROP TABLE {old}"
+                )
+
+    @property
+    def again(self) -> str:
+        """How a user installs again."""
+        return (
+            f"stepping-spark source install --again URL {self._link.table} --schema "
+            f"{self._link.schema}, or st.Postgres(…).install(again=True)"
+        )
+
+
+_KEPT = """
+SELECT tgenabled::text FROM pg_catalog.pg_trigger
+WHERE tgrelid = $1::bigint::oid AND tgfoid = $2::bigint::oid AND tgnargs > 0
+ORDER BY tgenabled = 'A' DESC
+"""
+
+
+class Doubts:
+    """What would make the log of one table incomplete."""
+
+    def __init__(self, link: Link, marks: Marks) -> None:
+        self._link = link
+        self._marks = marks
+
+    def check(
+        self, connection: Connection, note: Note, table: Followed, wanted: Sequence[str]
+    ) -> None:
+        """Raise an error if rows may have changed that the log does not have.
+
+        `wanted` are the columns that are read; others may come, go and be renamed.
+        """
+        self.check_kept(connection, note)
+        self._check_table(note, table)
+        self._check_columns(note, table, wanted)
+        self._check_members(connection, note, table)
+        self._check_triggers(connection, note, table)
+        text = (
+            "SELECT _row #>> '{{}}' FROM {log} "
+            "WHERE _count_ = 0 AND _row IS NOT NULL AND _id > $1 LIMIT 1"
+        )
+        lost = run(connection, text, note.mended, **self._marks.names).fetchone()
+        if lost is not None:
+            raise self._broken(f"what happened to it could not be written to its log: {lost[0]}")
+
+    def check_kept(self, connection: Connection, note: Note) -> None:
+        """Raise an error if rows of the log may have been removed, which nothing can mend."""
+        found = run(connection, _KEPT, note.oid, self._marks.function(connection) or 0).fetchone()
+        if found is None or found[0] != "A":
+            raise self._link.failure(
+                "the trigger that keeps the rows of its log of changes was dropped or disabled, as "
+                "pg_restore --disable-triggers does, so rows of the log may have been removed or "
+                f"changed: uninstall the log and install it again, and {ANEW}"
+            )
+
+    def renamed_for_a_while(self, column: str) -> Exception:
+        """The error for a line that was written while a wanted column had another name."""
+        return self._broken(f"its column {column} had another name when rows of it were logged")
+
+    def _broken(self, said: str) -> Exception:
+        return self._link.failure(
+            f"{said}. So its log of changes may lack rows. Install it again: {self._marks.again}. "
+            "That writes to the log what it lacks, and pipelines go on"
+        )
+
+    def _check_table(self, note: Note, table: Followed) -> None:
+        if table.oid != note.shapes[-1][0]:
+            raise self._broken(
+                "it is another table than the one whose changes are logged: it was dropped and "
+                "made again, restored, or swapped by renames"
+            )
+        if note.name != [self._link.schema, self._link.table]:
+            raise self._broken(f"it was renamed or moved; it was {'.'.join(note.name)}")
+
+    def check_renamed(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
+        """Raise an error for a wanted column that the table had, and has under another name now."""
+        oid, before = note.shapes[-1]
+        names = {name.lower() for name in wanted} - {c.name.lower() for c in table.columns}
+        now = {c.number: c.name for c in table.columns}
+        for number, name, _ in before:
+            if oid == table.oid and name.lower() in names and number in now:
+                raise self._link.failure(
+                    f"there is no column {name}; the columns are {', '.join(now.values())}: it was "
+                    f"renamed to {now[number]}. Say so, with st.Column in the row class or "
+                    f"columns={{field: {now[number]!r}}}, and install the log again, so that "
+                    f"pipelines go on: {self._marks.again}"
+                )
+
+    def _check_columns(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
+        before = {number: (name, kind) for number, name, kind in note.shapes[-1][1]}
+        files, versions = note.state["files"], note.state["versions"]
+        rewritten = any(m.file != files.get(str(m.oid), m.file) for m in table.members)
+        for column in (c for c in table.columns if c.name in wanted):
+            at = f"its column {column.name}"
+            if column.virtual:
+                raise self._link.failure(
+                    f"{at} is generated and virtual, so that no trigger sees its values; compute "
+                    "it in the query, or make it STORED"
+                )
+            if column.number not in before:
+                raise self._broken(f"{at} was added after the log was made")
+            name, kind = before[column.number]
+            if name != column.name:
+                raise self._broken(f"{at} was renamed; it was {name}")
+            if not goes_on(kind, column.kind):
+                raise self._broken(f"{at} has another type than before")
+            if rewritten and column.version != versions.get(str(column.number)):
+                raise self._broken(
+                    f"{at} was altered and the table was written anew, perhaps by ALTER COLUMN … "
+                    "TYPE … USING"
+                )
+
+    def _check_members(self, connection: Connection, note: Note, table: Followed) -> None:
+        known = note.state["files"]
+        gone = len(set(known) - {str(m.oid) for m in table.members})
+        if gone:
+            raise self._broken(f"{gone} of its parts were detached or dropped")
+        for member in table.with_rows:
+            if str(member.oid) not in known and self._lacks(connection, note, member):
+                raise self._broken(
+                    f"its part {'.'.join(member.place)}, which came after the log was made, has "
+                    "other rows than its log says: it was attached with rows, or had a TRUNCATE"
+                )
+
+    def _lacks(self, connection: Connection, note: Note, member: FollowedMember) -> bool:
+        """Whether a part that came after the installation has other rows than the log says."""
+        shown = ".".join(member.place)
+        if not member.readable:
+            raise self._link.failure(
+                f"its part {shown} came after the log was made, and this user may not read it, "
+                f"to compare it with the log: GRANT SELECT ON {shown}; or install again: "
+                f"{self._marks.again}"
+            )
+        text = (
+            "SELECT (SELECT count(*) FROM ONLY {on}) "
+            "<> (SELECT coalesce(sum(_count_), 0) FROM {log} "
+            "WHERE _part = $1 AND (_id > $2 OR _row IS NULL))"
+        )
+        found = run(connection, text, member.oid, note.mended, on=member.name, **self._marks.names)
+        return bool(found.fetchall()[0][0])
+
+    def _check_triggers(self, connection: Connection, note: Note, table: Followed) -> None:
+        function = self._marks.function(connection)
+        ours = [t for t in table.triggers if t.function == function]
+        known, versions = note.state["files"], {str(t.oid): t.version for t in ours}
+        at = {(t.relation, t.each_row) for t in ours if t.enabled == "A"}
+        whole = all(
+            (m.oid, True) in at
+            and ((m.oid, False) in at or m.kind == "p" or str(m.oid) not in known)
+            for m in table.members
+        )
+        noted = note.state["triggers"].items()
+        if not whole or any(versions.get(oid) != version for oid, version in noted):
+            raise self._broken(
+                "the triggers that write its log were dropped, disabled or changed, as "
+                "ALTER TABLE … DISABLE TRIGGER, pg_restore and an upgrade of the server do"
+            )

@@ -12,9 +12,19 @@ from typing import Any
 
 from psycopg import sql
 
-from stepping_spark.pipeline.postgres.followed import Followed, followed_of, triggers_of
+from stepping_spark.pipeline.postgres.followed import (
+    EMPTIED,
+    LOG,
+    MARK,
+    TRIMS,
+    Doubts,
+    Followed,
+    Marks,
+    Note,
+    followed_of,
+    triggers_of,
+)
 from stepping_spark.pipeline.postgres.link import Link, run
-from stepping_spark.pipeline.postgres.marks import EMPTIED, LOG, MARK, TRIMS, Doubts, Marks, Note
 from stores.postgres.connection import LONGEST, Connection
 
 # A line has the JSON of a row, how often it came, and from which relation. A line without a row

@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from stepping_spark.base.errors import SourceError, SteppingError
-from stepping_spark.pipeline.postgres.followed import Followed, followed_of
+from stepping_spark.pipeline.postgres.followed import TRIMS, Followed, Note, followed_of, log_of
 from stepping_spark.pipeline.postgres.lines import LinesOfShape, OtherNameError
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.log import ChangeLog
-from stepping_spark.pipeline.postgres.marks import TRIMS, Note, log_of
 from stepping_spark.pipeline.postgres.types import PostgresKind, arrow_of, suited
 from stepping_spark.pipeline.protocols import ANEW, MISFITS, Batch, Portion, Position, numbers_of
 from stepping_spark.rows.names import column_of, matched

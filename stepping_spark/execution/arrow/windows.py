@@ -20,7 +20,7 @@ import pyarrow.compute
 
 from stepping_spark.base.errors import StepError
 from stepping_spark.circuit.physical import Frame, Sorting, WindowCall, unit_of
-from stepping_spark.engines.arrow.groups import beginnings, by_numbers, positions, ranks
+from stepping_spark.execution.arrow.groups import beginnings, by_numbers, positions, ranks
 from stepping_spark.expressions.lists import at_share
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.hashing import Numbers

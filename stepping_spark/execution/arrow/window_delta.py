@@ -38,8 +38,8 @@ from stepping_spark.circuit.physical import (
     reach_of,
     unit_of,
 )
-from stepping_spark.engines.arrow.groups import key_ids, positions
-from stepping_spark.engines.arrow.kernels import (
+from stepping_spark.execution.arrow.groups import key_ids, positions
+from stepping_spark.execution.arrow.kernels import (
     Carried,
     Context,
     NeedsPrefix,

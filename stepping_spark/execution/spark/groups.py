@@ -19,7 +19,7 @@ from stepping_spark.circuit.physical import (
     Rank,
     Totals,
 )
-from stepping_spark.engines.spark.text import consolidated, key_names, names, ordered
+from stepping_spark.execution.spark.text import consolidated, key_names, names, ordered
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.portable import known
 from stepping_spark.relations.sums.overflow import zero

@@ -19,7 +19,6 @@ from stepping_spark.circuit.operators import (
     Operator,
 )
 from stepping_spark.circuit.operators.time import Temporal
-from stepping_spark.evolve.circuit import FORMAT, Reader, Unreadable, checksum, ids_of
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.expr import Build, Call, Field, Literal
 from stepping_spark.plan.difference import Described
@@ -27,6 +26,7 @@ from stepping_spark.relations.store import Now
 from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.schema import Schema, StreamType, ZSetType
 from stepping_spark.rows.types import Optional, Struct, unwrap
+from stepping_spark.stepper.evolve.circuit import FORMAT, Reader, Unreadable, checksum, ids_of
 
 
 class KeptCircuit:

@@ -14,21 +14,21 @@ from stepping_spark.base.errors import InputError, StoreMismatch
 from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
-from stepping_spark.evolve.circuit import (
+from stepping_spark.plan.difference import Described, described, difference
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.register_words import words_of
+from stepping_spark.plan.step_ir import Identities
+from stepping_spark.relations.store import EvolvingStore, Size, Store
+from stepping_spark.rows.atoms import is_time
+from stepping_spark.stepper.evolve.circuit import (
     Reader,
     Unreadable,
     digest_of,
     inputs_of,
     named,
 )
-from stepping_spark.evolve.filling import Filling, filling_of
-from stepping_spark.evolve.old_streams import KeptCircuit, OldStreams, OtherColumns
-from stepping_spark.expressions.expr import is_time
-from stepping_spark.plan.difference import Described, described, difference
-from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.register_words import words_of
-from stepping_spark.plan.step_ir import Identities
-from stepping_spark.relations.store import EvolvingStore, Size, Store
+from stepping_spark.stepper.evolve.filling import Filling, filling_of
+from stepping_spark.stepper.evolve.old_streams import KeptCircuit, OldStreams, OtherColumns
 
 AS_BEFORE = "as before"
 CHANGES = "changes"

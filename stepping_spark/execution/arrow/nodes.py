@@ -49,10 +49,10 @@ from stepping_spark.circuit.physical import (
     Where,
     Windowed,
 )
-from stepping_spark.engines.arrow.eager import Eager, eager, sums_at_once
-from stepping_spark.engines.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
-from stepping_spark.engines.arrow.kernels import Context, Kernel, NeedsPrefix
-from stepping_spark.engines.arrow.window_delta import cut_of
+from stepping_spark.execution.arrow.eager import Eager, eager, sums_at_once
+from stepping_spark.execution.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
+from stepping_spark.execution.arrow.kernels import Context, Kernel, NeedsPrefix
+from stepping_spark.execution.arrow.window_delta import cut_of
 from stepping_spark.expressions.arrow_evaluator import relation_of, spread, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays
 from stepping_spark.plan.step_ir import Apply, Leaf, Term

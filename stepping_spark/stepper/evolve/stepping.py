@@ -13,14 +13,14 @@ from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError, StepError
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
-from stepping_spark.evolve.circuit import circuit_of
-from stepping_spark.evolve.evolution import Evolution, evolution_of
 from stepping_spark.execution.io import held_input
-from stepping_spark.execution.metrics import StepMetrics
-from stepping_spark.expressions.expr import TIMES, is_time
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store
+from stepping_spark.rows.atoms import TIMES, is_time
+from stepping_spark.stepper.evolve.circuit import circuit_of
+from stepping_spark.stepper.evolve.evolution import Evolution, evolution_of
 
 BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
 

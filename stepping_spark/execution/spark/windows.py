@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from stepping_spark.circuit.physical import Sorting, WindowCall, Windowed
-from stepping_spark.engines.spark.text import key_names
+from stepping_spark.execution.spark.text import key_names
 from stepping_spark.expressions.lists import at_share_sql
 from stepping_spark.relations.sums.floats import rest_sql, split_sql, total_sql
 from stepping_spark.relations.sums.overflow import fitting, halves_sql, joined_sql

@@ -19,7 +19,7 @@ from stepping_spark.circuit.physical import (
     Totals,
     Windowed,
 )
-from stepping_spark.engines.arrow.groups import (
+from stepping_spark.execution.arrow.groups import (
     collated,
     first,
     first_with_ties,
@@ -29,8 +29,8 @@ from stepping_spark.engines.arrow.groups import (
     lists,
     positions,
 )
-from stepping_spark.engines.arrow.kernels import Context
-from stepping_spark.engines.arrow.windows import Partitions, column_of
+from stepping_spark.execution.arrow.kernels import Context
+from stepping_spark.execution.arrow.windows import Partitions, column_of
 from stepping_spark.expressions.arrow_evaluator import relation_of, spread, struct_of, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays
 from stepping_spark.expressions.expr import Expr

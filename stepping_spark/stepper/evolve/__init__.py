@@ -15,5 +15,5 @@ refused.
 
 Comes in: a circuit, its plan, and what a store says of its state. Goes out: an `Evolution`, which
 says what would happen, and the changes of a step that makes it happen. Imports `execution` and all
-that comes before it.
+that comes before it; nothing else of `stepper`.
 """

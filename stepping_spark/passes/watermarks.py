@@ -8,7 +8,6 @@ be derived, nothing is known.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from stepping_spark.expressions.expr import (
     Field,
     Literal,
     Opaque,
+    bare,
     fields_of,
 )
 from stepping_spark.expressions.spark_to_arrow import SparkFunction
@@ -180,15 +180,6 @@ def _looks_back(of: Operator, value: Expr) -> bool:
     if of.sorting[0].ascending:
         return not (reach.forward or reach.far_forward)
     return not (reach.back or reach.far_back or reach.carried)
-
-
-def bare(e: Expr) -> Expr:
-    """An expression without its treatment of NULL: equal ones have equal values, or NULL."""
-    while isinstance(e, Call) and e.op == "known":
-        (e,) = e.args
-    if isinstance(e, Call):
-        return Call(unwrap(e.type), e.op, tuple(map(bare, e.args)))
-    return dataclasses.replace(e, type=unwrap(e.type)) if isinstance(e, Field) else e
 
 
 def is_of(value: Expr, keys: Iterable[Expr]) -> bool:

@@ -25,8 +25,8 @@ from stepping_spark.circuit.physical.eager import (
     column_names,
     eager_join,
 )
-from stepping_spark.engines.arrow.folds import join_indices, most_given
-from stepping_spark.engines.arrow.groups import positions
+from stepping_spark.execution.arrow.folds import join_indices, most_given
+from stepping_spark.execution.arrow.groups import positions
 from stepping_spark.expressions.arrow_evaluator import Ask, relation_of, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays, is_known
 from stepping_spark.expressions.expr import Build, Expr, Field, Literal
@@ -36,8 +36,12 @@ from stepping_spark.plan.step_ir import Leaf, Term
 from stepping_spark.relations.arrow import Array, empty, negate, one_array, sample
 from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.relation import FanOut
-from stepping_spark.relations.sums.arrow import contributions, products
-from stepping_spark.relations.sums.grouped import consolidated_by_key, sums_by_key
+from stepping_spark.relations.sums.arrow import (
+    consolidated_by_key,
+    contributions,
+    products,
+    sums_by_key,
+)
 from stepping_spark.rows.atoms import FLOAT, INT
 from stepping_spark.rows.schema import COUNT, ITEM, Columns, GroupedType, ScalarType, Schema
 from stepping_spark.rows.types import Struct, ZSetOf, unwrap

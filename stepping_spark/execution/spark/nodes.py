@@ -34,14 +34,14 @@ from stepping_spark.circuit.physical import (
     Windowed,
     walk,
 )
-from stepping_spark.engines.spark.groups import (
+from stepping_spark.execution.spark.groups import (
     change_in_one_pass,
     collated,
     collated_change,
     listed,
     top,
 )
-from stepping_spark.engines.spark.text import (
+from stepping_spark.execution.spark.text import (
     ONE_TASK,
     WEIGHT,
     added_up,
@@ -50,7 +50,7 @@ from stepping_spark.engines.spark.text import (
     names,
     spread,
 )
-from stepping_spark.engines.spark.windows import distance_of, units_sql, windowed
+from stepping_spark.execution.spark.windows import distance_of, units_sql, windowed
 from stepping_spark.expressions.expr import Build, Expr, Literal
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import to_column

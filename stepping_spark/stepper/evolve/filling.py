@@ -11,16 +11,16 @@ from stepping_spark.base.errors import StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Graph, Origin, Path, Vertex, adopt
 from stepping_spark.circuit.operators import Add, Input, Neg, Operator
-from stepping_spark.evolve.linearity import Narrowing, Terms, less
-from stepping_spark.evolve.sums import StreamKinds
-from stepping_spark.execution.metrics import StepMetrics
 from stepping_spark.execution.scheduler import Scheduler
+from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.step_ir import Identities, RegisterPlan
 from stepping_spark.relations.relation import DriverRelation, Relation, plus
 from stepping_spark.relations.store import EvolvingStore, Now, StepStore, Store
 from stepping_spark.rows.schema import Schema
+from stepping_spark.stepper.evolve.linearity import Narrowing, Terms, less
+from stepping_spark.stepper.evolve.sums import StreamKinds
 
 
 class NoState:
