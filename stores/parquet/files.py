@@ -315,7 +315,7 @@ class FileReader:
         left: list[Group] = []
         most = len(groups)  # so that copies take about as long as to decode what is wanted
         for f, of_file in wanted.items():
-            copy = self._copies.get(f.name)
+            copy: DriverBatch | None = self._copies.get(f.name)
             if copy is None and f.rows >= COPIED_ROWS:
                 missing, every = self.missing(of_file), len(self.bounds(f).firsts)
                 if self._copies.are_due(f.name, missing, every) and most > 0:
