@@ -18,7 +18,7 @@ from stepping_spark.base.errors import InputError, StepError, SteppingError
 from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame, raised
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.operators import Fused, Operator, trees_of
+from stepping_spark.circuit.operators import Fused, Map, Operator, trees_of
 from stepping_spark.circuit.physical import Unnest, walk
 from stepping_spark.engines.arrow.kernels import Context, NeedsPrefix, Prefixes
 from stepping_spark.engines.arrow.nodes import Compute, Evaluation, Failed, RowCounts, compute
@@ -369,7 +369,7 @@ def apply_python(v: Vertex, table: pa.Table, where: str, most: int) -> DriverRel
     """
     operator, source, result = _parts(v)
     called = _called(operator, decode(table, source), where)
-    if not operator.grows:
+    if isinstance(operator, Map):
         return DriverRelation(encode(called, result, where), result.schema).added_up()
     pairs = list(itertools.islice(called, most + 1))
     check_cut(len(pairs), operator.name, most)

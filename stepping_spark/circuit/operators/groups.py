@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
 from stepping_spark.base.callsite import Line, user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import GivesSets, Linearity, Operator, Same
+from stepping_spark.circuit.operators.base import GivesSets, KeyedRead, Linearity, Operator, Same
 from stepping_spark.circuit.operators.linear import trees_of
 from stepping_spark.circuit.physical import (
     Argument,
@@ -290,8 +290,16 @@ class Haitch(Operator):
     def is_nothing(self, *inputs: bool) -> bool:
         return all(inputs[1::2])
 
-    def is_positive(self, inputs: bool) -> bool:
-        return inputs and self.of.monotone
+    def is_positive(self, *inputs: bool) -> bool:
+        return self.of.monotone and all(inputs)
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        keys = [of.keyed_by(t) for of, t in zip(self.of.folds, inputs[1::2], strict=True)]
+        at = tuple((2 * n + 1, key) for n, key in enumerate(keys))
+        return {
+            2 * n: KeyedRead(key, at, of_changes=False, nulls=True, fold=fold)
+            for n, (key, fold) in enumerate(zip(keys, self.of.folds, strict=True))
+        }
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         states, changes = inputs[::2], inputs[1::2]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import KeepsSigns, Linearity, Operator
+from stepping_spark.circuit.operators.base import KeepsSigns, KeyedRead, Linearity, Operator
 from stepping_spark.circuit.operators.linear import parts_of
 from stepping_spark.circuit.physical import (
     AntiJoin,
@@ -67,6 +67,10 @@ class Join(KeepsSigns):
             )
         return ZSetType(pair_of(a, b))
 
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        on, key = self.left.parts, self.right.parts
+        return {0: KeyedRead(on, ((1, key),)), 1: KeyedRead(key, ((0, on),))}
+
     def physical(self, *args: Argument) -> Physical:
         left, right = args
         rows = tuple(self._zset(a.type) for a in args)
@@ -109,6 +113,9 @@ class LookUp(Operator):
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[0]
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        return {1: KeyedRead(self.key, ((0, self.on),))}
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         known, table = (self._zset(t) for t in inputs)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import GivesSets, KeepsSigns, Operator, Same
+from stepping_spark.circuit.operators.base import GivesSets, KeepsSigns, KeyedRead, Operator, Same
 from stepping_spark.circuit.physical import (
     Argument,
     Negate,
@@ -57,18 +57,32 @@ class Nothing(GivesSets):
 
 
 @dataclass(frozen=True)
-class Map(KeepsSigns):
+class RowByRow(Operator):
+    """An operator that takes one row at a time, with a function."""
+
+    f: Expr
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class Carrier(RowByRow):
+    """A function of the row without the columns that the row carries, which go along."""
+
+    carried: Columns = ()
+
+
+@dataclass(frozen=True)
+class Map(KeepsSigns, Carrier):
     """Each row becomes another; the carried columns go along.
 
     `note` is the text of pictures, a line each, instead of the function.
     """
 
-    f: Expr
-    carried: Columns = ()
     note: tuple[str, ...] = field(default=(), compare=False)
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
-    row_by_row: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -85,18 +99,13 @@ class Map(KeepsSigns):
     def repeatable(self) -> bool:
         return is_plain(self.f)
 
-    def describe(self) -> str:
-        return str(self.f)
-
 
 @dataclass(frozen=True)
-class Filter(KeepsSigns):
+class Filter(KeepsSigns, RowByRow):
     """The rows for which the function is true; NULL is not true."""
 
-    f: Expr
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
-    row_by_row: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
@@ -115,20 +124,13 @@ class Filter(KeepsSigns):
     def repeatable(self) -> bool:
         return is_plain(self.f)
 
-    def describe(self) -> str:
-        return str(self.f)
-
 
 @dataclass(frozen=True)
-class MapMany(KeepsSigns):
+class MapMany(KeepsSigns, Carrier):
     """Each row becomes the items of a list, repeats counted; the carried columns go along."""
 
-    f: Expr
-    carried: Columns = ()
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
-    row_by_row: ClassVar[bool] = True
-    grows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -156,21 +158,13 @@ class MapMany(KeepsSigns):
         """The rows, with weights, that a value of the function is."""
         return ((item, 1) for item in value or ())
 
-    def describe(self) -> str:
-        return str(self.f)
-
 
 @dataclass(frozen=True)
-class Explode(Operator):
+class Explode(Carrier):
     """Each row becomes the values of a list of (value, weight); weights multiply.
 
     A list of (value, time, weight) gives timed rows. The carried columns go along.
     """
-
-    f: Expr
-    carried: Columns = ()
-    row_by_row: ClassVar[bool] = True
-    grows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -201,9 +195,6 @@ class Explode(Operator):
         lists = unwrap(self.f.type)
         item = lists.inner if isinstance(lists, ListOf) else lists
         return item if isinstance(item, Struct) else Struct("", (), tuple)
-
-    def describe(self) -> str:
-        return str(self.f)
 
 
 @dataclass(frozen=True)
@@ -273,7 +264,6 @@ class IdentityPrint(KeepsSigns, Same):
 
     label: str
     monotone: ClassVar[bool] = True
-    written: ClassVar[bool] = True
 
     def physical(self, *args: Argument) -> Physical:
         return args[0]
@@ -317,6 +307,9 @@ class Fused(Operator):
 
     def identity(self) -> str:
         return " · ".join(f"{p.name} {p.identity()}" for p in self.parts)
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        return self.parts[0].lookups(*inputs)
 
     def reads_unseen(self, *inputs: StreamType) -> str:
         taken = (inputs, *((t,) for t in self.types(*inputs)))

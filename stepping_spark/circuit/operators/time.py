@@ -7,13 +7,13 @@ is a stream of its own, and comes to these operators as an input: a Z-set of at 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import KeepsSigns, Linearity, Operator, Same
+from stepping_spark.circuit.operators.base import KeepsSigns, KeyedRead, Linearity, Operator, Same
 from stepping_spark.circuit.operators.groups import Window
 from stepping_spark.circuit.physical import (
     Argument,
@@ -62,7 +62,6 @@ class Differentiate(Same):
 
     gives_change: ClassVar[bool] = True
     over_steps: ClassVar[bool] = True
-    written: ClassVar[bool] = True
     same_at_first: ClassVar[bool] = True
 
 
@@ -99,8 +98,11 @@ class Hold(Temporal):
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
     gives_change: ClassVar[bool] = True
-    holds_back: ClassVar[bool] = True
     how: ClassVar[str] = "linear, and keeps what is still to come"
+
+    @property
+    def due(self) -> tuple[Expr, tuple[int, ...]]:
+        return Field(self.time, ("time",)), ()
 
 
 class ByWatermark(Same):
@@ -113,7 +115,7 @@ class ByWatermark(Same):
 
 
 @dataclass(frozen=True)
-class InTime(KeepsSigns, ByWatermark):
+class InTime(ByWatermark):
     """The rows of a change that are at or after the watermark; with `late`, the others.
 
     Takes the change, and the greatest time of the steps before. A row whose time is NULL is late.
@@ -124,7 +126,6 @@ class InTime(KeepsSigns, ByWatermark):
     late: bool = False
     linearity: ClassVar[Linearity] = Linearity.LOOK_UP
     arity: ClassVar[int] = 2
-    rows_from: ClassVar[int] = 1
     how: ClassVar[str] = (
         "linear in its first input; a row is late if its time is before the watermark"
     )
@@ -132,6 +133,9 @@ class InTime(KeepsSigns, ByWatermark):
     @property
     def name(self) -> str:
         return "late" if self.late else "in_time"
+
+    def is_positive(self, *inputs: bool) -> bool:
+        return inputs[0]
 
     def physical(self, *args: Argument) -> Physical:
         rows, greatest = args
@@ -160,8 +164,11 @@ class Expire(ByWatermark):
     value: Expr
     distances: tuple[int, ...]  # from the greatest time of each input
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
-    holds_back: ClassVar[bool] = True
     how: ClassVar[str] = "linear, and keeps what the watermark has not passed yet"
+
+    @property
+    def due(self) -> tuple[Expr, tuple[int, ...]]:
+        return self.value, self.distances
 
     def physical(self, *args: Argument) -> Physical:
         rows, *greatest = args
@@ -212,6 +219,10 @@ class Settled(ByWatermark):
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[2]
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        key = self.window.keys
+        return {0: KeyedRead(key, ((2, tuple(e.under("_1") for e in key)),), nulls=True)}
 
     def physical(self, *args: Argument) -> Physical:
         state, change, _, *greatest = args
