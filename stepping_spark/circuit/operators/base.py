@@ -10,7 +10,7 @@ from typing import ClassVar
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.physical import Argument, Physical, change_of
-from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.fingerprint import identity_of, read_unseen
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import StreamType, ZSetType
@@ -145,6 +145,16 @@ class Operator:
         """The columns that opaque functions of rows read."""
         return read_unseen(tuple(getattr(self, f.name) for f in fields(self)), inputs)
 
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        """What does the same for each group: operators, one after the other; () if nothing does.
+
+        The rows then carry the key of their `group`. `inputs` are the types without it; only those
+        that are `grouped` get it.
+        """
+        return ()
+
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         """Of an operator that works per key: the key, over rows of its input."""
         return (ALL,)
@@ -165,10 +175,15 @@ class Operator:
 
 
 class Same(Operator):
-    """An operator whose result has the type of its input."""
+    """An operator whose result has the type of its input, also of rows that carry a group."""
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return inputs[0]
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        return (self,)
 
 
 class KeepsSigns(Operator):

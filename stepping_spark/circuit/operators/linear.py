@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from stepping_spark.base.callsite import user_line
@@ -23,11 +23,12 @@ from stepping_spark.circuit.physical import (
     of_columns,
     paths_of,
 )
-from stepping_spark.expressions.expr import Expr, is_plain
+from stepping_spark.expressions.expr import Build, Expr, Field, is_plain
 from stepping_spark.expressions.index import Key
-from stepping_spark.rows.atoms import BOOL, INT
+from stepping_spark.rows.atoms import BOOL, INT, RowType
 from stepping_spark.rows.data import timed, weighted
 from stepping_spark.rows.schema import (
+    VALUE,
     Columns,
     StreamType,
     ZSetType,
@@ -72,6 +73,11 @@ class Carrier(RowByRow):
 
     carried: Columns = ()
 
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        return (replace(self, carried=(*self.carried, (group.path[0], group.type))),)
+
 
 @dataclass(frozen=True)
 class Map(KeepsSigns, Carrier):
@@ -101,7 +107,7 @@ class Map(KeepsSigns, Carrier):
 
 
 @dataclass(frozen=True)
-class Filter(KeepsSigns, RowByRow):
+class Filter(KeepsSigns, RowByRow, Same):
     """The rows for which the function is true; NULL is not true."""
 
     monotone: ClassVar[bool] = True
@@ -198,7 +204,7 @@ class Explode(Carrier):
 
 
 @dataclass(frozen=True)
-class Add(KeepsSigns):
+class Add(KeepsSigns, Same):
     """The sum of two streams."""
 
     arity: ClassVar[int] = 2
@@ -328,6 +334,19 @@ def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[P
         types = (before.type_of(*types),)
         found.append(p.tree(types))
     return found
+
+
+def in_group(row: RowType, parts: Iterable[Expr], group: Field, *at: str) -> Map:
+    """The map that makes rows of parts, which are in the group whose key is at a path."""
+    columns = ((group.path[0], group.type),)
+    return Map(Build(carrying(row, columns), (*parts, Field(group.type, at))))
+
+
+def without_group(row: RowType, side: str) -> Expr:
+    """The row on one side of a pair of rows that may carry a group, without it."""
+    if isinstance(row, Struct):
+        return Build(row, tuple(Field(t, (side, n)) for n, t in row.fields))
+    return Field(row, (side, VALUE))
 
 
 def only_projects(op: Operator) -> bool:

@@ -25,7 +25,7 @@ from stepping_spark.circuit.physical import (
     Where,
     cells_of,
 )
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, whole
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal, tupled, whole
 from stepping_spark.rows.atoms import BOOL, INT, RowType
 from stepping_spark.rows.data import Timed
 from stepping_spark.rows.schema import Carrying, StreamType, ZSetType
@@ -66,7 +66,7 @@ class Differentiate(Same):
 
 
 @dataclass(frozen=True)
-class Temporal(Same):
+class Temporal(Operator):
     """What compares the times of rows with that of the step."""
 
     time: RowType
@@ -105,10 +105,13 @@ class Hold(Temporal):
         return Field(self.time, ("time",)), ()
 
 
-class ByWatermark(Same):
+class ByWatermark(Operator):
     """An operator that gives some rows of its first input, by where watermarks stand."""
 
     gives_change: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return inputs[0]
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[0]
@@ -197,7 +200,7 @@ class Touched(Operator):
 
     def physical(self, *args: Argument) -> Physical:
         row = self._zset(args[0].type)
-        numbered = (Build(tuple_of((row, INT)), (whole(row), Literal(INT, i))) for i in (0, 1))
+        numbered = (tupled(whole(row), Literal(INT, i)) for i in (0, 1))
         return Union(tuple(Project(a, cells_of(e)) for a, e in zip(args, numbered, strict=True)))
 
 
