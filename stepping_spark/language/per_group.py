@@ -151,10 +151,12 @@ def _lifted(g: Any, f: Callable[..., Any]) -> Stream:
     placeholder = current.make(Placeholder(current.nesting, ZSetType(inner)), (), None)
     loops, outputs, caches = dict(current.loops), list(current.no_output), set(current.caches)
     current.nesting += 1
+    running = set(current.labels)
     try:
         given = f(placeholder)
     finally:
         current.nesting -= 1
+    current.name_streams([frame for frame in current.labels if frame not in running])
     result = vertex_of(given, "per_group")
     if set(current.caches) != caches:
         raise CompileError(f"{line}: a cache inside per_group; keep what st.flatten gives instead")
