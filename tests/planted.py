@@ -93,8 +93,8 @@ MISTAKES = (
     Mistake("NULL matches NULL", "if None not in key:", "if key is not None:", OF_SQL),
     Mistake(
         "the old row of joined aggregates is added, not subtracted",
-        "concat([pieces(run), negate(old, schema)], schema)",
-        "concat([pieces(run), old], schema)",
+        "old = negate(pieces(run).table, schema)",
+        "old = pieces(run).table",
         ("tests/language/test_aggregates.py",),
     ),
     Mistake(

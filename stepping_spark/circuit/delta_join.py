@@ -26,16 +26,16 @@ from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.operators import Add, Delay, Filter, Haitch, LookUp, Map, Neg, Present
 from stepping_spark.expressions.expr import (
-    Build,
     Call,
     Expr,
     Field,
     Literal,
     replaced,
+    tupled,
 )
 from stepping_spark.expressions.operations import OPERATORS
 from stepping_spark.rows.atoms import BOOL, RowType
-from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
+from stepping_spark.rows.types import Optional, Struct, unwrap
 
 S = TypeVar("S")  # a stream: a vertex to the passes, to a query a symbolic one
 
@@ -76,7 +76,7 @@ class DeltaJoin(Generic[S]):
         kept = [Field(t, (f"_{i}",)) for i, t in enumerate(self._members((source, j)), 1)]
         # The keys of drⱼ stand after its row, as a row that is None has none; two places on now.
         kept += [Field(keys[m].type, (f"_{m + 3}",)) for m in rest]
-        found = self.apply(Map(built(kept)), found)
+        found = self.apply(Map(tupled(*kept)), found)
         checks = [
             (self._on(j)[m], Field(keys[m].type, (f"_{j + 2 + n}",))) for n, m in enumerate(rest)
         ]
@@ -86,7 +86,7 @@ class DeltaJoin(Generic[S]):
             found = self.apply(Filter(Call(Optional(BOOL), "==", (a, b))), found)
         if rest:
             members = enumerate(self._members(range(j + 1)), 1)
-            found = self.apply(Map(built([Field(t, (f"_{i}",)) for i, t in members])), found)
+            found = self.apply(Map(tupled(*(Field(t, (f"_{i}",)) for i, t in members))), found)
         return found
 
     def _begun(self, j: int) -> S:
@@ -94,12 +94,12 @@ class DeltaJoin(Generic[S]):
         lookup, row, change = self.lookups[j - 1], self.rows[j], self.changes[j]
         (member,) = self._members((j,))
         whole = Field(member, () if isinstance(row, Struct) else ("_value_",))
-        rows = self.apply(Map(built([whole, *lookup.key])), change)
+        rows = self.apply(Map(tupled(whole, *lookup.key)), change)
         if not lookup.left:
             return rows
         keys = self.apply(Haitch(Present(lookup.key)), self._old(j), change)
         named = [Field(e.type, (f"_{m}",)) for m, e in enumerate(lookup.key, 1)]
-        absent = self.apply(Map(built([Literal(member, None), *named])), keys)
+        absent = self.apply(Map(tupled(Literal(member, None), *named)), keys)
         return self.apply(Add(), rows, self.apply(Neg(), absent))
 
     def _gone_back(
@@ -157,11 +157,6 @@ class DeltaJoin(Generic[S]):
 
 def _place(bound: Sequence[int], i: int) -> int:
     return sum(b < i for b in bound)
-
-
-def built(parts: Sequence[Expr]) -> Build:
-    """The tuple of these."""
-    return Build(tuple_of(p.type for p in parts), tuple(parts))
 
 
 # -- what a lookup's key is read from

@@ -538,8 +538,7 @@ def is_positive(v: Vertex, known: dict[Vertex, bool] | None = None) -> bool:
     """Whether no value of a stream has a negative weight: of changes, that they only insert."""
     known = {} if known is None else known  # a stream may be reached in many ways
     if v not in known:
-        given = v.inputs[: v.operator.rows_from]
-        known[v] = v.operator.is_positive(all(is_positive(i, known) for i in given))
+        known[v] = v.operator.is_positive(*(is_positive(i, known) for i in v.inputs))
     return known[v]
 
 

@@ -18,9 +18,9 @@ from stepping_spark.base.errors import InputError, StepError, SteppingError
 from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame, raised
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.operators import Fused, Operator, trees_of
+from stepping_spark.circuit.operators import Fused, Map, Operator, trees_of
 from stepping_spark.circuit.physical import Unnest, walk
-from stepping_spark.execution.arrow.kernels import Context, NeedsPrefix, Prefixes
+from stepping_spark.execution.arrow.kernels import Context, NeedsPrefix
 from stepping_spark.execution.arrow.nodes import Compute, Evaluation, Failed, RowCounts, compute
 from stepping_spark.execution.spark.nodes import Rendering
 from stepping_spark.execution.sql_scope import COLLECTED_ROWS, Projection
@@ -61,15 +61,13 @@ class StageInputs:
     def __init__(self, projection: Projection) -> None:
         self._projection = projection
         self._wanted: dict[Materialized, dict[Leaf, dict[tuple[Expr, ...], None]]] = {}
-        self._tables: dict[Leaf, pa.Table] = {}
-        self._once: dict[int, tuple[pa.Table, Schema]] = {}  # those that are consolidated, by id
+        self._leaves: dict[Leaf, DriverRelation] = {}
 
     def begin(
         self, step: Step, members: Sequence[Materialized], is_ours: Callable[[Materialized], bool]
     ) -> None:
         """Evaluate at once all functions that streams on the driver need of the same relation."""
-        self._tables.clear()
-        self._once.clear()
+        self._leaves.clear()
         wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
         for m in members if self._wanted else ():
             if m in self._wanted and is_ours(m) and not step.size(m).nothing:
@@ -81,7 +79,7 @@ class StageInputs:
                 exprs = [e for some in asked for e in some]
                 # Whose function fails is seen when each asks for its own.
                 with suppress(Exception):
-                    self._projection.values(self.table(step, leaf), schema_of(leaf), exprs)
+                    self._projection.values(self.leaf(step, leaf).table, schema_of(leaf), exprs)
 
     def drop(self, m: Materialized) -> None:
         """Forget the functions of a stream that Spark computes after all."""
@@ -89,50 +87,37 @@ class StageInputs:
 
     def end(self) -> None:
         """Forget the relations and their values."""
-        self._tables.clear()
-        self._once.clear()
+        self._leaves.clear()
         self._projection.forget()
 
-    def table(self, step: Step, leaf: Leaf) -> pa.Table:
+    def leaf(self, step: Step, leaf: Leaf) -> DriverRelation:
         """The relation of a leaf, all parts of which are on the driver."""
-        table = self._tables.get(leaf)
-        if table is None:
+        held = self._leaves.get(leaf)
+        if held is None:
             schema = schema_of(leaf)
-            there: list[Relation] = []
+            there: list[DriverRelation] = []
             for p in step.parts(leaf):
-                assert p.table is not None
+                assert isinstance(p, DriverRelation)
                 if p.table.num_rows:
                     there.append(p if p.schema is schema else p.select(schema))
             table = on_driver(there, schema) if there else schema.empty
-            if leaf in step.prefixes:
-                table = table.slice(0)  # `prefixes` knows the leaf by its table
-            self._tables[leaf] = table
-            if len(there) == 1 and there[0].consolidated:
-                self._once[id(table)] = (table, schema)
-        return table
+            once = not there or (len(there) == 1 and there[0].consolidated)
+            held = self._leaves[leaf] = DriverRelation(table, schema, once)
+        return held
 
     def forget(self, leaves: Sequence[Leaf]) -> None:
         """Forget the relations of leaves that will be read again."""
         for leaf in leaves:
-            self._tables.pop(leaf, None)
-
-    def prefixes(self, step: Step, table: pa.Table) -> Prefixes | None:
-        """The prefixes of the partitions of a window's state, by the table of the state."""
-        leaf = next((leaf for leaf, t in self._tables.items() if t is table), None)
-        return None if leaf is None else step.prefixes.get(leaf)
-
-    def is_once(self, table: pa.Table, schema: Schema) -> bool:
-        """Whether a table belongs to a leaf, and is known to have each row of the schema once."""
-        known = self._once.get(id(table))
-        return known is not None and known[1] == schema
+            self._leaves.pop(leaf, None)
 
     def values(
         self, m: Materialized, table: pa.Table, schema: Schema, exprs: tuple[Expr, ...]
     ) -> list[Array]:
         """The values of the expressions of a stream over the rows of a relation."""
-        leaf = next((leaf for leaf in m.leaves if self._tables.get(leaf) is table), None)
-        if leaf is not None:
-            self._wanted.setdefault(m, {}).setdefault(leaf, {})[exprs] = None
+        for leaf in m.leaves:
+            if leaf in self._leaves and self._leaves[leaf].table is table:
+                self._wanted.setdefault(m, {}).setdefault(leaf, {})[exprs] = None
+                break
         return self._projection.values(table, schema, exprs)
 
 
@@ -182,7 +167,6 @@ class Driver:
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         self._asked.clear()
         rows: RowCounts = {}
-        notes: list[str] = []
         held: Relation
         size = step.size(m)
         if size.nothing:
@@ -194,14 +178,13 @@ class Driver:
             if not placed.on_driver:
                 return Deferred(why)
             try:
-                held, how = self._local(step, m, rows, notes, many=placed.many), "driver"
+                held, run = self._local(step, m, many=placed.many)
             except NeedsPrefix:
                 return Deferred("a change matters to rows of a partition that were not read")
             except FanOut as e:
                 self._questions.drop(m)
                 return Deferred(str(e), many=True)
-        if notes:
-            why = "; ".join([why, *notes])
+            how, rows, why = "driver", run.rows, "; ".join([why, *run.notes])
         if self._asked:
             why += f"; asks Spark for {', '.join(self._asked)} ({self.plan.names[m.vertex][1]})"
         ms, now = (time.perf_counter() - begun) * 1e3, self._projection.jobs
@@ -258,33 +241,24 @@ class Driver:
         return str(self.plan.names[leaf.vertex][0])
 
     def _local(
-        self, step: Step, m: Materialized, rows: RowCounts, notes: list[str], *, many: bool
-    ) -> DriverRelation:
-        questions = self._questions
+        self, step: Step, m: Materialized, *, many: bool
+    ) -> tuple[DriverRelation, Evaluation]:
         if (m, many) not in self._prepared:
             ask = Ask(partial(self._ask, m), self._projection.zone)
             self._prepared[m, many] = compute(m.term, eagerly=many), ask
         computed, ask = self._prepared[m, many]
-        context = Context(
-            ask=ask,
-            now=step.now,
-            is_once=questions.is_once,
-            limits=self.limits,
-            prefixes=partial(questions.prefixes, step),
-        )
         evaluation = Evaluation(
-            table=partial(questions.table, step),
+            leaf=partial(self._questions.leaf, step),
             chain=partial(self._chain, step),
-            context=context,
-            rows=rows,
-            notes=notes,
+            context=Context(ask=ask, now=step.now, limits=self.limits),
+            prefixes=step.prefixes,
         )
         try:
-            table, schema = computed(evaluation), m.vertex.type.schema
-            once = table is context.made_once or questions.is_once(table, schema)
-            held = DriverRelation(table, schema, consolidated=once)
+            held, schema = computed(evaluation), m.vertex.type.schema
+            if held.schema is not schema:
+                held = DriverRelation(held.table, schema, held.consolidated)
             added_up = not many or not self.plan.is_added_up_by_joins(Ref(m.vertex))
-            return held.added_up() if added_up else held
+            return held.added_up() if added_up else held, evaluation
         except (FanOut, NeedsPrefix):
             raise
         except Failed as e:
@@ -369,7 +343,7 @@ def apply_python(v: Vertex, table: pa.Table, where: str, most: int) -> DriverRel
     """
     operator, source, result = _parts(v)
     called = _called(operator, decode(table, source), where)
-    if not operator.grows:
+    if isinstance(operator, Map):
         return DriverRelation(encode(called, result, where), result.schema).added_up()
     pairs = list(itertools.islice(called, most + 1))
     check_cut(len(pairs), operator.name, most)

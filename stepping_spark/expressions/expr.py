@@ -23,7 +23,7 @@ from stepping_spark.expressions.operations import OPERATORS, fit
 from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, Atom, RowType
 from stepping_spark.rows.schema import Carrying, InGroup
 from stepping_spark.rows.sql_text import Sql, closed, literal, text
-from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote, unwrap
+from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote, tuple_of, unwrap
 
 UUID_TEXT = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
@@ -208,6 +208,11 @@ class Build(Expr):
 
     def parts(self) -> tuple[Expr, ...]:
         return self.fields
+
+
+def tupled(*parts: Expr) -> Build:
+    """The tuple of some values."""
+    return Build(tuple_of(e.type for e in parts), parts)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.expressions.expr import Build, Expr, Field, PythonCall
+from stepping_spark.expressions.expr import Build, Expr, Field, PythonCall, tupled
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
@@ -169,7 +169,7 @@ def keys_where_null_is_equal(left: Key, right: Key) -> tuple[Key, Key]:
         return left, right
     made = []
     for parts, key in zip(zip(*pairs, strict=True), (left, right), strict=True):
-        made.append(Key(Build(tuple_of(p.type for p in parts), parts), key.ascending))
+        made.append(Key(tupled(*parts), key.ascending))
     return made[0], made[1]
 
 

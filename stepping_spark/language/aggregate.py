@@ -33,6 +33,7 @@ from stepping_spark.expressions.expr import (
     Literal,
     Opaque,
     PythonCall,
+    tupled,
     whole,
 )
 from stepping_spark.expressions.functions import row_expr
@@ -128,7 +129,7 @@ def _as_built(t: RowType) -> Expr:
 def _first(rows: Stream, key: Field, r: First, group_size: int | None) -> tuple[Stream, Expr, Expr]:
     first = make(Top((key,), r.order, r.n, group_size=group_size), rows)
     if not r.listed:
-        return first, key, Build(tuple_of(e.type for e in r.values), r.values)
+        return first, key, tupled(*r.values)
     return _listed(first, key, r)
 
 
@@ -138,7 +139,7 @@ def _listed(rows: Stream, key: Field, r: First | Gathered) -> tuple[Stream, Expr
     operator = Listed(key, r.order, item)
     t = operator.list_type
     made = make(operator, rows)
-    return made, Field(key.type, ("right",)), Build(tuple_of((t,)), (Field(t, ("left",)),))
+    return made, Field(key.type, ("right",)), tupled(Field(t, ("left",)))
 
 
 def _most_frequent(
@@ -152,7 +153,7 @@ def _most_frequent(
     own, found = Field(key.type, ("right", "_1")), Field(value.type, ("right", "_2"))
     order = ((known(found), False), (Field(INT, ("left",)), False), (found, True))
     first = make(Top((own,), order, 1, group_size=group_size), counted)
-    return first, own, Build(tuple_of((found.type,)), (found,))
+    return first, own, tupled(found)
 
 
 T = TypeVar("T")

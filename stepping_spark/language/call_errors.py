@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import itertools
 import linecache
 import re
 import traceback
-from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
+from types import CodeType, FunctionType, ModuleType, TracebackType
 
 from stepping_spark.base.callsite import Line, is_ours
 from stepping_spark.base.errors import CompileError
@@ -35,8 +32,7 @@ def miscalled(e: Exception) -> CompileError | None:
         return None  # not the function that the user called, so a mistake of ours
     code = place.tb_frame.f_code
     line = Line(code.co_filename, place.tb_lineno, code.co_qualname)
-    text = _called_as(place)
-    f = _found(text, called[1], place.tb_frame)
+    f = _found(called[1], place)
     takes = f"; it takes {called[1]}{_plain_signature(f)}" if f is not None else ""
     twice = _TWICE.search(str(e))
     if twice is not None and called[1] == "aggregate":
@@ -48,48 +44,19 @@ _MISCALL = re.compile(r"(\w+)\(\) (?:missing|takes|got) ")
 _TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
 
 
-def _called_as(place: TracebackType) -> str | None:
-    """The called function as the user wrote it, such as `st.win.sum`; None if it is unknown."""
-    code = place.tb_frame.f_code
-    positions = next(itertools.islice(code.co_positions(), place.tb_lasti // 2, None))
-    first, last, start, end = positions
-    if first is None or last is None or start is None or end is None:
-        return None
-    lines = [line.encode() for line in linecache.getlines(code.co_filename)[first - 1 : last]]
-    if not lines:
-        return None
-    lines[-1] = lines[-1][:end]
-    lines[0] = lines[0][start:]
-    try:
-        call = ast.parse(b"".join(lines).strip(), mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
-    return ast.unparse(call.func) if isinstance(call, ast.Call) else None
-
-
-def _found(text: str | None, name: str, frame: FrameType) -> Callable[..., object] | None:
-    """The function of a dotted name in a frame, or else any function with this name."""
-    if text is None or not all(part.isidentifier() for part in text.split(".")):
-        return _named(name, frame)
-    first, *parts = text.split(".")
+def _found(name: str, place: TracebackType) -> FunctionType | None:
+    """The function that a line calls, as the user wrote it there, such as `st.win.sum`."""
+    frame = place.tb_frame
+    line = linecache.getline(frame.f_code.co_filename, place.tb_lineno)
+    written = re.search(rf"[\w.]*\b{name}(?=\()", line)
+    first, *parts = (written[0] if written else name).split(".")
     found = {**frame.f_globals, **frame.f_locals}.get(first)
-    for part in parts:
-        if not isinstance(found, ModuleType | type):  # others' attributes may run code
-            return _named(name, frame)
-        found = getattr(found, part, None)
+    for part in parts:  # the attributes of other values may run code
+        found = getattr(found, part, None) if isinstance(found, ModuleType | type) else None
     return found if isinstance(found, FunctionType) and found.__name__ == name else None
 
 
-def _named(name: str, frame: FrameType) -> Callable[..., object] | None:
-    """The function with this name among a frame's variables, or in the modules among them."""
-    for value in {**frame.f_globals, **frame.f_locals}.values():
-        found = getattr(value, name, None) if isinstance(value, ModuleType) else value
-        if isinstance(found, FunctionType) and found.__name__ == name:
-            return found
-    return None
-
-
-def _plain_signature(f: Callable[..., object]) -> str:
+def _plain_signature(f: FunctionType) -> str:
     signature = inspect.signature(f)
     bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=bare, return_annotation=signature.empty))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast, overload
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.operators import Filter, Join, Map, MapMany
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, PythonCall, whole
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, PythonCall, tupled, whole
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.operations import result_type
@@ -26,7 +26,7 @@ from stepping_spark.language.trace import make, on_streams, row_of
 from stepping_spark.rows.atoms import FLOAT, INT, Atom, RowType
 from stepping_spark.rows.data import Pair, pair_of
 from stepping_spark.rows.sql_text import all_of, closed, let_all, literal
-from stepping_spark.rows.types import ListOf, tuple_of, unwrap
+from stepping_spark.rows.types import ListOf, unwrap
 from stepping_spark.zsets.spark import ZSet
 
 MOST_BANDS = 64  # the most bands of an interval; a wider one is compared with every point
@@ -259,7 +259,7 @@ def _keys(where: str, l: object, r: object, on: tuple[Any, Any]) -> Any:  # noqa
 def _longer(parts: tuple[Expr, ...]) -> Key:
     """The key of a row paired with its band: its own key, and the number of the band."""
     every = (*parts, Field(INT, ("right",)))
-    return Key(Build(tuple_of(e.type for e in every), every), (True,) * len(every))
+    return Key(tupled(*every), (True,) * len(every))
 
 
 def _check(where: str, values: tuple[Expr, ...], bounds: str, how: str) -> None:

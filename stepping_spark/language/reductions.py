@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.operators.groups import ReducePart
 from stepping_spark.circuit.physical import Sorting
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Singleton
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Singleton, tupled
 from stepping_spark.expressions.index import Order
 from stepping_spark.expressions.portable import Mean, given, known, truth, widened
 from stepping_spark.expressions.statistics import (
@@ -33,7 +33,7 @@ from stepping_spark.expressions.statistics import (
 )
 from stepping_spark.rows.atoms import BOOL, FLOAT, INT, REST, Atom, RowType
 from stepping_spark.rows.schema import SUM_OF_INTS
-from stepping_spark.rows.types import Optional, ZSetOf, tuple_of, unwrap
+from stepping_spark.rows.types import Optional, ZSetOf, unwrap
 from stepping_spark.zsets.spark import ZSetPython
 
 ONE = Literal(INT, 1)
@@ -93,7 +93,7 @@ class Sums(Reduction):
     @property
     def pick(self) -> Build:
         """The numbers that one row adds."""
-        return Build(tuple_of(e.type for e in self.leaves), tuple(self.leaves))
+        return tupled(*self.leaves)
 
     def part(self, monotonic: bool, levels: Levels) -> ReducePart:
         n = len(self.leaves)

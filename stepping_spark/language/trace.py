@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -227,26 +227,27 @@ class Tracer:
     def run(self, query: Callable[..., Any], streams: Sequence[object]) -> Any:
         """Call the query, and take the names of its streams from its variables."""
         token = _TRACER.set(self)
-        before = sys.getprofile()
-        sys.setprofile(self._profile)
         try:
-            return query(*streams)
+            result = query(*streams)
         except (TypeError, AssertionError, raised.PySparkException) as e:
             raise miscalled(e) or spark_miscalled(e) or e from None
         finally:
-            sys.setprofile(before if callable(before) else None)
-            if before is not None and not callable(before):
-                before.enable()  # cProfile's profiler; only its own method restores it
             _TRACER.reset(token)
+        self.name_streams(self.labels)
+        return result
 
-    def _profile(self, frame: FrameType, event: str, arg: object) -> None:
-        if event != "return" or frame not in self.labels:
-            return
-        for name, value in frame.f_locals.items():
-            if isinstance(value, Stream) and name != "_" and not name.startswith("."):
+    def name_streams(self, frames: Iterable[FrameType]) -> None:
+        """Name streams after the variables that hold them, of functions that have returned."""
+        for frame in frames:
+            is_own = is_ours(frame.f_code.co_filename)
+            for name, value in frame.f_locals.items():
+                if not isinstance(value, Stream) or name == "_" or name.startswith("."):
+                    continue
+                made = self.made.get(value.vertex)
+                if made is not None and made.of_text and is_own:
+                    continue  # a text has no variables
                 if len(self.labels[frame]) == 1:
                     self.held.setdefault(value.vertex, name)
-                made = self.made.get(value.vertex)
                 if made is not None and made.home is frame:
                     self.names.setdefault(value.vertex, name)
 
@@ -339,23 +340,16 @@ def tracer() -> Tracer:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """A context in which a text becomes streams, which are not named after variables.
-
-    Python calls the function that finds these names for each call and each return, so what makes
-    many calls, and has no variables of a user, takes half the time.
-    """
-    before = sys.getprofile()
-    tracer = getattr(before, "__self__", None)
-    if not isinstance(tracer, Tracer):
+    """A context in which a text becomes streams, which are not named after our variables."""
+    current = _TRACER.get(None)
+    if current is None:
         yield
         return
-    sys.setprofile(None)
-    tracer.translates = True
+    current.translates = True
     try:
         yield
     finally:
-        tracer.translates = False
-        sys.setprofile(before)
+        current.translates = False
 
 
 def vertex_of(value: object, what: str) -> Vertex:

@@ -17,6 +17,8 @@ from stepping_spark.circuit.operators import (
     Fused,
     Join,
     Map,
+    Operator,
+    RowByRow,
     only_projects,
     parts_of,
 )
@@ -69,8 +71,7 @@ class _Fusing:
 
     def _follows(self, v: Vertex) -> Vertex | None:
         """The vertex that does what v does, and what is before it; None where v stays."""
-        op = v.operator
-        if not (op.row_by_row or isinstance(op, Accumulate)) or _in_python(v):
+        if not _may_follow(v.operator):
             return None
         (before,) = v.inputs
         if self.readers[before] != 1:
@@ -85,8 +86,7 @@ class _Fusing:
                 named = dataclasses.replace(self.origins[v], beside=(self.origins[before],))
                 self.origins.setdefault(made, named)
                 return made
-        joins = before.operator.row_by_row or isinstance(before.operator, Join)
-        if joins and not _in_python(before):
+        if isinstance(before.operator, Join) or _may_follow(before.operator):
             return self._joined(before, v, self.origins[v])
         return None
 
@@ -103,10 +103,10 @@ class _Fusing:
         return made
 
 
-def _in_python(v: Vertex) -> bool:
-    op = v.operator
-    f = op.pick if isinstance(op, Accumulate) else getattr(op, "f", None)
-    return isinstance(f, PythonCall)
+def _may_follow(op: Operator) -> bool:
+    """Whether it takes one row at a time, and no Python function does."""
+    f = op.pick if isinstance(op, Accumulate) else op.f if isinstance(op, RowByRow) else None
+    return f is not None and not isinstance(f, PythonCall)
 
 
 def merge_maps(graph: AnyCircuit) -> AnyCircuit:

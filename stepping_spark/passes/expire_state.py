@@ -94,7 +94,7 @@ def is_kept(a: Vertex) -> bool:
 def in_key(fold: Operator, a: Vertex, bounds: LowerBounds) -> LowerBound | None:
     """The bound of a value that rows of one key have in common."""
     keys = {bare(e) for e in fold.keyed_by(a.type)}
-    return next((b for b in bounds if b.value.in_sql and (not keys or is_of(b.value, keys))), None)
+    return next((b for b in bounds if b.value.in_sql and is_of(b.value, keys)), None)
 
 
 def met_by(on: Iterable[Expr], key: Iterable[Expr], bounds: LowerBounds) -> LowerBound | None:

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from stepping_spark.circuit.graph import States, Vertex
 from stepping_spark.circuit.operators import (
+    ALL,
     Accumulate,
     Add,
     Collated,
@@ -161,9 +162,9 @@ def _of_change(of: Operator, t: StreamType, bounds: LowerBounds) -> Iterator[Low
             yield LowerBound(value, b.marks)
     if of.row_at is None:
         return
-    keys = {bare(e) for e in of.keyed_by(t)}  # none: the row itself
+    keys = {bare(e) for e in of.keyed_by(t)}
     for b in bounds:
-        if not keys or is_of(b.value, keys) or _looks_back(of, b.value):
+        if is_of(b.value, keys) or _looks_back(of, b.value):
             value = b.value
             for side in of.row_at:
                 value = value.under(side)
@@ -185,7 +186,7 @@ def _looks_back(of: Operator, value: Expr) -> bool:
 def is_of(value: Expr, keys: Iterable[Expr]) -> bool:
     """Whether a value is one of the keys, or made of parts of them."""
     found = set(keys)
-    if value in found:
+    if value in found or ALL in found:
         return True
     paths = [k.path for k in found if isinstance(k, Field)]
     fields = list(fields_of(value))

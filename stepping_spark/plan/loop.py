@@ -37,7 +37,6 @@ from stepping_spark.plan.step_ir import (
     Term,
     When,
     key_columns,
-    keys_of_each,
     python_of,
     shown_key,
 )
@@ -209,7 +208,7 @@ class _LoopPlanner:
                 yield StateRead(a, left, b, right, nulls=False)
             elif op.linearity is Linearity.PER_KEY:
                 (a,) = v.inputs
-                (key,) = keys_of_each(op, (a.type,))
+                key = op.keyed_by(a.type)
                 yield StateRead(a, key, a, key, nulls=True)
             else:
                 for i in v.inputs:
@@ -258,7 +257,7 @@ def _joined(v: Vertex, op: Join) -> Term:
 def _per_key(v: Vertex) -> Term:
     """The change of an operator that works per key at an iteration; see above."""
     (a,) = v.inputs
-    (key,) = keys_of_each(v.operator, (a.type,))
+    key = v.operator.keyed_by(a.type)
     near = due_at(v)
 
     def of(t: Term) -> Apply:
@@ -277,7 +276,7 @@ def _per_key(v: Vertex) -> Term:
 def due_at(v: Vertex) -> tuple[Slice, ...]:
     """The keys for which an operator has to be computed at an iteration."""
     (a,) = v.inputs
-    (key,) = keys_of_each(v.operator, (a.type,))
+    key = v.operator.keyed_by(a.type)
     return Slice(a, key=key), Slice(a, Side.KEPT, When.NOW, key)
 
 

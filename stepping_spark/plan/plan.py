@@ -16,7 +16,7 @@ from functools import cached_property
 from stepping_spark.base.callsite import Line
 from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Path, Vertex
-from stepping_spark.circuit.operators import Input, Temporal
+from stepping_spark.circuit.operators import IdentityPrint, Input, Temporal
 from stepping_spark.circuit.physical import (
     Argument,
     Contributions,
@@ -141,8 +141,9 @@ class Plan:
     def _looked_at(self) -> frozenset[Vertex]:
         """Streams whose rows are looked at, to refuse or to print them."""
         late = (x.late for x in self.graph.lateness.values())
-        written = (m.vertex for m in self._streams if m.vertex.operator.written)
-        return frozenset([*self.graph.strict.values(), *late, *written])
+        streams = (m.vertex for m in self._streams)
+        printed = (v for v in streams if isinstance(v.operator, IdentityPrint))
+        return frozenset([*self.graph.strict.values(), *late, *printed])
 
     @cached_property
     def _times_computed(self) -> dict[Vertex, int]:

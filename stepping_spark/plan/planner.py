@@ -24,26 +24,20 @@ from stepping_spark.circuit.graph import (
 from stepping_spark.circuit.operators import (
     Add,
     Arrange,
-    Collated,
     Delay,
     Differentiate,
-    Expire,
     Feedback,
-    Haitch,
-    Hold,
+    IdentityPrint,
     Input,
     Integrate,
-    Join,
-    LookUp,
+    KeyedRead,
     Neg,
-    Settled,
     Top,
     Window,
-    join_of,
     parts_of,
 )
 from stepping_spark.circuit.physical import Sorting, cut_by
-from stepping_spark.expressions.expr import Expr, Field, tick
+from stepping_spark.expressions.expr import Expr, tick
 from stepping_spark.passes.cleanup import fuse
 from stepping_spark.plan.loop import LoopPlan, loop_of
 from stepping_spark.plan.plan import Plan
@@ -59,7 +53,6 @@ from stepping_spark.plan.step_ir import (
     Stage,
     Term,
     key_columns,
-    keys_of_each,
     ordering_of,
     python_of,
     shown_key,
@@ -208,20 +201,20 @@ class _Planner:
             outputs,
             loops,
             self.names,
-            dict(self._kept()),
+            {v: kept for v in self.graph.walk() if (kept := self._kept(v)) is not None},
             self.identities,
         )
 
-    def _kept(self) -> Iterator[tuple[Vertex, Vertex]]:
-        for v in self.graph.walk():
-            if isinstance(v.operator, Integrate):
-                yield v, self._summed(v)
-            elif isinstance(v.operator, Delay):
-                yield v, self._change(v)
-            elif isinstance(v.operator, Differentiate):
-                yield v, v
-            elif v.operator.holds_back:
-                yield v, self._held_back(v)
+    def _kept(self, v: Vertex) -> Vertex | None:
+        """The stream whose sum is the state of a vertex; None if it has no state."""
+        op = v.operator
+        if isinstance(op, Delay):
+            return self._summed(v.inputs[0], v)
+        if isinstance(op, Integrate):
+            return self._summed(v)
+        if op.due is not None:
+            return self._held_back(v)
+        return v if isinstance(op, Differentiate) else None
 
     def _loops(self, members: Sequence[Materialized]) -> dict[Vertex, LoopPlan]:
         plans: dict[tuple[object, ...], LoopPlan] = {}
@@ -243,30 +236,20 @@ class _Planner:
         streams: dict[Vertex, None] = dict.fromkeys(self.graph.outputs)
         order = list(self.graph.walk())
         for v in order:
-            op = v.operator
-            if isinstance(op, Integrate):
-                streams[v.inputs[0]] = None
-            elif isinstance(op, Delay):
-                streams[self._change(v)] = None
-            elif op.written:
-                streams[v] = None
-            elif op.holds_back:
-                streams[v.inputs[0]] = streams[v] = streams[self._held_back(v)] = None
-            elif isinstance(op, Settled):
-                streams[v.inputs[2]] = None
-            elif python_of(v) is not None:
+            if v.operator.due is not None or python_of(v) is not None:
                 streams[v.inputs[0]] = streams[v] = None
-            elif isinstance(op, Haitch):
-                streams.update(dict.fromkeys(v.inputs[1::2]))
-            elif isinstance(op, Fixpoint):
+            elif isinstance(v.operator, Fixpoint):
                 streams.update(dict.fromkeys((*v.inputs, v)))
-            elif isinstance(op, LookUp):
-                # A state too: the text of the fold occurs three times in a query.
-                streams[v.inputs[0]] = None
-            elif join_of(op):
-                for side, other in (v.inputs, v.inputs[::-1]):
-                    if side in self.states and other not in self.states:
-                        streams[other] = None
+            elif isinstance(v.operator, IdentityPrint):
+                streams[v] = None
+            kept = self._kept(v)
+            if kept is not None:
+                streams[kept] = None
+            lookups, reads = _lookups(v), self._reads(v)
+            for n, lookup in lookups.items():
+                # The query of a delta join reads the keys several times, so also those of a state.
+                at = (m for m, _ in lookup.at if n in reads or m not in lookups)
+                streams.update((v.inputs[m], None) for m in at)
         for v in self.graph.caches.values():
             streams[self._summed(v)] = None
         streams.update(dict.fromkeys(self.graph.strict.values()))
@@ -299,10 +282,6 @@ class _Planner:
                 v = v.inputs[0]
             else:
                 return v
-
-    def _change(self, delay: Vertex) -> Vertex:
-        """The stream whose sum a delay gives the old value of."""
-        return self._summed(delay.inputs[0], delay)
 
     def _held_back(self, v: Vertex) -> Vertex:
         """The change of the state of a hold: its input less its output."""
@@ -349,87 +328,45 @@ class _Planner:
 
     def _operator(self, v: Vertex, at: Read | None) -> Term:
         op = v.operator
-        if isinstance(op, Integrate):
-            return replace(self._read(self._resolve(v.inputs[0]), at), new=True)
-        if isinstance(op, Delay):
-            return self._read(self._change(v), at)
-        join = join_of(op)
-        if join is not None:
-            return Apply(v, op, self._join_sides(v, join))
-        if isinstance(op, LookUp):
-            return Apply(v, op, self._look_up_sides(v, op))
-        if isinstance(op, Hold):
-            rest = self._held_back(v)
-            old = Read(rest, (tick(Field(op.time, ("time",))),), due=Clock(op.time))
-            return Apply(v, op, (Apply(v, Add(), (old, self._term(v.inputs[0]))),))
-        if isinstance(op, Expire):
-            return self._expiring(v, op)
-        if isinstance(op, Settled):
-            return self._settling(v, op)
-        if isinstance(op, Haitch):
-            return Apply(v, op, self._state_and_change(v, op))
+        if op.gives_state:
+            change = self._kept(v)
+            assert change is not None
+            read = Read(change) if at is None else replace(at, change=change)
+            return replace(read, new=isinstance(op, Integrate))
+        if op.due is not None:
+            return self._waiting(v, *op.due)
         passed = at if all(p.keeps_rows for p in parts_of(op)) else None
-        return Apply(v, op, tuple(self._term(i, passed) for i in v.inputs))
+        reads = self._reads(v)
+        args = (self._term(i, reads.get(n, passed)) for n, i in enumerate(v.inputs))
+        return Apply(v, op, tuple(args))
 
-    def _state_and_change(self, v: Vertex, op: Haitch) -> tuple[Term, ...]:
-        """For each input, its state at the keys that any of them changes, and its change."""
-        states, changes = v.inputs[::2], tuple(map(self._resolve, v.inputs[1::2]))
-        keys = keys_of_each(op.of, [c.type for c in changes])
-        by = tuple(Keys(c, key) for c, key in zip(changes, keys, strict=True))
-        folds = op.of.folds if isinstance(op.of, Collated) else (op.of,)
-        terms: list[Term] = []
-        for state, change, key, fold in zip(states, changes, keys, folds, strict=True):
-            cut = self._cut(v, op, change)
-            first = fold if isinstance(fold, Top) and self._is_old(state, change) else None
-            read = Read(change, key, by, nulls=True, cut=cut, first=first)
-            terms += [self._term(state, read), self._term(change)]
-        return tuple(terms)
-
-    def _cut(self, v: Vertex, op: Haitch, change: Vertex) -> Window | None:
-        """The window that a change of is computed, where all that its state gets is the change."""
-        if not isinstance(op.of, Window) or not self._is_old(v.inputs[0], change):
-            return None
-        return op.of if cut_by(op.of.keys, op.of.sorting, op.of.calls) else None
-
-    def _is_old(self, state: Vertex, change: Vertex) -> bool:
-        """Whether a state is the old sum of a change."""
-        return isinstance(state.operator, Delay) and self._change(state) is change
-
-    def _expiring(self, v: Vertex, op: Expire) -> Term:
-        """The rows that watermarks pass. They are read from the state by their time."""
+    def _waiting(self, v: Vertex, time: Expr, distances: tuple[int, ...]) -> Term:
+        """The rows that are due. Those of steps before are read from the state by their time."""
         rows, *greatest = v.inputs
-        changes = (self._summed(g) for g in greatest)
-        clock = Clock(op.value.type, tuple(zip(changes, op.distances, strict=True)))
-        old = Read(self._held_back(v), (tick(op.value),), due=clock)
+        marks = zip(map(self._summed, greatest), distances, strict=True)
+        old = Read(self._held_back(v), (tick(time),), due=Clock(time.type, tuple(marks)))
         came = Apply(v, Add(), (old, self._term(rows)))
-        return Apply(v, op, (came, *map(self._term, greatest)))
+        return Apply(v, v.operator, (came, *map(self._term, greatest)))
 
-    def _settling(self, v: Vertex, op: Settled) -> Term:
-        state, change, touched, *greatest = map(self._resolve, v.inputs)
-        key = op.window.keys
-        by_key = tuple(e.under("_1") for e in key)
-        before = self._term(state, Read(touched, key, (Keys(touched, by_key),), nulls=True))
-        rest = (self._term(i) for i in (change, touched, *greatest))
-        return Apply(v, op, (before, *rest))
+    def _reads(self, v: Vertex) -> dict[int, Read]:
+        """The inputs of which an operator needs rows with some keys only, with the keys."""
+        inputs = tuple(map(self._resolve, v.inputs))
+        reads: dict[int, Read] = {}
+        for n, lookup in _lookups(v).items():
+            if inputs[n] not in self.states or not lookup.pays(lambda m: inputs[m] in self.states):
+                continue
+            by = tuple(Keys(inputs[m], key) for m, key in lookup.at)
+            fold = lookup.fold
+            if fold is not None and not self._is_before(v.inputs[n], inputs[n + 1]):
+                fold = None  # which may need less than all rows of a key of such a sum
+            cut = fold if isinstance(fold, Window) and _is_cut(fold) else None
+            first = fold if isinstance(fold, Top) else None
+            reads[n] = Read(inputs[n], lookup.key, by, nulls=lookup.nulls, cut=cut, first=first)
+        return reads
 
-    def _join_sides(self, v: Vertex, op: Join) -> tuple[Term, Term]:
-        left, right = (self._resolve(i) for i in v.inputs)
-        on, key = op.left.parts, op.right.parts
-        if left in self.states and right not in self.states:
-            return self._term(left, Read(left, on, (Keys(right, key),))), self._term(right)
-        if right in self.states and left not in self.states:
-            return self._term(left), self._term(right, Read(right, key, (Keys(left, on),)))
-        return self._term(left), self._term(right)
-
-    def _look_up_sides(self, v: Vertex, op: LookUp) -> tuple[Term, Term]:
-        known, table = (self._resolve(i) for i in v.inputs)
-        if table in self.states and known not in self.states:
-            return self._term(known), self._term(table, Read(table, op.key, (Keys(known, op.on),)))
-        return self._term(known), self._term(table)
-
-    @staticmethod
-    def _read(change: Vertex, at: Read | None) -> Read:
-        return Read(change) if at is None else replace(at, change=change)
+    def _is_before(self, state: Vertex, change: Vertex) -> bool:
+        """Whether a state is the sum of the changes before this one."""
+        return isinstance(state.operator, Delay) and self._kept(state) is change
 
     def _stages(self, members: list[Materialized]) -> tuple[Stage, ...]:
         """Stages: each stream is in the first one after its inputs. Projections need no stage."""
@@ -455,6 +392,15 @@ class _Planner:
             )
             for d in range(1, max(depth.values(), default=0) + 1)
         )
+
+
+def _lookups(v: Vertex) -> Mapping[int, KeyedRead]:
+    return v.operator.lookups(*(i.type for i in v.inputs))
+
+
+def _is_cut(op: Window) -> bool:
+    """Whether a window needs the last rows of a partition only, if it knows the others."""
+    return cut_by(op.keys, op.sorting, op.calls) is not None
 
 
 def _waits(m: Materialized) -> Iterator[Vertex]:

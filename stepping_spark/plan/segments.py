@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import (
+    ALL,
     Add,
     Haitch,
     IdentityPrint,
@@ -26,7 +27,6 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.portable import Bucket
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import (
-    ALL,
     Apply,
     Leaf,
     Materialized,
@@ -35,7 +35,6 @@ from stepping_spark.plan.step_ir import (
     RegisterPlan,
     Term,
     is_nothing,
-    keys_of_each,
     nodes,
 )
 
@@ -176,7 +175,7 @@ class _Cut:
     def _pieces(self, m: Materialized) -> Iterator[tuple[Materialized, Needs]]:
         """A stream and its needs; or its summands, if they read one stream by different keys."""
         op = m.vertex.operator
-        if m.python is not None or isinstance(op, IdentityPrint) or op.holds_back:
+        if m.python is not None or isinstance(op, IdentityPrint) or op.due is not None:
             raise NotInTasks(f"{op.name} is for the driver")
         try:
             yield m, self._needs(m.term)
@@ -296,21 +295,16 @@ def reads_whole(t: Term) -> bool:
 
 def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]:
     """The keys by which an operator reads its inputs, if its own result is read by a key."""
-    op, join = t.operator, join_of(t.operator)
-    keys: tuple[KeyParts, ...]
     if key == () or all(p.linearity in _BY_ROW for p in t.parts):
         return (key,) * len(t.args)
-    if join is not None:
-        keys = (join.left.parts, join.right.parts)
-    elif isinstance(op, LookUp):
-        keys = (op.on, op.key)
-    elif isinstance(op, Haitch):
-        keys = tuple(k for k in keys_of_each(op.of, t.types[1::2]) for _ in range(2))
-    else:
-        raise NotInTasks(f"{op.name} is for the driver")
-    if not all(keys):
-        raise NotInTasks(f"{op.name} has no key")
-    return keys
+    keys: dict[int, KeyParts] = {}
+    for n, lookup in t.operator.lookups(*t.types).items():
+        keys |= {n: lookup.key, **dict(lookup.at)}
+    if len(keys) < len(t.args):
+        raise NotInTasks(f"{t.operator.name} is for the driver")
+    if not all(keys.values()):
+        raise NotInTasks(f"{t.operator.name} has no key")
+    return tuple(keys[n] for n in range(len(t.args)))
 
 
 _BY_ROW = (Linearity.LINEAR, Linearity.TEMPORAL)

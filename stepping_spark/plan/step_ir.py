@@ -14,8 +14,10 @@ from typing import Any, ClassVar, Self
 from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex
 from stepping_spark.circuit.operators import (
+    ALL,
     Haitch,
     Operator,
+    RowByRow,
     Top,
     Window,
     only_projects,
@@ -38,18 +40,6 @@ from stepping_spark.expressions.expr import Build, Expr, Field, Literal, PythonC
 from stepping_spark.relations.store import Ordering, Register
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema, StreamType
-from stepping_spark.rows.types import Struct
-
-
-@dataclass(frozen=True)
-class AllColumns(Expr):
-    """As the only part of a key: all columns of the row."""
-
-    def __str__(self) -> str:
-        return "row"
-
-
-ALL = AllColumns(Struct("row", (), tuple))
 
 
 @dataclass(frozen=True)
@@ -309,11 +299,6 @@ class RegisterPlan:
         return Selection(self.change.type.schema, self.stored)
 
 
-def keys_of_each(op: Operator, types: Sequence[StreamType]) -> tuple[tuple[Expr, ...], ...]:
-    """The keys by which an operator that works per key reads its inputs, which have the types."""
-    return tuple(key or (ALL,) for key in op.all_keys(types))
-
-
 def key_columns(
     schema: Schema, key: tuple[Expr, ...]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, Expr], ...]]:
@@ -345,13 +330,13 @@ def ordering_of(schema: Schema, by: Sorting) -> tuple[Ordering, tuple[tuple[str,
 
 def shown_key(key: tuple[Expr, ...]) -> str:
     """A key, for the name of a register."""
-    return "row" if key == (ALL,) else ", ".join(str(k) for k in key)
+    return ", ".join(map(str, key))
 
 
 def python_of(v: Vertex) -> PythonCall | None:
     """The Python function of a vertex, if it has one."""
-    f = getattr(v.operator, "f", None)
-    return f if isinstance(f, PythonCall) else None
+    op = v.operator
+    return op.f if isinstance(op, RowByRow) and isinstance(op.f, PythonCall) else None
 
 
 def _is_copied(e: Expr) -> bool:

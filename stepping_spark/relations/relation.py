@@ -15,6 +15,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -161,6 +162,10 @@ class DriverRelation(Relation):
         if self.consolidated:
             return self
         return DriverRelation(each_once(self.table, self.schema), self.schema, consolidated=True)
+
+    def filter(self, kept: Any) -> DriverRelation:
+        """The rows for which a mask is true; NULL is not true."""
+        return DriverRelation(self.table.filter(kept), self.schema, self.consolidated)
 
     def select(self, schema: Schema, *, beside: bool = False) -> DriverRelation:
         """Some of the columns, those of a schema."""

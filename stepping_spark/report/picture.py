@@ -24,10 +24,8 @@ from stepping_spark.circuit.operators import (
     Input,
     Integrate,
     Linearity,
-    LookUp,
     Map,
     Operator,
-    Present,
     join_of,
 )
 from stepping_spark.rows.schema import GroupedType, StreamType, ZSetType
@@ -429,20 +427,15 @@ class _Drawing(Generic[V]):
         op = reader.operator
         if isinstance(op, Arrange):
             return str(op.key)
+        lookup = op.lookups(*(i.type for i in reader.inputs)).get(argument)
+        if lookup is None or not lookup.pays(lambda n: reader.inputs[n] in self.states):
+            return None
         join = join_of(op)
-        if join is not None and not all(i in self.states for i in reader.inputs):
+        if join is not None:
             return str((join.left, join.right)[argument])
-        if isinstance(op, LookUp) and argument == 1 and reader.inputs[0] not in self.states:
-            return ", ".join(map(str, op.key))
-        if isinstance(op, Haitch) and argument % 2 == 0:
-            if isinstance(op.of, Present):
-                return op.of.describe()
-            change = reader.inputs[argument + 1]
-            if isinstance(change.type, GroupedType):
-                return self._grouped_by(change)
-            keys = op.of.all_keys([c.type for c in reader.inputs[1::2]])
-            return ", ".join(map(str, keys[argument // 2])) or "row"
-        return None
+        if isinstance(reader.inputs[argument].type, GroupedType):
+            return self._grouped_by(reader.inputs[argument + 1])
+        return ", ".join(map(str, lookup.key))
 
     def _grouped_by(self, v: V) -> str:
         seen: set[V] = set()

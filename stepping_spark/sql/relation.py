@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from stepping_spark.circuit.physical import Sorting
 from stepping_spark.expressions.coercion import coerce
-from stepping_spark.expressions.expr import Build
+from stepping_spark.expressions.expr import Build, tupled
 from stepping_spark.expressions.expr import Expr as RowExpr
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Key
@@ -20,7 +20,7 @@ from stepping_spark.language.primitives import map as map_
 from stepping_spark.language.trace import on_streams, row_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.row_class import field_name, open_class
-from stepping_spark.rows.types import Struct, tuple_of
+from stepping_spark.rows.types import Struct
 from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.operators import converted
 from stepping_spark.sql.parse import connected
@@ -182,7 +182,7 @@ def key_of(source: PlacedStream, exprs: Sequence[Scalar], kinds: Sequence[str | 
     parts = tuple(source.expr(e, k) for e, k in zip(exprs, kinds, strict=True))
     if len(parts) == 1:
         return Key(parts[0])
-    return Key(Build(tuple_of(p.type for p in parts), parts), (True,) * len(parts))
+    return Key(tupled(*parts), (True,) * len(parts))
 
 
 def order_of(source: PlacedStream, order: Sequence[Scalar]) -> list[Sorting]:

@@ -117,7 +117,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         def counting(state: Any, change: Any, run: Any) -> Any:
             for before, more, carried in cut(state, change, run):
-                found.append(before.num_rows)
+                found.append(before.table.num_rows)
                 yield before, more, carried
 
         return counting

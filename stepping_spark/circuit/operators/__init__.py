@@ -6,10 +6,12 @@ terms of a database, which the engines run. The operators stand by family: `base
 """
 
 from stepping_spark.circuit.operators.base import (
+    ALL,
     Feedback,
     GivesSets,
     Input,
     KeepsSigns,
+    KeyedRead,
     Linearity,
     Operator,
     Placeholder,
@@ -41,6 +43,7 @@ from stepping_spark.circuit.operators.linear import (
     MapMany,
     Neg,
     Nothing,
+    RowByRow,
     only_projects,
     parts_of,
     trees_of,
@@ -59,6 +62,7 @@ from stepping_spark.circuit.operators.time import (
 )
 
 __all__ = [
+    "ALL",
     "Accumulate",
     "Add",
     "Arrange",
@@ -83,6 +87,7 @@ __all__ = [
     "Integrate",
     "Join",
     "KeepsSigns",
+    "KeyedRead",
     "Linearity",
     "Listed",
     "LookUp",
@@ -95,6 +100,7 @@ __all__ = [
     "Placeholder",
     "PositivePart",
     "Present",
+    "RowByRow",
     "Same",
     "Settled",
     "Temporal",

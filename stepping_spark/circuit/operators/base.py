@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
 from stepping_spark.circuit.physical import Argument, Physical, change_of
-from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.fingerprint import identity_of, read_unseen
 from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.schema import (
-    StreamType,
-    ZSetType,
-)
+from stepping_spark.rows.schema import StreamType, ZSetType
+from stepping_spark.rows.types import Struct
 
 
 class Linearity(enum.Enum):
@@ -31,6 +29,35 @@ class Linearity(enum.Enum):
 
 
 @dataclass(frozen=True)
+class AllColumns(Expr):
+    """As the only part of a key: all columns of the row."""
+
+    def __str__(self) -> str:
+        return "row"
+
+
+ALL = AllColumns(Struct("row", (), tuple))
+
+
+@dataclass(frozen=True)
+class KeyedRead:
+    """How an operator reads an input: at the keys of the rows of other inputs.
+
+    `key` is over rows of this input. `at` has the others by number, with the key over their rows.
+    """
+
+    key: tuple[Expr, ...]
+    at: tuple[tuple[int, tuple[Expr, ...]], ...]
+    of_changes: bool = True  # whether it pays only where the others are no states
+    nulls: bool = False  # whether NULL keys match each other
+    fold: Operator | None = None  # what takes the rows of each key
+
+    def pays(self, is_state: Callable[[int], bool]) -> bool:
+        """Whether to read by key, where `is_state` says which inputs are states."""
+        return not (self.of_changes and any(is_state(n) for n, _ in self.at))
+
+
+@dataclass(frozen=True)
 class Operator:
     """A primitive, with its arguments as fields."""
 
@@ -41,22 +68,25 @@ class Operator:
     monotone: ClassVar[bool] = False  # more rows in never take away a row that came out
     over_steps: ClassVar[bool] = False  # its output depends on the steps before
     recursive: ClassVar[bool] = False  # it may stand over a recursive stream
-    row_by_row: ClassVar[bool] = False  # it takes one row at a time, with a function `f`
-    grows: ClassVar[bool] = False  # a row may become many
     keeps_rows: ClassVar[bool] = False  # its output rows are input rows
     same_stream: ClassVar[bool] = False  # its input, kept by a key or a step later
-    written: ClassVar[bool] = False  # a stream of its own at each step, whoever reads it
     same_at_first: ClassVar[bool] = False  # its output at the first step is its input
-    holds_back: ClassVar[bool] = False  # its state is the rows that it has not emitted yet
     row_at: ClassVar[tuple[str, ...] | None] = None  # the path of an input row in its output row
     key_at: ClassVar[tuple[str, ...] | None] = None  # the path of the key in its output row
     reduces: ClassVar[bool] = False  # its rows by key are parts of an aggregation
     how: ClassVar[str] = ""  # how it takes a step, where its linearity does not say that
-    rows_from: ClassVar[int | None] = None  # how many inputs its rows are from, the first ones
 
-    def is_positive(self, inputs: bool) -> bool:
+    def is_positive(self, *inputs: bool) -> bool:
         """Whether the result has no negative weights; `inputs` says which inputs have none."""
         return False
+
+    @property
+    def due(self) -> tuple[Expr, tuple[int, ...]] | None:
+        """Of an operator whose state is the rows that it has not emitted yet: when they are due.
+
+        The time of a row, and how far it must be before the greatest time of each further input.
+        """
+        return None
 
     @property
     def unit_weights(self) -> bool:
@@ -115,18 +145,28 @@ class Operator:
         """The columns that opaque functions of rows read."""
         return read_unseen(tuple(getattr(self, f.name) for f in fields(self)), inputs)
 
-    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
-        """Of an operator that works per key: the key, over rows of its input; none: the row."""
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        """What does the same for each group: operators, one after the other; () if nothing does.
+
+        The rows then carry the key of their `group`. `inputs` are the types without it; only those
+        that are `grouped` get it.
+        """
         return ()
+
+    def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
+        """Of an operator that works per key: the key, over rows of its input."""
+        return (ALL,)
 
     @property
     def folds(self) -> tuple[Operator, ...]:
         """Of an operator that works per key: what it does per key with each of its inputs."""
         return (self,)
 
-    def all_keys(self, types: Sequence[StreamType]) -> tuple[tuple[Expr, ...], ...]:
-        """Of an operator that works per key: the key over the rows of each of its inputs."""
-        return tuple(of.keyed_by(t) for of, t in zip(self.folds, types, strict=True))
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        """The inputs, by number, of which it needs only the rows with some keys."""
+        return {}
 
     def _zset(self, t: StreamType) -> RowType:
         if not isinstance(t, ZSetType):
@@ -135,23 +175,28 @@ class Operator:
 
 
 class Same(Operator):
-    """An operator whose result has the type of its input."""
+    """An operator whose result has the type of its input, also of rows that carry a group."""
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return inputs[0]
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        return (self,)
 
 
 class KeepsSigns(Operator):
     """An operator whose result has no negative weights if its inputs have none."""
 
-    def is_positive(self, inputs: bool) -> bool:
-        return inputs
+    def is_positive(self, *inputs: bool) -> bool:
+        return all(inputs)
 
 
 class GivesSets(Operator):
     """An operator whose result never has negative weights."""
 
-    def is_positive(self, inputs: bool) -> bool:
+    def is_positive(self, *inputs: bool) -> bool:
         return True
 
 
@@ -171,7 +216,7 @@ class Input(Operator):
     def identity(self) -> str:
         return f"{self.number}{' append only' if self.append_only else ''}"
 
-    def is_positive(self, inputs: bool) -> bool:
+    def is_positive(self, *inputs: bool) -> bool:
         return self.append_only
 
     def type_of(self, *inputs: StreamType) -> StreamType:

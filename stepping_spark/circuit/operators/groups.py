@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
 from stepping_spark.base.callsite import Line, user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import GivesSets, Linearity, Operator, Same
-from stepping_spark.circuit.operators.linear import trees_of
+from stepping_spark.circuit.operators.base import GivesSets, KeyedRead, Linearity, Operator, Same
+from stepping_spark.circuit.operators.linear import Map, in_group, trees_of, without_group
 from stepping_spark.circuit.physical import (
     Argument,
     ChangeOf,
@@ -31,10 +31,18 @@ from stepping_spark.circuit.physical import (
     over,
 )
 from stepping_spark.circuit.physical.windows import windowed
-from stepping_spark.expressions.expr import Expr, Field
+from stepping_spark.expressions.expr import Expr, Field, tupled
 from stepping_spark.expressions.index import Key, Order
+from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import pair_of
-from stepping_spark.rows.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
+from stepping_spark.rows.schema import (
+    Accumulated,
+    GroupedType,
+    ScalarType,
+    StreamType,
+    ZSetType,
+    columns_of,
+)
 from stepping_spark.rows.types import ListOf, Optional, Struct
 
 BUCKETS = (4096, 64)  # of a large group's rows, by level; each number divides the one before
@@ -118,6 +126,14 @@ class Accumulate(Operator):
         assert isinstance(of, GroupedType | ScalarType)
         return Contributions(args[0], self.key, self.pick, of)
 
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        key = Key(group)
+        if self.key is not None:
+            key = Key(tupled(self.key.expr, group), (True, True))
+        return (replace(self, key=key),)
+
     def describe(self) -> str:
         return str(self.pick) if self.key is None else f"{self.pick} by {self.key}"
 
@@ -136,6 +152,15 @@ class MakeSet(Operator):
         if not isinstance(t, ScalarType):
             raise CompileError(f"{user_line()}: make_set takes a number, found {t}")
         return ZSetType(t.sum.value)
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        """One row per group, with its number; a group without rows has none."""
+        number = self._zset(self.type_of(*inputs))
+        of_struct = isinstance(number, Struct)
+        parts = (Field(t, ("left", n) if of_struct else ("left",)) for n, t in columns_of(number))
+        return Flatten(), in_group(number, parts, group, "right")
 
     def physical(self, *args: Argument) -> Physical:
         assert isinstance(args[0].type, ScalarType)
@@ -159,6 +184,11 @@ class Flatten(GivesSets):
     def physical(self, *args: Argument) -> Physical:
         assert isinstance(args[0].type, GroupedType)
         return Totals(args[0], args[0].type)
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        return self, _key_apart(self._zset(self.type_of(*inputs)), group)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         assert isinstance(t, GroupedType)
@@ -196,6 +226,11 @@ class Top(GivesSets):
     def physical(self, *args: Argument) -> Physical:
         return Rank(args[0], self.keys, self.order, self.n, self.ties)
 
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        return (replace(self, keys=(*self.keys, group)),)
+
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         return self.keys
 
@@ -225,6 +260,12 @@ class Listed(GivesSets):
 
     def physical(self, *args: Argument) -> Physical:
         return Gather(args[0], self.key, self.order, self.item)
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        made = replace(self, key=tupled(self.key, group))
+        return made, _key_apart(self._zset(self.type_of(*inputs)), group)
 
     @property
     def list_type(self) -> ListOf:
@@ -263,6 +304,17 @@ class Collate(GivesSets):
     def physical(self, *args: Argument) -> Physical:
         return LargestByKey(args[0], self.required)
 
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        """Combine the pieces by key and group."""
+        key, *pieces = (Field(t, (n,)) for n, t in columns_of(self._zset(inputs[0])))
+        row = self._zset(self.type_of(*inputs))
+        (_, own), *columns = columns_of(row)
+        parts = (Field(own, ("_1", "_1")), *(Field(t, (n,)) for n, t in columns))
+        both = Map(tupled(tupled(key, group), *pieces))
+        return both, self, in_group(row, parts, group, "_1", "_2")
+
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         row = self._zset(t)
         assert isinstance(row, Struct)
@@ -290,8 +342,16 @@ class Haitch(Operator):
     def is_nothing(self, *inputs: bool) -> bool:
         return all(inputs[1::2])
 
-    def is_positive(self, inputs: bool) -> bool:
-        return inputs and self.of.monotone
+    def is_positive(self, *inputs: bool) -> bool:
+        return self.of.monotone and all(inputs)
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        keys = [of.keyed_by(t) for of, t in zip(self.of.folds, inputs[1::2], strict=True)]
+        at = tuple((2 * n + 1, key) for n, key in enumerate(keys))
+        return {
+            2 * n: KeyedRead(key, at, of_changes=False, nulls=True, fold=fold)
+            for n, (key, fold) in enumerate(zip(keys, self.of.folds, strict=True))
+        }
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         states, changes = inputs[::2], inputs[1::2]
@@ -305,6 +365,12 @@ class Haitch(Operator):
 
     def physical(self, *args: Argument) -> Physical:
         return self.of.change(args[::2], args[1::2])
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        of, *rest = self.of.lifted(group, inputs[1::2], grouped[1::2]) or (self,)
+        return (Haitch(of), *rest) if of.linearity is Linearity.PER_KEY else ()
 
     def describe(self) -> str:
         detail = self.of.describe()
@@ -368,6 +434,13 @@ class Collated(GivesSets):
         return f"of {of}, {self.collate.describe()}"
 
 
+def _key_apart(pair: RowType, group: Field) -> Map:
+    """The map of pairs of a value and (its key, its group) to pairs of the value and the key."""
+    (_, left), (_, right) = columns_of(pair)
+    parts = (Field(left, ("left",)), Field(right, ("right", "_1")))
+    return in_group(pair, parts, group, "right", "_2")
+
+
 def _after(tree: Physical, maps: Sequence[Physical]) -> Physical:
     """What maps make of a tree, one after the other."""
     for f in maps:
@@ -394,6 +467,15 @@ class Window(GivesSets):
     def physical(self, *args: Argument) -> Physical:
         row = self._zset(args[0].type)
         return Windowed(args[0], row, self.keys, self.sorting, self.calls)
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        pair = self._zset(self.type_of(*inputs))
+        (_, row), (_, results) = columns_of(pair)
+        parts = (without_group(row, "left"), Field(results, ("right",)))
+        made = replace(self, keys=(*self.keys, group))
+        return made, in_group(pair, parts, group, "left", *group.path)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         return self.keys

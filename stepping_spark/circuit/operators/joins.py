@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import KeepsSigns, Linearity, Operator
-from stepping_spark.circuit.operators.linear import parts_of
+from stepping_spark.circuit.operators.base import KeepsSigns, KeyedRead, Linearity, Operator
+from stepping_spark.circuit.operators.linear import in_group, parts_of, without_group
 from stepping_spark.circuit.physical import (
     AntiJoin,
     Argument,
@@ -22,7 +22,7 @@ from stepping_spark.circuit.physical import (
     Union,
     Where,
 )
-from stepping_spark.expressions.expr import Call, Expr, Field, Literal, whole
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal, tupled, whole
 from stepping_spark.expressions.index import Key
 from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.data import pair_of
@@ -33,6 +33,7 @@ from stepping_spark.rows.schema import (
 from stepping_spark.rows.types import Optional, Struct, tuple_of, unwrap
 
 T = TypeVar("T")
+SIDES = ("left", "right")  # of a pair
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,24 @@ class Join(KeepsSigns):
                 "right; convert one (.cast)"
             )
         return ZSetType(pair_of(a, b))
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        on, key = self.left.parts, self.right.parts
+        return {0: KeyedRead(on, ((1, key),)), 1: KeyedRead(key, ((0, on),))}
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        """Match rows of the same group, also of the NULL group; a pair is in that of its rows."""
+        join = self
+        if all(grouped):
+            # A struct is never NULL, and structs of NULL are equal.
+            own = tupled(group) if isinstance(group.type, Optional) else group
+            keys = ((k, tupled(*k.parts, own)) for k in (self.left, self.right))
+            join = Join(*(Key(e, (*k.ascending, True)) for k, e in keys))
+        sides = (without_group(self._zset(t), s) for t, s in zip(inputs, SIDES, strict=True))
+        pair, at = self._zset(self.type_of(*inputs)), SIDES[0 if grouped[0] else 1]
+        return join, in_group(pair, sides, group, at, *group.path)
 
     def physical(self, *args: Argument) -> Physical:
         left, right = args
@@ -109,6 +128,9 @@ class LookUp(Operator):
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[0]
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        return {1: KeyedRead(self.key, ((0, self.on),))}
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         known, table = (self._zset(t) for t in inputs)

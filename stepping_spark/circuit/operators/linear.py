@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import GivesSets, KeepsSigns, Operator, Same
+from stepping_spark.circuit.operators.base import GivesSets, KeepsSigns, KeyedRead, Operator, Same
 from stepping_spark.circuit.physical import (
     Argument,
     Negate,
@@ -23,11 +23,12 @@ from stepping_spark.circuit.physical import (
     of_columns,
     paths_of,
 )
-from stepping_spark.expressions.expr import Expr, is_plain
+from stepping_spark.expressions.expr import Build, Expr, Field, is_plain
 from stepping_spark.expressions.index import Key
-from stepping_spark.rows.atoms import BOOL, INT
+from stepping_spark.rows.atoms import BOOL, INT, RowType
 from stepping_spark.rows.data import timed, weighted
 from stepping_spark.rows.schema import (
+    VALUE,
     Columns,
     StreamType,
     ZSetType,
@@ -57,18 +58,37 @@ class Nothing(GivesSets):
 
 
 @dataclass(frozen=True)
-class Map(KeepsSigns):
+class RowByRow(Operator):
+    """An operator that takes one row at a time, with a function."""
+
+    f: Expr
+
+    def describe(self) -> str:
+        return str(self.f)
+
+
+@dataclass(frozen=True)
+class Carrier(RowByRow):
+    """A function of the row without the columns that the row carries, which go along."""
+
+    carried: Columns = ()
+
+    def lifted(
+        self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
+    ) -> tuple[Operator, ...]:
+        return (replace(self, carried=(*self.carried, (group.path[0], group.type))),)
+
+
+@dataclass(frozen=True)
+class Map(KeepsSigns, Carrier):
     """Each row becomes another; the carried columns go along.
 
     `note` is the text of pictures, a line each, instead of the function.
     """
 
-    f: Expr
-    carried: Columns = ()
     note: tuple[str, ...] = field(default=(), compare=False)
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
-    row_by_row: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -85,18 +105,13 @@ class Map(KeepsSigns):
     def repeatable(self) -> bool:
         return is_plain(self.f)
 
-    def describe(self) -> str:
-        return str(self.f)
-
 
 @dataclass(frozen=True)
-class Filter(KeepsSigns):
+class Filter(KeepsSigns, RowByRow, Same):
     """The rows for which the function is true; NULL is not true."""
 
-    f: Expr
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
-    row_by_row: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
@@ -115,20 +130,13 @@ class Filter(KeepsSigns):
     def repeatable(self) -> bool:
         return is_plain(self.f)
 
-    def describe(self) -> str:
-        return str(self.f)
-
 
 @dataclass(frozen=True)
-class MapMany(KeepsSigns):
+class MapMany(KeepsSigns, Carrier):
     """Each row becomes the items of a list, repeats counted; the carried columns go along."""
 
-    f: Expr
-    carried: Columns = ()
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
-    row_by_row: ClassVar[bool] = True
-    grows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -156,21 +164,13 @@ class MapMany(KeepsSigns):
         """The rows, with weights, that a value of the function is."""
         return ((item, 1) for item in value or ())
 
-    def describe(self) -> str:
-        return str(self.f)
-
 
 @dataclass(frozen=True)
-class Explode(Operator):
+class Explode(Carrier):
     """Each row becomes the values of a list of (value, weight); weights multiply.
 
     A list of (value, time, weight) gives timed rows. The carried columns go along.
     """
-
-    f: Expr
-    carried: Columns = ()
-    row_by_row: ClassVar[bool] = True
-    grows: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         self._zset(inputs[0])
@@ -202,12 +202,9 @@ class Explode(Operator):
         item = lists.inner if isinstance(lists, ListOf) else lists
         return item if isinstance(item, Struct) else Struct("", (), tuple)
 
-    def describe(self) -> str:
-        return str(self.f)
-
 
 @dataclass(frozen=True)
-class Add(KeepsSigns):
+class Add(KeepsSigns, Same):
     """The sum of two streams."""
 
     arity: ClassVar[int] = 2
@@ -273,7 +270,6 @@ class IdentityPrint(KeepsSigns, Same):
 
     label: str
     monotone: ClassVar[bool] = True
-    written: ClassVar[bool] = True
 
     def physical(self, *args: Argument) -> Physical:
         return args[0]
@@ -318,6 +314,9 @@ class Fused(Operator):
     def identity(self) -> str:
         return " · ".join(f"{p.name} {p.identity()}" for p in self.parts)
 
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        return self.parts[0].lookups(*inputs)
+
     def reads_unseen(self, *inputs: StreamType) -> str:
         taken = (inputs, *((t,) for t in self.types(*inputs)))
         return " ".join(p.reads_unseen(*t) for p, t in zip(self.parts, taken, strict=False))
@@ -335,6 +334,19 @@ def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[P
         types = (before.type_of(*types),)
         found.append(p.tree(types))
     return found
+
+
+def in_group(row: RowType, parts: Iterable[Expr], group: Field, *at: str) -> Map:
+    """The map that makes rows of parts, which are in the group whose key is at a path."""
+    columns = ((group.path[0], group.type),)
+    return Map(Build(carrying(row, columns), (*parts, Field(group.type, at))))
+
+
+def without_group(row: RowType, side: str) -> Expr:
+    """The row on one side of a pair of rows that may carry a group, without it."""
+    if isinstance(row, Struct):
+        return Build(row, tuple(Field(t, (side, n)) for n, t in row.fields))
+    return Field(row, (side, VALUE))
 
 
 def only_projects(op: Operator) -> bool:

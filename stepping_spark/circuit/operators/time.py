@@ -7,13 +7,13 @@ is a stream of its own, and comes to these operators as an input: a Z-set of at 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.circuit.operators.base import KeepsSigns, Linearity, Operator, Same
+from stepping_spark.circuit.operators.base import KeepsSigns, KeyedRead, Linearity, Operator, Same
 from stepping_spark.circuit.operators.groups import Window
 from stepping_spark.circuit.physical import (
     Argument,
@@ -25,7 +25,7 @@ from stepping_spark.circuit.physical import (
     Where,
     cells_of,
 )
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, whole
+from stepping_spark.expressions.expr import Call, Expr, Field, Literal, tupled, whole
 from stepping_spark.rows.atoms import BOOL, INT, RowType
 from stepping_spark.rows.data import Timed
 from stepping_spark.rows.schema import Carrying, StreamType, ZSetType
@@ -62,12 +62,11 @@ class Differentiate(Same):
 
     gives_change: ClassVar[bool] = True
     over_steps: ClassVar[bool] = True
-    written: ClassVar[bool] = True
     same_at_first: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
-class Temporal(Same):
+class Temporal(Operator):
     """What compares the times of rows with that of the step."""
 
     time: RowType
@@ -99,21 +98,27 @@ class Hold(Temporal):
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
     gives_change: ClassVar[bool] = True
-    holds_back: ClassVar[bool] = True
     how: ClassVar[str] = "linear, and keeps what is still to come"
 
+    @property
+    def due(self) -> tuple[Expr, tuple[int, ...]]:
+        return Field(self.time, ("time",)), ()
 
-class ByWatermark(Same):
+
+class ByWatermark(Operator):
     """An operator that gives some rows of its first input, by where watermarks stand."""
 
     gives_change: ClassVar[bool] = True
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return inputs[0]
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[0]
 
 
 @dataclass(frozen=True)
-class InTime(KeepsSigns, ByWatermark):
+class InTime(ByWatermark):
     """The rows of a change that are at or after the watermark; with `late`, the others.
 
     Takes the change, and the greatest time of the steps before. A row whose time is NULL is late.
@@ -124,7 +129,6 @@ class InTime(KeepsSigns, ByWatermark):
     late: bool = False
     linearity: ClassVar[Linearity] = Linearity.LOOK_UP
     arity: ClassVar[int] = 2
-    rows_from: ClassVar[int] = 1
     how: ClassVar[str] = (
         "linear in its first input; a row is late if its time is before the watermark"
     )
@@ -132,6 +136,9 @@ class InTime(KeepsSigns, ByWatermark):
     @property
     def name(self) -> str:
         return "late" if self.late else "in_time"
+
+    def is_positive(self, *inputs: bool) -> bool:
+        return inputs[0]
 
     def physical(self, *args: Argument) -> Physical:
         rows, greatest = args
@@ -160,8 +167,11 @@ class Expire(ByWatermark):
     value: Expr
     distances: tuple[int, ...]  # from the greatest time of each input
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
-    holds_back: ClassVar[bool] = True
     how: ClassVar[str] = "linear, and keeps what the watermark has not passed yet"
+
+    @property
+    def due(self) -> tuple[Expr, tuple[int, ...]]:
+        return self.value, self.distances
 
     def physical(self, *args: Argument) -> Physical:
         rows, *greatest = args
@@ -190,7 +200,7 @@ class Touched(Operator):
 
     def physical(self, *args: Argument) -> Physical:
         row = self._zset(args[0].type)
-        numbered = (Build(tuple_of((row, INT)), (whole(row), Literal(INT, i))) for i in (0, 1))
+        numbered = (tupled(whole(row), Literal(INT, i)) for i in (0, 1))
         return Union(tuple(Project(a, cells_of(e)) for a, e in zip(args, numbered, strict=True)))
 
 
@@ -212,6 +222,10 @@ class Settled(ByWatermark):
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[2]
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        key = self.window.keys
+        return {0: KeyedRead(key, ((2, tuple(e.under("_1") for e in key)),), nulls=True)}
 
     def physical(self, *args: Argument) -> Physical:
         state, change, _, *greatest = args

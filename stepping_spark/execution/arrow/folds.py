@@ -50,7 +50,7 @@ from stepping_spark.relations.arrow import (
 )
 from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.placement import bytes_given
-from stepping_spark.relations.relation import FanOut, each_once
+from stepping_spark.relations.relation import DriverRelation, FanOut
 from stepping_spark.relations.sums.arrow import totals
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema
 from stepping_spark.rows.types import Struct
@@ -143,7 +143,7 @@ def _comparable(a: Array, b: Array) -> tuple[Array, Array]:
     return ids[: len(a)], ids[len(a) :]
 
 
-Signed: TypeAlias = Sequence[tuple[int, pa.Table]]
+Signed: TypeAlias = Sequence[tuple[int, DriverRelation]]
 """Relations, each with the sign of its fold in a sum."""
 
 FoldKernel: TypeAlias = Callable[[Context, Signed], pa.Table]
@@ -154,17 +154,12 @@ in order, those of both are at once.
 """
 
 
-def _one_by_one(schema: Schema, fold: Callable[[Context, pa.Table], pa.Table]) -> FoldKernel:
+def _one_by_one(schema: Schema, fold: Callable[[DriverRelation], pa.Table]) -> FoldKernel:
     def each(run: Context, parts: Signed) -> pa.Table:
-        made = [(sign, fold(run, table)) for sign, table in parts]
+        made = [(sign, fold(rows)) for sign, rows in parts]
         return concat([t if sign > 0 else negate(t, schema) for sign, t in made], schema)
 
     return each
-
-
-def _once(run: Context, table: pa.Table, schema: Schema) -> pa.Table:
-    """The rows of a table, each once; the table itself if it is known to be so."""
-    return table if run.is_once(table, schema) else each_once(table, schema)
 
 
 def _where(table: pa.Table, kept: Any) -> pa.Table:
@@ -176,18 +171,17 @@ def _ones(rows: int) -> Any:
     return pa.array(np.ones(rows, np.int64))
 
 
-def _there(run: Context, table: pa.Table, schema: Schema) -> pa.Table:
+def _there(rows: DriverRelation) -> pa.Table:
     """The rows whose weights add up to more than zero, each once."""
-    once = _once(run, table, schema)
+    once = rows.added_up().table
     return _where(once, one_array(once.column(COUNT)).to_numpy() > 0)
 
 
 def positive_kernel(n: Positive) -> FoldKernel:
-    relation, of = relation_of(n.schema), n.of.schema
-    names = [c for c, _ in n.schema.columns]
+    relation, names = relation_of(n.schema), [c for c, _ in n.schema.columns]
 
-    def positive(run: Context, table: pa.Table) -> pa.Table:
-        kept = _there(run, table, of)
+    def positive(rows: DriverRelation) -> pa.Table:
+        kept = _there(rows)
         counts = one_array(kept.column(COUNT)) if n.counted else _ones(kept.num_rows)
         return relation([*(one_array(kept.column(c)) for c in names), counts])
 
@@ -217,7 +211,7 @@ def _in_order(
     directions = [up for _, up in order]
 
     def ordered(run: Context, parts: Signed) -> _Ordered:
-        there = [_there(run, table, schema) for _, table in parts]
+        there = [_there(rows) for _, rows in parts]
         found = concat(there, schema).combine_chunks()
         if not found.num_rows:
             return _Ordered(found, *[np.zeros(0, np.int64)] * 3)
@@ -274,23 +268,23 @@ def gather_kernel(n: Gather) -> FoldKernel:
 
 
 def pieces_kernel(n: LargestByKey) -> FoldKernel:
-    relation, of, names = relation_of(n.schema), n.of.schema, [c for c, _ in n.of.schema.columns]
+    relation, names = relation_of(n.schema), [c for c, _ in n.of.schema.columns]
 
-    def pieces(run: Context, table: pa.Table) -> pa.Table:
-        rows = table if n.once else _there(run, table, of)
-        if not rows.num_rows:
+    def pieces(rows: DriverRelation) -> pa.Table:
+        there = rows.table if n.once else _there(rows)
+        if not there.num_rows:
             return empty(n.schema)
-        found = collated(rows.select(names), n.required)
+        found = collated(there.select(names), n.required)
         return relation([*(one_array(c) for c in found.columns), _ones(found.num_rows)])
 
     return _one_by_one(n.schema, pieces)
 
 
 def totals_kernel(n: Totals) -> FoldKernel:
-    relation, of, sums = relation_of(n.schema), n.of.schema, totals(n.type)
+    relation, sums = relation_of(n.schema), totals(n.type)
 
-    def total(run: Context, table: pa.Table) -> pa.Table:
-        keys, values = sums(_once(run, table, of))
+    def total(rows: DriverRelation) -> pa.Table:
+        keys, values = sums(rows.added_up().table)
         if isinstance(n.type, GroupedType):
             return relation([values, keys, _ones(len(values))])
         return relation([*spread(values, n.type.sum.value), _ones(len(values))])

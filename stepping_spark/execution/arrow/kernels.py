@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import pyarrow as pa
-
 from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.circuit.physical import WindowCall
 from stepping_spark.expressions.arrow_evaluator import Ask
+from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import Now
-from stepping_spark.rows.schema import Schema
 
 PartitionKey: TypeAlias = tuple[Any, ...]
 Carried: TypeAlias = Mapping[WindowCall, Any]
@@ -52,13 +50,11 @@ class Context:
 
     ask: Ask  # has Spark evaluate expressions that are not plain
     now: Now = None
-    is_once: Callable[[pa.Table, Schema], bool] = lambda *_: False  # of what a leaf is
     limits: Limits = DEFAULT
-    args: Sequence[pa.Table] = ()
-    filled: Sequence[pa.Table] = ()  # what stands for holes, within the change of a fold
+    args: Sequence[DriverRelation] = ()
+    prefixes: Prefixes | None = None  # of the partitions of a window's state
+    filled: Sequence[DriverRelation] = ()  # what stands for holes, within the change of a fold
     carried: Carried = field(default_factory=dict)  # of rows that were left out of that
-    made_once: pa.Table | None = None  # what a kernel gave last, if it has each row once
-    prefixes: Callable[[pa.Table], Prefixes | None] = lambda _: None  # of what a leaf is
 
 
-Kernel: TypeAlias = Callable[[Context], pa.Table]
+Kernel: TypeAlias = Callable[[Context], DriverRelation]

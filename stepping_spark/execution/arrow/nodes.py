@@ -14,7 +14,7 @@ A term is prepared once, as the nodes that it is made of are, and run by each st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
@@ -51,16 +51,27 @@ from stepping_spark.circuit.physical import (
 )
 from stepping_spark.execution.arrow.eager import Eager, eager, sums_at_once
 from stepping_spark.execution.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
-from stepping_spark.execution.arrow.kernels import Context, Kernel, NeedsPrefix
+from stepping_spark.execution.arrow.kernels import Context, Kernel, NeedsPrefix, Prefixes
 from stepping_spark.execution.arrow.window_delta import cut_of
 from stepping_spark.expressions.arrow_evaluator import relation_of, spread, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays
-from stepping_spark.plan.step_ir import Apply, Leaf, Term
-from stepping_spark.relations.arrow import concat, empty, negate, one_array
-from stepping_spark.relations.relation import FanOut
+from stepping_spark.plan.step_ir import Apply, Leaf, Read, Term, type_of
+from stepping_spark.relations.arrow import concat, negate, one_array
+from stepping_spark.relations.relation import DriverRelation, FanOut
 from stepping_spark.relations.sums.arrow import contributions
 from stepping_spark.rows.atoms import INT_MIN
-from stepping_spark.rows.schema import COUNT, StreamType
+from stepping_spark.rows.schema import COUNT, Schema, StreamType
+
+
+def sum_of(parts: Sequence[DriverRelation], schema: Schema) -> DriverRelation:
+    """The sum of relations; a single one that has rows is as consolidated as it was."""
+    tables: list[pa.Table] = []
+    once = True
+    for p in parts:
+        if p.table.num_rows:
+            once = p.consolidated and not tables
+            tables.append(p.table)
+    return DriverRelation(concat(tables, schema), schema, once)
 
 
 def prepared(n: Physical) -> Kernel:
@@ -77,16 +88,17 @@ def _hole(n: Hole) -> Kernel:
 
 
 def _project(n: Project, rows: Kernel) -> Kernel:
-    values, relation = values_of(n.of.schema, n.exprs), relation_of(n.schema)
+    schema, relation = n.schema, relation_of(n.schema)
+    values = values_of(n.of.schema, n.exprs)
     diffs = [d for d, _ in n.schema.diffs]
     split = [(c.expr.type, c.spread) for c in n.cells]
 
-    def project(run: Context) -> pa.Table:
-        table = rows(run)
+    def project(run: Context) -> DriverRelation:
+        table = rows(run).table
         columns: Arrays = []
         for (t, is_spread), found in zip(split, values(table, run.ask), strict=True):
             columns += spread(found, t) if is_spread else [found]
-        return relation([*columns, *[table.column(d) for d in diffs]])
+        return DriverRelation(relation([*columns, *[table.column(d) for d in diffs]]), schema)
 
     return project
 
@@ -94,19 +106,19 @@ def _project(n: Project, rows: Kernel) -> Kernel:
 def _where(n: Where, rows: Kernel) -> Kernel:
     values = values_of(n.schema, (n.condition,))
 
-    def where(run: Context) -> pa.Table:
-        table = rows(run)
-        (kept,) = values(table, run.ask)
-        return table.filter(kept)  # NULL is dropped
+    def where(run: Context) -> DriverRelation:
+        held = rows(run)
+        (kept,) = values(held.table, run.ask)
+        return held.filter(kept)
 
     return where
 
 
 def _due(n: Due, rows: Kernel) -> Kernel:
-    def due(run: Context) -> pa.Table:
-        table = rows(run)
+    def due(run: Context) -> DriverRelation:
+        held = rows(run)
         now: Any = pa.scalar(n.time.encode(run.now, "now"), n.time.arrow)
-        return table.filter(pc.less_equal(table.column("time"), now))
+        return held.filter(pc.less_equal(held.table.column("time"), now))
 
     return due
 
@@ -115,14 +127,14 @@ def _before(n: BelowGreatest, rows: Kernel, greatest: Kernel) -> Kernel:
     values = values_of(n.schema, (n.value,))
     ((column, _),) = n.greatest.schema.columns
 
-    def before(run: Context) -> pa.Table:
-        table, known = rows(run), greatest(run)
+    def before(run: Context) -> DriverRelation:
+        held, known = rows(run), greatest(run).table
         if not known.num_rows:
-            return table if n.others else table.slice(0, 0)
+            return held if n.others else DriverRelation.empty(held.schema)
         limit = int(_numbers(one_array(known.column(column))).max()) - n.distance
-        (found,) = values(table, run.ask)
+        (found,) = values(held.table, run.ask)
         is_before = np.asarray(found.is_valid()) & (_numbers(found) < max(limit, INT_MIN))
-        return table.filter(pa.array(~is_before if n.others else is_before))
+        return held.filter(pa.array(~is_before if n.others else is_before))
 
     return before
 
@@ -135,11 +147,12 @@ def _numbers(times: Any) -> Any:
 
 
 def _unnest(n: Unnest, rows: Kernel) -> Kernel:
-    values, relation = values_of(n.of.schema, (n.lists,)), relation_of(n.schema)
+    schema, relation = n.schema, relation_of(n.schema)
+    values = values_of(n.of.schema, (n.lists,))
     carried = [c for c, _ in n.carried]
 
-    def unnest(run: Context) -> pa.Table:
-        table = rows(run)
+    def unnest(run: Context) -> DriverRelation:
+        table = rows(run).table
         (found,) = values(table, run.ask)
         items: Any = pc.list_flatten(found)
         if len(items) > (most := most_given(run.limits, len(items), table.select(carried))):
@@ -150,7 +163,8 @@ def _unnest(n: Unnest, rows: Kernel) -> Kernel:
         counts: Any = one_array(table.column(COUNT)).take(parents)
         if n.weight is not None:
             counts = _product(counts, _at(items, n.weight))
-        return relation([*(_at(items, p) for p in n.paths), *beside, counts])
+        columns = [*(_at(items, p) for p in n.paths), *beside, counts]
+        return DriverRelation(relation(columns), schema)
 
     return unnest
 
@@ -163,17 +177,22 @@ def _at(items: Any, path: tuple[str, ...]) -> Any:
 
 def _union(n: Union, *parts: Kernel) -> Kernel:
     schema = n.schema
-    return lambda run: concat([part(run) for part in parts], schema)
+    return lambda run: sum_of([part(run) for part in parts], schema)
 
 
 def _no_rows(n: NoRows) -> Kernel:
-    rows = empty(n.schema)
+    rows = DriverRelation.empty(n.schema)
     return lambda run: rows
 
 
 def _negate(n: Negate, rows: Kernel) -> Kernel:
     schema = n.schema
-    return lambda run: negate(rows(run), schema)
+
+    def negated(run: Context) -> DriverRelation:
+        held = rows(run)
+        return DriverRelation(negate(held.table, schema), schema, held.consolidated)
+
+    return negated
 
 
 def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
@@ -186,10 +205,10 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
     ]
     schema, relation = n.schema, relation_of(n.schema)
 
-    def equi_join(run: Context) -> pa.Table:
-        sides = [left(run), right(run)]
+    def equi_join(run: Context) -> DriverRelation:
+        sides = [left(run).table, right(run).table]
         if not (sides[0].num_rows and sides[1].num_rows):
-            return empty(schema)
+            return DriverRelation.empty(schema)
         keys = left_key(sides[0], run.ask), right_key(sides[1], run.ask)
         pairs = sides[0].num_rows * sides[1].num_rows
         found = join_indices(*keys, most_given(run.limits, pairs, *sides))
@@ -200,7 +219,7 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
             for i, values in zip(of_side[side], cells[side](matched, run.ask), strict=True):
                 columns[i] = values
             counts.append(matched.column(COUNT))
-        return relation([*columns, _product(*counts)])
+        return DriverRelation(relation([*columns, _product(*counts)]), schema)
 
     return equi_join
 
@@ -219,15 +238,16 @@ def _anti_join(n: AntiJoin, left: Kernel, right: Kernel) -> Kernel:
     key = values_of(n.left.schema, n.key)
     names = [c for c, _ in n.right.schema.columns]
 
-    def anti_join(run: Context) -> pa.Table:
-        rows, others = left(run), right(run)
+    def anti_join(run: Context) -> DriverRelation:
+        held, others = left(run), right(run).table
+        rows = held.table
         if not (rows.num_rows and others.num_rows):
-            return rows
+            return held
         keys = [one_array(others.column(c)) for c in names]
         at, _ = join_indices(key(rows, run.ask), keys, run.limits.given_rows)
         absent = np.ones(rows.num_rows, np.bool_)
         absent[at.to_numpy()] = False
-        return rows.filter(pa.array(absent))
+        return held.filter(pa.array(absent))
 
     return anti_join
 
@@ -238,68 +258,67 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
     values, contribute = values_of(n.of.schema, exprs), contributions(n.pick.type, schema)
     at_once = sums_at_once(n.pick, None if n.key is None else n.key.expr, n.type, n.of.schema)
 
-    def contributed(run: Context) -> pa.Table:
-        table = rows(run)
+    def contributed(run: Context) -> DriverRelation:
+        table = rows(run).table
+        counts = one_array(table.column(COUNT))
         if at_once is not None and table.num_rows >= run.limits.eager_rows:
-            made = at_once(table, one_array(table.column(COUNT)), run.ask)
+            made = at_once(table, counts, run.ask)
             if made is not None:
-                run.made_once = made
-                return made
+                return DriverRelation(made, schema, consolidated=True)
         picked, *keys = values(table, run.ask)
-        return contribute(keys, picked, one_array(table.column(COUNT)))
+        return DriverRelation(contribute(keys, picked, counts), schema)
 
     return contributed
 
 
 def _fold(kernel: Callable[..., FoldKernel], n: Fold, rows: Kernel) -> Kernel:
-    fold = kernel(n)
-    return lambda run: fold(run, ((1, rows(run)),))
+    fold, schema = kernel(n), n.schema
+    return lambda run: DriverRelation(fold(run, ((1, rows(run)),)), schema)
 
 
 def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
-    fold, over = FOLDS[type(n.fold)](n.fold), n.state.schema
+    fold, over, schema = FOLDS[type(n.fold)](n.fold), n.state.schema, n.schema
 
-    def difference(run: Context, old: pa.Table, more: pa.Table) -> pa.Table:
-        return fold(run, ((1, concat([old, more], over)), (-1, old)))
+    def difference(run: Context, old: DriverRelation, more: DriverRelation) -> pa.Table:
+        return fold(run, ((1, sum_of([old, more], over)), (-1, old)))
 
     selects = isinstance(n.fold, Rank | Positive)
 
-    def change_of_fold(run: Context) -> pa.Table:
+    def change_of_fold(run: Context) -> DriverRelation:
         old = state(run)
         made = difference(run, old, change(run))
-        if selects and not old.num_rows:
-            run.made_once = made
-        return made
+        return DriverRelation(made, schema, consolidated=selects and not old.table.num_rows)
 
     if not isinstance(n.fold, Windowed):
         return change_of_fold
-    cut, schema = cut_of(n.fold, over), n.schema
+    cut = cut_of(n.fold, over)
 
-    def change_of_windows(run: Context) -> pa.Table:
+    def change_of_windows(run: Context) -> DriverRelation:
         found = []
         for old, more, carried in cut(state(run), change(run), run):
             run.carried = carried
             found.append(difference(run, old, more))
         run.carried = {}
-        return concat(found, schema)
+        return DriverRelation(concat(found, schema), schema)
 
     return change_of_windows
 
 
 def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
     schema, pieces = n.schema, prepared(n.pieces)
-    parts = [(FOLDS[type(part.fold)](part.fold), part.state.schema) for part in n.parts]
+    parts = [(FOLDS[type(p.fold)](p.fold), p.state.schema, p.schema) for p in n.parts]
 
-    def collated_change(run: Context) -> pa.Table:
+    def collated_change(run: Context) -> DriverRelation:
         given = [rows(run) for rows in inputs]
         olds, news = [], []
-        for (fold, over), state, more in zip(parts, given[::2], given[1::2], strict=True):
-            olds.append(fold(run, ((1, state),)))
-            news.append(fold(run, ((1, concat([state, more], over)),)))
+        for (fold, over, made), state, more in zip(parts, given[::2], given[1::2], strict=True):
+            olds.append(DriverRelation(fold(run, ((1, state),)), made))
+            new = sum_of([state, more], over)
+            news.append(DriverRelation(fold(run, ((1, new),)), made))
         run.filled = olds
-        old = pieces(run)
+        old = negate(pieces(run).table, schema)
         run.filled = news
-        return concat([pieces(run), negate(old, schema)], schema)
+        return DriverRelation(concat([pieces(run).table, old], schema), schema)
 
     return collated_change
 
@@ -340,16 +359,15 @@ class Failed(Exception):
 class Evaluation:
     """The inputs of an evaluation: relations and context."""
 
-    table: Callable[[Leaf], pa.Table]
+    leaf: Callable[[Leaf], DriverRelation]
     chain: Chain  # asks Spark for what several linear operators make of a relation
     context: Context
-    rows: RowCounts = field(
-        default_factory=dict
-    )  # what vertices read and gave, as they are evaluated
+    prefixes: Mapping[Leaf, Prefixes]  # of the partitions of the states of windows
+    rows: RowCounts = field(default_factory=dict)  # that vertices read and gave
     notes: list[str] = field(default_factory=list)  # on how that was done
 
 
-Compute: TypeAlias = Callable[[Evaluation], pa.Table]
+Compute: TypeAlias = Callable[[Evaluation], DriverRelation]
 
 
 def compute(t: Term, *, eagerly: bool = False) -> Compute:
@@ -358,18 +376,23 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
     `eagerly`: many rows of a side of a join are added up before they are joined.
     """
     if not isinstance(t, Apply):
-        return methodcaller("table", t)
+        return methodcaller("leaf", t)
     early = eager(t) if eagerly else None
     if early is not None:
         return _eagerly(t, early, compute(t))
     args, parts = [compute(a, eagerly=eagerly) for a in t.args], _parts(t)
     is_told = t.operator is t.vertex.operator
+    state = t.args[0] if isinstance(t.args[0], Read) else None
 
-    def node(run: Evaluation) -> pa.Table:
-        tables = [arg(run) for arg in args]
-        made = parts(run, tables)
+    def node(run: Evaluation) -> DriverRelation:
+        given, rows = [], 0
+        for arg in args:
+            given.append(arg(run))
+            rows += given[-1].table.num_rows
+        run.context.prefixes = None if state is None else run.prefixes.get(state)
+        made = parts(run, given)
         if is_told:
-            run.rows[t.vertex] = (sum(map(len, tables)), len(made))
+            run.rows[t.vertex] = (rows, made.table.num_rows)
         return made
 
     return node
@@ -378,33 +401,35 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
 def _eagerly(t: Apply, early: Eager, pair_by_pair: Compute) -> Compute:
     """A function that computes a term eagerly, or pair by pair if that is not possible."""
 
-    def node(run: Evaluation) -> pa.Table:
-        found = early(run.table, run.context.ask, run.context.limits)
+    schema = type_of(t).schema
+
+    def node(run: Evaluation) -> DriverRelation:
+        found = early(lambda x: run.leaf(x).table, run.context.ask, run.context.limits)
         if found is None:
             return pair_by_pair(run)
         made, joined = found
         run.notes.append(str(joined))
         run.rows[t.vertex] = (joined.rows, len(made))
-        return made
+        return DriverRelation(made, schema)
 
     return node
 
 
-def _parts(t: Apply) -> Callable[[Evaluation, list[pa.Table]], pa.Table]:
+def _parts(t: Apply) -> Callable[[Evaluation, list[DriverRelation]], DriverRelation]:
     """A function that applies the operators of a vertex, one after the other."""
     kernels = list(map(prepared, t.trees))
     asked, last = t.asked
 
-    def parts(run: Evaluation, tables: list[pa.Table]) -> pa.Table:
+    def parts(run: Evaluation, given: list[DriverRelation]) -> DriverRelation:
         first, done = asked, 0
         while done < len(kernels):
             try:
                 if done == first:  # one question to Spark, and not one for each part
-                    tables = [_chained(run, t, first, last, tables[0])]
-                    done = last
+                    made = _chained(run, t, first, last, given[0].table)
+                    given, done = [DriverRelation(made, t.trees[last].schema)], last
                 else:
-                    run.context.args = tables
-                    tables = [kernels[done](run.context)]
+                    run.context.args = given
+                    given = [kernels[done](run.context)]
                 done += 1
             except (FanOut, NeedsPrefix):
                 raise
@@ -412,7 +437,7 @@ def _parts(t: Apply) -> Callable[[Evaluation, list[pa.Table]], pa.Table]:
                 if done != first:
                     raise Failed(t.vertex, done) from e
                 first = -1  # which part fails is seen when each is asked by itself
-        return tables[0]
+        return given[0]
 
     return parts
 

@@ -51,14 +51,15 @@ from stepping_spark.expressions.arrow_evaluator import ArraysOf, evaluator, valu
 from stepping_spark.expressions.expr import Call, Expr
 from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, one_array
 from stepping_spark.relations.hashing import Numbers, order_numbers
+from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.sums.floats import added, limbs_of
 from stepping_spark.rows.atoms import BOOL, INT_MIN
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.rows.types import unwrap
 
 pc: Any = pyarrow.compute
-DeltaPieces: TypeAlias = Iterator[tuple[pa.Table, pa.Table, Carried]]
-Cut: TypeAlias = Callable[[pa.Table, pa.Table, Context], DeltaPieces]
+DeltaPieces: TypeAlias = Iterator[tuple[DriverRelation, DriverRelation, Carried]]
+Cut: TypeAlias = Callable[[DriverRelation, DriverRelation, Context], DeltaPieces]
 
 CUT_ROWS = 1_000
 """Rows of a state of a window, or of first rows, that are all computed with.
@@ -80,7 +81,7 @@ SLACK = 64
 """Extra rows kept before the change, so that the next step may change slightly earlier rows."""
 
 
-def whole(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
+def whole(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
     """All rows of a state, and its change."""
     yield state, change, {}
 
@@ -97,28 +98,28 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
     added_up = _added_up(over, n.sorting[0])
     at_once = _nearest(values, n.sorting[0]) if isinstance(divider, _OfNearest) else whole
 
-    def cut(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
-        prefixes = run.prefixes(state) or Prefixes()
-        if not prefixes.known and state.num_rows < CUT_ROWS:
+    def cut(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
+        prefixes = run.prefixes or Prefixes()
+        if not prefixes.known and state.table.num_rows < CUT_ROWS:
             yield from at_once(state, change, run)
             return
-        of_change = values(change, run.ask)[:keys]
+        of_change = values(change.table, run.ask)[:keys]
         touched = distinct_rows(
             pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
         )
         if not prefixes.known and touched.num_rows > CUT_KEYS:
             yield from at_once(state, change, run)
             return
-        rows = added_up(state, run)
+        rows = added_up(state.table, run)
         columns = values(rows, run.ask)
         for key in (tuple(row.values()) for row in touched.to_pylist()):
             more = change.filter(pa.array(_have(of_change, key)))
-            order, *read = values(more, run.ask)[keys:]
+            order, *read = values(more.table, run.ask)[keys:]
             changed = _places(order, n.sorting[0])
             mine = np.flatnonzero(_have(columns[:keys], key))
             part = _Partition.of(rows, columns[keys:], n.sorting[0], mine, prefixes.known.get(key))
             kept, carried = part.divided(divider, changed, read, prefixes, key)
-            yield kept, more, carried
+            yield DriverRelation(kept, over), more, carried
 
     return cut
 
@@ -129,16 +130,17 @@ def _nearest(values: ArraysOf, by: Sorting) -> Cut:
     `values` are those of the key, of the order, and whether a row has the value.
     """
 
-    def nearest(state: pa.Table, change: pa.Table, run: Context) -> DeltaPieces:
-        both = zip(values(state, run.ask), values(change, run.ask), strict=True)
+    def nearest(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
+        both = zip(values(state.table, run.ask), values(change.table, run.ask), strict=True)
         *columns, order, values_there = [pa.concat_arrays(pair) for pair in both]
         ids, places = key_ids(columns), _places(order, by)
         # Places that are apart by key, with one before and one behind those of each key.
         known, places = np.unique(places, return_inverse=True)
         places = ids * (len(known) + 2) + places + 1
-        edges = np.unique(ids[state.num_rows :]) * (len(known) + 2)
-        old, changed = places[: state.num_rows], places[state.num_rows :]
-        counts = one_array(state.column(COUNT)).to_numpy()
+        n = state.table.num_rows
+        edges = np.unique(ids[n:]) * (len(known) + 2)
+        old, changed = places[:n], places[n:]
+        counts = one_array(state.table.column(COUNT)).to_numpy()
         has, sure = np.asarray(values_there), _are_sure(old, counts)
         ends = old[sure & has[: len(old)]]
         ends = np.unique(np.concatenate([ends, edges, edges + len(known) + 1]))

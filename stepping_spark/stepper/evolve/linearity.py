@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.operators import Add, Filter, Map, Neg, Operator
+from stepping_spark.circuit.operators import Add, Filter, Map, Neg, Operator, RowByRow
 from stepping_spark.expressions.expr import (
     Build,
     Call,
@@ -136,7 +136,7 @@ def implies(known: Expr, to: Expr) -> bool:
 
 def is_function(op: Operator) -> bool:
     """Whether an operator is a function of each row, and carries no columns along."""
-    return op.row_by_row and not getattr(op, "carried", ())
+    return isinstance(op, RowByRow) and not getattr(op, "carried", ())
 
 
 def composed(v: Vertex) -> Vertex:
