@@ -30,11 +30,11 @@ VIEW, SCALE = "orders", "1"
 LINES = {
     "Spark again": ("Spark, recomputed", "#8c959f", -7),
     "streaming": ("Structured Streaming\n(insertions only)", "#bf8700", 12),
-    "DuckDB again": ("DuckDB, recomputed", "#57606a", 2),
-    "by hand": ("PySpark, written by hand\nfor this view", "#cf222e", 0),
-    "Postgres": ("stepping_spark, Postgres", "#8250df", -6),
-    "Parquet": ("stepping_spark, Parquet", "#1f883d", 5),
-    "memory": ("stepping_spark, memory", "#0969da", -3),
+    "DuckDB again": ("DuckDB, recomputed", "#57606a", -10),
+    "by hand": ("PySpark, written by hand\nfor this view", "#cf222e", 9),
+    "Postgres": ("stepping_spark, Postgres", "#8250df", 3),
+    "Parquet": ("stepping_spark, Parquet", "#1f883d", 1),
+    "memory": ("stepping_spark, memory", "#0969da", -4),
 }
 
 
