@@ -274,6 +274,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None
     ) -> None:
         # Before the commit: a failure here changes nothing that can be read.
+        self._end_merging()
         self._end_building()
         self._tend()
         self._spill()

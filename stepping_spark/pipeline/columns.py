@@ -85,24 +85,26 @@ def check_same(there: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> No
         )
     for field in wanted:
         found = there.field(there.get_field_index(field.name))
-        if _bare(found.type) != _bare(field.type) or (field.nullable and not found.nullable):
+        if bare_type(found.type) != bare_type(field.type) or (
+            field.nullable and not found.nullable
+        ):
             raise SinkError(
                 f"{where}: column {field.name} is {_told(found)} in the table, and {_told(field)} "
                 f"in the view; {anew}"
             )
 
 
-def _bare(t: pa.DataType) -> pa.DataType:
+def bare_type(t: pa.DataType) -> pa.DataType:
     """A type without what does not matter to rows: how the items of lists are called, and NULLs."""
     if isinstance(t, pa.StructType):
-        return pa.struct([pa.field(f.name, _bare(f.type)) for f in t])
+        return pa.struct([pa.field(f.name, bare_type(f.type)) for f in t])
     if isinstance(t, pa.ListType | pa.LargeListType):
-        return pa.list_(pa.field("item", _bare(t.value_type)))
+        return pa.list_(pa.field("item", bare_type(t.value_type)))
     return plain_type(t)
 
 
 def _told(field: pa.Field[Any]) -> str:
-    return f"{_bare(field.type)}{'' if field.nullable else ' NOT NULL'}"
+    return f"{bare_type(field.type)}{'' if field.nullable else ' NOT NULL'}"
 
 
 def check_years(rows: pa.Table, where: str) -> None:

@@ -9,6 +9,7 @@ complete, reads use the old batches.
 from __future__ import annotations
 
 import logging
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -133,6 +134,8 @@ class Tiers(Generic[B]):
         self._set_aside: list[B] = []  # batches that failed to merge
         self._put_off: list[B] = []  # batches to retry at the next step
         self._tended: tuple[B, ...] = ()  # those that were left when it was tended
+        # An interrupt may leave a thread that merges, and nobody knows of it.
+        self._lock = threading.RLock()
 
     def is_due(self, batches: tuple[B, ...]) -> bool:
         """Whether there is something to merge, or to look at: batches have come, or wait."""
@@ -147,19 +150,20 @@ class Tiers(Generic[B]):
         itself, raise an error: a damaged state must not be used until its older steps are gone.
         """
         rows = max(rows, MERGED_ROWS)
-        self._put_off = []
-        if self._set_aside:
-            self._set_aside = [b for b in self._set_aside if b in batches]
-        if self._merges:
-            self._merges = [m for m in self._merges if all(b in batches for b in m[0])]
-            for run, merge in list(self._merges):
-                batches = self._advanced(run, merge, batches, rows)
-        while due := self._due(batches):
-            merge = self._start(self.register, due)
-            self._merges.append((due, merge))
-            batches = self._advanced(due, merge, batches, rows)
-        self._tended = batches
-        return batches
+        with self._lock:
+            self._put_off = []
+            if self._set_aside:
+                self._set_aside = [b for b in self._set_aside if b in batches]
+            if self._merges:
+                self._merges = [m for m in self._merges if all(b in batches for b in m[0])]
+                for run, merge in list(self._merges):
+                    batches = self._advanced(run, merge, batches, rows)
+            while due := self._due(batches):
+                merge = self._start(self.register, due)
+                self._merges.append((due, merge))
+                batches = self._advanced(due, merge, batches, rows)
+            self._tended = batches
+            return batches
 
     def exchange(self, moved: Mapping[B, B]) -> None:
         """Know batches by others with the same rows, in merges that are under way too."""
@@ -167,9 +171,10 @@ class Tiers(Generic[B]):
         def now(batches: Iterable[B]) -> tuple[B, ...]:
             return tuple(moved.get(b, b) for b in batches)
 
-        self._merges = [(now(run), merge) for run, merge in self._merges]
-        self._set_aside, self._put_off = [*now(self._set_aside)], [*now(self._put_off)]
-        self._tended = now(self._tended)
+        with self._lock:
+            self._merges = [(now(run), merge) for run, merge in self._merges]
+            self._set_aside, self._put_off = [*now(self._set_aside)], [*now(self._put_off)]
+            self._tended = now(self._tended)
 
     def added(self, batches: Sequence[B]) -> None:
         """Count the batches of a change that was committed."""
@@ -178,11 +183,12 @@ class Tiers(Generic[B]):
 
     def compacted(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The same register in one batch."""
-        self._merges, self._set_aside = [], []
-        if len(batches) < 2:
-            return batches
-        made = self._start(self.register, batches).work(sum(b.rows for b in batches) + 1)
-        return self._replaced(batches, batches, made)
+        with self._lock:
+            self._merges, self._set_aside = [], []
+            if len(batches) < 2:
+                return batches
+            made = self._start(self.register, batches).work(sum(b.rows for b in batches) + 1)
+            return self._replaced(batches, batches, made)
 
     def _due(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The newest run of two or more batches to merge, or () if there is none."""
@@ -284,16 +290,20 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
 
     def _wait_for_merging(self) -> None:
         """Wait until another thread has merged what it was given."""
-        if self._merging is not None:
-            wait([self._merging])
+        merging = self._merging
+        if merging is not None:
+            wait([merging])
 
     def _end_merging(self) -> None:
         """Take what another thread has merged. Raises its error."""
         self._wait_for_merging()
-        if self._merging is not None:
-            merging, self._merging = self._merging, None
-            for name, batches in merging.result().items():
-                self._replace(name, batches)
+        merging, self._merging = self._merging, None
+        if merging is None:
+            return
+        if merging.exception() is not None:
+            self._merged = 0
+        for name, batches in merging.result().items():
+            self._replace(name, batches)
 
     def _tend(self) -> None:
         """Merge faster than changes come in, so that batches cannot pile up."""
@@ -326,6 +336,8 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
         """In the current step, replace the registers of the state: see `EvolvingStore`."""
         self._begin_step()
+        self._end_merging()  # it begins to merge what the registers were called
+        self._merged = 0
         self._next = self._tiers_of_each(registers)
         self._stay = dict(names)
 

@@ -133,6 +133,17 @@ def load(path: str) -> DriverBatch:
     return DriverBatch(tuple(p.select(range(last)) for p in pieces), whole)
 
 
+def nameless(batch: DriverBatch) -> DriverBatch:
+    """A batch in a temporary file that is mapped, and has no name: nobody else can open it."""
+    handle, path = tempfile.mkstemp(prefix="stepping-spark-", suffix=".arrow")
+    os.close(handle)
+    try:
+        save(batch, path)
+        return load(path)
+    finally:
+        os.unlink(path)
+
+
 _OPEN: dict[str, DriverBatch] = {}
 """The files that this process has mapped, in a task."""
 

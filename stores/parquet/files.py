@@ -16,6 +16,7 @@ keys of ten million rows were found by reading 0.08 to 0.29 % of the bytes.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import threading
 import uuid
 from collections import Counter, OrderedDict
@@ -37,7 +38,7 @@ from stepping_spark.relations.placement import bytes_given
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.schema import Schema
 from stores.batches.driver import DriverBatch, ends_of
-from stores.batches.mapped import MappedBatch, MappedFiles, joined
+from stores.batches.mapped import joined, nameless
 from stores.parquet.directories import Directory, LocalDirectory
 from stores.parquet.file_validation import (
     GROUP_BYTES,
@@ -79,6 +80,9 @@ FILES_PER_BATCH = 64
 
 COPIED_ROWS = 1 << 16
 """Rows of a file from which on it may be copied to one that is mapped."""
+
+UNPACKED = 8
+"""About the bytes of memory that decoding takes for a byte of a file, at most."""
 
 FEW_GROUPS = 16
 """Of so many row groups of a file one is a few: to decode it does not make a copy worth while."""
@@ -150,66 +154,65 @@ class ReadCache:
 class Copies:
     """Large files whose keys are often read, as Arrow has their rows in memory, and mapped.
 
-    They are in a temporary folder, and go with the reader, or once the state has their file no
-    more.
+    The mapped files have no names, so that they go with their reader, or once the state has their
+    file no more, even if the process is killed.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._files = MappedFiles()
-        self._copies: dict[str, MappedBatch] = {}
+        self._copies: dict[str, DriverBatch] = {}
         self._decoded = Counter[str]()  # row groups, by file
-        self._refused: set[str] = set()  # files for which there was no room
+        self._made: set[str] = set()  # files that were copied, or are, or for which is no room
         self._lock = threading.Lock()
 
-    def get(self, name: str) -> MappedBatch | None:
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all copies."""
+        return sum(copy.nbytes for copy in list(self._copies.values()))
+
+    def get(self, name: str) -> DriverBatch | None:
         """The copy of a file."""
         return self._copies.get(name)
 
     def are_due(self, name: str, missing: int, groups: int) -> bool:
         """Whether to copy a file, so many of whose row groups are to be decoded now.
 
-        Then as many as it has were decoded, not counting reads of a few.
+        Then as many as it has were decoded, not counting reads of a few. It is true once.
         """
-        if not self._most or name in self._refused or missing * FEW_GROUPS <= groups:
+        if not self._most or name in self._made or missing * FEW_GROUPS <= groups:
             return False
-        self._decoded[name] += missing
-        return self._decoded[name] > groups
-
-    def add(self, f: File, rows: DriverBatch) -> DriverBatch:
-        """The rows of a file, in a copy if there is room for it."""
         with self._lock:
-            taken = sum(c.nbytes for c in self._copies.values())
-            try:
-                folder = self._files.folder
-                if taken + rows.nbytes > min(self._most, shutil.disk_usage(folder).free // 4):
-                    self._refused.add(f.name)
-                    return rows
-                (self._copies[f.name],) = self._files.moved([rows])
-            except OSError:  # there is no room, or no folder for it
-                self._most = 0
-                return rows
-            return self._copies[f.name]
+            self._decoded[name] += missing
+            if self._decoded[name] <= groups or name in self._made:
+                return False
+            self._made.add(name)
+            return True
+
+    def add(self, name: str, rows: DriverBatch) -> DriverBatch:
+        """The rows of a file, in a copy if there is room for it."""
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if self.nbytes + rows.nbytes > min(self._most, free // 4):
+            return rows
+        try:
+            copy = nameless(rows)
+        except OSError:  # the disk is full, or has no folder for it
+            self._most = 0
+            return rows
+        self._copies[name] = copy
+        return copy
 
     def keep_only(self, names: AbstractSet[str]) -> None:
         """Drop the copies of all other files."""
-        gone = [name for name in {**self._copies, **self._decoded} if name not in names]
-        if not gone:
-            return
         with self._lock:
-            self._refused &= names
-            for name in gone:
+            self._made &= names
+            for name in [n for n in {**self._copies, **self._decoded} if n not in names]:
                 self._decoded.pop(name, None)
                 self._copies.pop(name, None)
-            if self._files.are_there:
-                _ = self._files.folder  # which removes the files of those that nobody reads
 
     def close(self) -> None:
-        """Remove all."""
-        with self._lock:
-            self._copies.clear()
-            self._most = 0
-            self._files.close()
+        """Drop all, and make no more."""
+        self._most = 0
+        self._copies = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,6 +236,11 @@ class FileReader:
     def cached_bytes(self) -> int:
         """The memory that the cache takes."""
         return self._cache.nbytes
+
+    @property
+    def copied_bytes(self) -> int:
+        """The bytes of files that are copied and mapped."""
+        return self._copies.nbytes
 
     def keep_only(self, names: AbstractSet[str]) -> None:
         """Drop from the cache what was read of all other files: they are merged, or deleted."""
@@ -296,7 +304,7 @@ class FileReader:
         found: list[pa.Table] = []
         rows = nbytes = 0
         most, most_bytes = limits.given_rows, bytes_given(limits)
-        for some in self._read(groups, register):
+        for some in self._read(groups, register, most_bytes):
             parts = [part for g in some if (part := pick(g)) is not None]
             if len(parts) > GIVEN_PARTS:
                 parts = [pa.concat_tables(parts).combine_chunks()]
@@ -307,8 +315,13 @@ class FileReader:
                 return None
         return found
 
-    def _read(self, groups: Sequence[Group], register: Register) -> Iterator[list[DriverBatch]]:
-        """The rows of row groups, some at a time; whole files where they are copied."""
+    def _read(
+        self, groups: Sequence[Group], register: Register, most_bytes: int
+    ) -> Iterator[list[DriverBatch]]:
+        """The rows of row groups, some at a time; whole files where they are copied.
+
+        `most_bytes` is the memory to decode a file in.
+        """
         wanted: dict[File, list[Group]] = {}
         for group in groups:
             wanted.setdefault(group[0], []).append(group)
@@ -316,9 +329,9 @@ class FileReader:
         most = len(groups)  # so that copies take about as long as to decode what is wanted
         for f, of_file in wanted.items():
             copy: DriverBatch | None = self._copies.get(f.name)
-            if copy is None and f.rows >= COPIED_ROWS:
+            if copy is None and f.rows >= COPIED_ROWS and f.nbytes * UNPACKED <= most_bytes:
                 missing, every = self.missing(of_file), len(self.bounds(f).firsts)
-                if self._copies.are_due(f.name, missing, every) and most > 0:
+                if most > 0 and self._copies.are_due(f.name, missing, every):
                     most -= every
                     copy = self._copied(f, register)
             if copy is None:
@@ -332,7 +345,7 @@ class FileReader:
         """All rows of a file, in a copy if there is room for it."""
         rows = joined(self.groups(self.all_groups(FileBatch((f,))), register, keep=False))
         self._cache.drop_groups(f.name)
-        return self._copies.add(f, rows)
+        return self._copies.add(f.name, rows)
 
     def groups(
         self, wanted: Sequence[Group], register: Register, *, keep: bool = True

@@ -442,6 +442,11 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         return self._reader.cached_bytes
 
     @property
+    def copied_bytes(self) -> int:
+        """The bytes of large files that are mapped, on the disk of `TMPDIR`."""
+        return self._reader.copied_bytes
+
+    @property
     def bytes_written(self) -> int:
         """The size of the Parquet files written so far."""
         return self._files.bytes_written
@@ -506,12 +511,12 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None
     ) -> None:
         now_to_text(last.now)  # an error leaves the step as it was
+        self._end_merging()
         manifest, _ = self._reading.current()
         self._added = ended(self._added)
         self._turns.check_open()  # another thread may have closed it meanwhile
         with self._reading.trying(), reaching(self._directory.shown, f"commit step {last.step}"):
             self._committed.renew()
-            self._end_merging()
             if self._next is None:
                 self._tend()
             written, given = self._files.step(
@@ -555,7 +560,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         self._added = {}
         self._next = self._next_kept = None
         if self._committed.in_doubt:
-            self._files.keep()
+            self._files.leave()
         else:
             self._files.forget()
 
@@ -579,6 +584,11 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
         return self._files.merge(register, run, self._stem(register))
+
+    def _end_merging(self) -> None:
+        if self._merging is not None:
+            with self._reading.trying(), reaching(self._directory.shown, "merge its batches"):
+                super()._end_merging()
 
     def _rows_added(self, name: str) -> int:
         return sum(b.rows for b in self._added.get(name, ()))

@@ -160,6 +160,10 @@ class BatchFiles:
         with suppress(OSError):
             self._reader.directory.remove(names)
 
+    def leave(self) -> None:
+        """Leave what the step under way has written: a manifest may name it."""
+        self._of_step = []
+
     def keep(self) -> None:
         """Take what was written as named by a manifest, now or later."""
         self._of_step, self._of_merges = [], []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -292,15 +293,46 @@ def test_tasks_read_a_directory_of_parquet_files(spark: SparkSession, tmp_path: 
     assert (rows_of(some.changes[0]).total(), some.versions) == (10, 2)
 
 
+def with_column(name: str, values: Any) -> pa.Table:
+    """The rows, with another column in place of one."""
+    return ROWS.set_column(ROWS.column_names.index(name), name, values)
+
+
+UNLIKE = {
+    "text in one": with_column("id", ROWS["id"].cast(pa.string())),
+    "wider ints": with_column("id", ROWS["id"].cast(pa.int64())),
+    "more digits": with_column("price", ROWS["price"].cast(pa.decimal128(9, 2))),
+    "a struct without a field": with_column(
+        "place", pa.array([{"city": "A"}] * 5, pa.struct([("city", pa.string())]))
+    ),
+    "times of nanoseconds": with_column("local", ROWS["local"].cast(pa.timestamp("ns"))),
+}
+
+
 @pytest.mark.spark
-def test_files_whose_types_have_nothing_in_common_are_not_for_tasks(
+@pytest.mark.parametrize("unlike", UNLIKE.values(), ids=UNLIKE)
+@pytest.mark.parametrize("first", [False, True])
+def test_the_driver_reads_files_of_which_only_each_value_tells_whether_it_fits(
+    spark: SparkSession, tmp_path: Path, unlike: pa.Table, first: bool
+) -> None:
+    tables = [unlike, ROWS] if first else [ROWS, unlike]
+    source = in_files(tmp_path / "rows", *tables).source()
+    source.open(ROWS.schema)
+    batch = read(source, Portion(rows=5, tasks=lambda: spark))
+    assert [rows_of(rows).total() for rows in batch.changes] == [5]
+
+
+@pytest.mark.spark
+def test_the_driver_reads_files_of_a_file_system_that_only_it_knows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    text = ROWS.set_column(0, "id", ROWS["id"].cast(pa.string()))
-    source = in_files(tmp_path / "rows", ROWS, text).source()
+    in_files(tmp_path / "rows", ROWS)
+    within = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    source = st.Files("rows", filesystem=within).source()
     source.open(ROWS.schema)
-    first = read(source, Portion(rows=5, tasks=lambda: spark))
-    assert [rows_of(rows).total() for rows in first.changes] == [5]
+    (rows,) = read(source, Portion(nbytes=1, tasks=lambda: spark)).changes
+    source.close()
+    assert isinstance(rows, pa.Table)
 
 
 @pytest.mark.spark

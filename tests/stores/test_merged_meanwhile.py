@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.base.errors import StoreCorrupt
+from stepping_spark.base.errors import StoreCorrupt, StoreError
 from stepping_spark.execution import task_executor
 from stepping_spark.plan.segments import NotInTasks
 from stores.batches.compaction import Tiers
+from stores.parquet.file_validation import Damaged
+from stores.parquet.merges import FileMerge
 from tests.cases import constants
 from tests.every_store import InFiles, InMemory, MakeStore
 
@@ -199,3 +202,56 @@ def test_damage_that_a_merge_finds_ends_the_step_and_nothing_is_lost(
     assert life.store.last_step() == 3
     (out,) = life.stepper.step((change,))
     assert (out.to_python(),) == life.meaning.step((change,))
+
+
+def test_a_file_that_a_merge_cannot_read_is_told_as_damage(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = InFiles(tmp_path)
+    life = Life(stores)
+    for _ in range(3):
+        life.step(50)
+    change = life.change(50)
+
+    def damaged(merge: Any, rows: int) -> None:
+        raise Damaged("0001.parquet cannot be read as Parquet")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileMerge, "work", damaged)
+        with pytest.raises(StoreCorrupt, match=r"step 3 cannot be read: 0001\.parquet"):
+            life.stepper.step((change,))
+    (out,) = life.stepper.step((change,))
+    assert (out.to_python(),) == life.meaning.step((change,))
+    stores.close()
+
+
+def test_a_store_that_is_closed_while_it_merges_commits_no_step_without_rows(
+    spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job fails, Spark SQL takes the step, and another thread closes the store meanwhile."""
+    life = Life(make_store)
+    for _ in range(3):
+        life.step(50)
+    store, change = life.store, life.change(50)
+    tend, commit, may_go_on = Tiers.tend, type(store)._commit, threading.Event()
+    closing = threading.Thread(target=store.close)
+
+    def slow(tiers: Any, batches: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
+        may_go_on.wait(10)
+        return tend(tiers, batches, rows)
+
+    def fails(frame: Any) -> Any:
+        raise NotInTasks("a worker is gone")
+
+    def committed(*arguments: Any) -> None:
+        closing.start()
+        time.sleep(0.3)  # it waits for the merge
+        may_go_on.set()
+        commit(*arguments)
+
+    monkeypatch.setattr(Tiers, "tend", slow)
+    monkeypatch.setattr(task_executor, "_fetched", fails)
+    monkeypatch.setattr(type(store), "_commit", committed)
+    with pytest.raises(StoreError, match="closed"):
+        life.stepper.step((change,))
+    closing.join()

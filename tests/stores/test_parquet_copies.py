@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+import stepping_spark as st
 from stepping_spark.relations.store import Store
-from stores.batches.mapped import MappedFiles
+from stores.batches import mapped
+from stores.batches.driver import DriverBatch
 from stores.contract.values import BY_WORD, WHOLE, add, as_it_is, content, keys_relation, row
+from stores.parquet import files
 from stores.parquet.store import StoreParquet
 from tests.cases import constants
 from tests.stores.model import Move, hold_against_sums, moves, words
@@ -34,9 +37,9 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         yield folder
 
 
-def copies(temporary: Path) -> int:
-    """How many files are copied."""
-    return len(list(temporary.glob("stepping-spark-*/*.arrow")))
+def copies(store: StoreParquet) -> int:
+    """How many files are copied; each has at least three rows, of some bytes."""
+    return len(store._reader._copies._copies)
 
 
 def word(i: int) -> str:
@@ -79,22 +82,24 @@ def test_files_are_copied_once_they_were_decoded_and_go_with_the_store(
 ) -> None:
     with filled(tmp_path / "state") as store:
         looked_up(store)
-        assert not copies(temporary)  # a state that is read once needs none
+        assert not copies(store)  # a state that is read once needs none
         for _ in range(3):
             looked_up(store)
-        files = len(list((tmp_path / "state" / "data").iterdir()))
-        assert copies(temporary) == files > 10
+        there = len(list((tmp_path / "state" / "data").iterdir()))
+        assert copies(store) == there > 10
+        assert store.copied_bytes > 10_000
         decoded = store.cached_bytes
         looked_up(store, 1)
         assert store.cached_bytes == decoded  # nothing was read but copies
-    assert not list(temporary.iterdir())
+        assert not list(temporary.iterdir())  # a process that is killed leaves none
+    assert store.copied_bytes == 0
 
 
 def test_a_copy_goes_when_its_file_leaves_the_state(tmp_path: Path, temporary: Path) -> None:
     with filled(tmp_path / "state") as store:
         for _ in range(4):
             looked_up(store)
-        before = copies(temporary)
+        before = copies(store)
         for step in range(2, 30):
             add(store, BY_WORD, as_it_is, [("w1", 10_000 + step, 1)] * 40)
             store.commit(step, None)
@@ -102,10 +107,10 @@ def test_a_copy_goes_when_its_file_leaves_the_state(tmp_path: Path, temporary: P
         for step in range(30, 35):
             store.commit(step, None)
         looked_up(store)
-        assert copies(temporary) < before
+        assert copies(store) < before
         for _ in range(4):
             looked_up(store)
-        assert copies(temporary) > 10
+        assert copies(store) > 10
 
 
 def test_reads_of_a_few_keys_make_no_copies(tmp_path: Path, temporary: Path) -> None:
@@ -113,10 +118,10 @@ def test_reads_of_a_few_keys_make_no_copies(tmp_path: Path, temporary: Path) -> 
         for i in [*range(0, ROWS, 7), *range(0, ROWS, 7)]:
             wanted = keys_relation(BY_WORD, [(word(i),)])
             assert row(word(i), i) in content(store, BY_WORD, wanted)
-        assert not copies(temporary)
+        assert not copies(store)
         for _ in range(3):
             looked_up(store)
-        assert copies(temporary) == 1
+        assert copies(store) == 1
 
 
 def test_a_read_copies_no_more_than_it_decodes(tmp_path: Path, temporary: Path) -> None:
@@ -124,7 +129,7 @@ def test_a_read_copies_no_more_than_it_decodes(tmp_path: Path, temporary: Path) 
         found = [0]
         for _ in range(40):
             looked_up(store, 40)  # 10 row groups of about 34 files
-            found.append(copies(temporary))
+            found.append(copies(store))
         assert max(b - a for a, b in pairwise(found)) <= 4
         assert found[-1] > 4
 
@@ -144,7 +149,7 @@ def test_without_room_for_them_files_are_read_as_before(
     with filled(tmp_path / "state") as store:
         for _ in range(5):
             looked_up(store)
-        assert not copies(temporary)
+        assert not copies(store)
 
 
 @pytest.mark.parametrize("when", ["made", "written"])
@@ -155,13 +160,39 @@ def test_a_disk_that_is_full_costs_the_copies_only(
         raise OSError(28, "No space left on device")
 
     if when == "made":
-        monkeypatch.setattr(tempfile, "mkdtemp", full)
+        monkeypatch.setattr(tempfile, "mkstemp", full)
     else:
-        monkeypatch.setattr(MappedFiles, "moved", full)
+        monkeypatch.setattr(mapped, "save", full)
     with filled(tmp_path / "state") as store:
         for _ in range(5):
             looked_up(store)
-        assert not copies(temporary)
+        assert not copies(store)
+        assert not list(temporary.iterdir())
+
+
+def test_a_file_whose_rows_do_not_fit_into_memory_is_not_copied(tmp_path: Path) -> None:
+    filled(tmp_path / "state").close()
+    few = st.Limits(given_bytes=3_000)
+    with StoreParquet(tmp_path / "state", [BY_WORD], cache_bytes=LITTLE, limits=few) as store:
+        wanted = keys_relation(BY_WORD, [(word(i),) for i in range(0, 30, 3)])
+        for _ in range(9):
+            content(store, BY_WORD, wanted)
+        assert not copies(store)
+
+
+def test_threads_that_read_make_one_copy_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, nameless = [0], mapped.nameless
+
+    def counted(batch: DriverBatch) -> DriverBatch:
+        made[0] += 1
+        return nameless(batch)
+
+    monkeypatch.setattr(files, "nameless", counted)
+    with filled(tmp_path / "state") as store, ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: looked_up(store), range(40)))
+        assert made[0] == copies(store) > 10
 
 
 def test_a_snapshot_reads_copies_of_what_is_merged_away_meanwhile(

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +16,14 @@ from stepping_spark.base.errors import SourceError
 from stepping_spark.base.packages import DataFrame
 from stepping_spark.pipeline.by_tasks import UNPACKED, frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
-from stepping_spark.pipeline.columns import common_schema
+from stepping_spark.pipeline.columns import bare_type
 from stepping_spark.pipeline.files.directory import FilesDirectory, ListedFile, digest, is_digest
 from stepping_spark.pipeline.files.formats import FORMATS, Parquet, TextBlock, has_no_text
 from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position, numbers_of
-from stepping_spark.rows.names import as_in_table
+from stepping_spark.rows.names import as_in_table, type_in_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.spark.session import first_line
+from stepping_spark.spark.types import spark_schema_of
 from stores.threads import side_by_side
 
 
@@ -40,6 +42,7 @@ class FilesSource(InPieces):
         self._directory = FilesDirectory(path, filesystem, self._failure)
         self._kind = kind
         self._order = order
+        self._for_tasks = kind == "parquet"
 
     def open(self, columns: pa.Schema) -> None:
         """Say which columns are wanted; a SourceError for a type that the files cannot hold."""
@@ -119,28 +122,38 @@ class FilesSource(InPieces):
         return whole
 
     def _by_tasks(self, files: Sequence[ListedFile], portion: Portion) -> DataFrame | None:
-        """The rows of Parquet files as a DataFrame; None if tasks cannot read them."""
-        session = portion.tasks() if self._kind == "parquet" else None
+        """The rows of Parquet files as a DataFrame; None if the driver is to read them.
+
+        It reads types that only a look at each value can tell to fit, and files that differ.
+        """
+        session = portion.tasks() if self._for_tasks else None
         if session is None:
             return None
         system, path = self._directory.place
         is_local = isinstance(system, pafs.LocalFileSystem)
+        if not is_local and system.type_name not in REMOTE:
+            return None
         if not may_read(session, path if is_local else f"{system.type_name}://{path}"):
             return None
+        part = ParquetFiles(system, (), self._columns)
         try:
-            schema = common_schema(side_by_side(self._schema_of, files))
-            part = ParquetFiles(system, (), self._columns, schema)
+            spark_schema_of(part.schema)
             pickle.dumps(part)
-        except (ValueError, TypeError, pickle.PicklingError):
+            fits = partial(self._fits, part.schema)
+            self._for_tasks = fits(files[0]) and all(side_by_side(fits, files[1:]))
+        except (KeyError, TypeError, pickle.PicklingError):
+            self._for_tasks = False
+        if not self._for_tasks:  # nor for what comes later: it would read all footers again
             return None
         paths = [self._directory.path_of(file.name) for file in files]
         parts = [replace(part, paths=tuple(some)) for some in shares_of(paths)]
         what = f"directory {self._directory.shown}: files cannot be read"
-        return frame_of_files(session, parts, schema, what)
+        return frame_of_files(session, parts, part.schema, what)
 
-    def _schema_of(self, file: ListedFile) -> pa.Schema:
-        """The schema of the rows of a file."""
-        return _Rows(self._parts(file), file.name).schema.remove_metadata()
+    def _fits(self, wanted: pa.Schema, file: ListedFile) -> bool:
+        """Whether the columns of a file have types all of whose values the fields have."""
+        there = _Rows(self._parts(file), file.name).schema
+        return all(holds_all(f.type, bare_type(there.field(f.name).type)) for f in wanted)
 
     def _piece(
         self,
@@ -197,6 +210,16 @@ class FilesSource(InPieces):
 CORRECT = "correct or remove the file"
 
 
+REMOTE = ("s3", "gcs", "abfs", "hdfs")
+"""File systems that tasks on other machines reach, too."""
+
+
+def holds_all(wanted: pa.DataType, there: pa.DataType) -> bool:
+    """Whether a type has all values of another one: the same, or that of wider ints."""
+    both_ints = pa.types.is_signed_integer(wanted) and pa.types.is_signed_integer(there)
+    return wanted == there or (both_ints and there.bit_width <= wanted.bit_width)
+
+
 @dataclass(frozen=True)
 class ParquetFiles:
     """Some files of a directory, of which a task reads the wanted columns."""
@@ -204,7 +227,12 @@ class ParquetFiles:
     system: pafs.FileSystem
     paths: tuple[str, ...]
     wanted: pa.Schema
-    schema: pa.Schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows, with counts; what the query takes for NOT NULL may be NULL."""
+        fields = [pa.field(f.name, bare_type(type_in_table(f.type))) for f in self.wanted]
+        return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows, each with the count 1. A SourceError names the file that cannot be read."""
