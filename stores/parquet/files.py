@@ -81,7 +81,7 @@ FILES_PER_BATCH = 64
 COPIED_ROWS = 1 << 16
 """Rows of a file from which on it may be copied to one that is mapped."""
 
-UNPACKED = 8
+DECODED = 8
 """About the bytes of memory that decoding takes for a byte of a file, at most."""
 
 FEW_GROUPS = 16
@@ -329,7 +329,7 @@ class FileReader:
         most = len(groups)  # so that copies take about as long as to decode what is wanted
         for f, of_file in wanted.items():
             copy: DriverBatch | None = self._copies.get(f.name)
-            if copy is None and f.rows >= COPIED_ROWS and f.nbytes * UNPACKED <= most_bytes:
+            if copy is None and f.rows >= COPIED_ROWS and f.nbytes * DECODED <= most_bytes:
                 missing, every = self.missing(of_file), len(self.bounds(f).firsts)
                 if most > 0 and self._copies.are_due(f.name, missing, every):
                     most -= every
