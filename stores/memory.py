@@ -276,7 +276,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         # Before the commit: a failure here changes nothing that can be read.
         self._end_merging()
         self._end_building()
-        self._tend()
+        self._tend(self._state.batches, self._added)
         self._spill()
         added, self._added = self._added, {}
         before, old = self._state.batches, self._before_step(self._state.batches)
@@ -334,9 +334,6 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
 
     def _batches(self) -> Mapping[str, HeldBatches]:
         return self._known().batches
-
-    def _rows_added(self, name: str) -> int:
-        return sum([b.rows for b in self._added.get(name, ())])
 
     def _merged_all(self, batches: Mapping[str, HeldBatches], rows: int) -> dict[str, HeldBatches]:
         merged = super()._merged_all(batches, rows)

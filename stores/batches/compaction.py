@@ -32,12 +32,16 @@ MERGED_ROWS = 1 << 16
 _log = logging.getLogger("stepping_spark")
 
 
-class Sized(Protocol):
-    """A batch, as seen by the tiers."""
+class Counted(Protocol):
+    """Rows, as they are counted."""
 
     @property
     def rows(self) -> int:
         """The number of rows."""
+
+
+class Sized(Counted, Protocol):
+    """A batch, as seen by the tiers."""
 
     @property
     def nbytes(self) -> int:
@@ -271,10 +275,6 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     def _replace(self, name: str, new: tuple[B, ...]) -> None:
         """Replace the batches of a register by equivalent ones."""
 
-    @abstractmethod
-    def _rows_added(self, name: str) -> int:
-        """The rows that the step under way adds to a register."""
-
     def merge_meanwhile(self, rows: int) -> None:
         """Merge batches in another thread, while tasks take a step that changes so many rows."""
         self._begin_step()
@@ -296,25 +296,30 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
 
     def _end_merging(self) -> None:
         """Take what another thread has merged. Raises its error."""
-        self._wait_for_merging()
-        merging, self._merging = self._merging, None
+        merging = self._merging
         if merging is None:
             return
+        wait([merging])
+        self._merging = None
         if merging.exception() is not None:
             self._merged = 0
         for name, batches in merging.result().items():
             self._replace(name, batches)
 
-    def _tend(self) -> None:
-        """Merge faster than changes come in, so that batches cannot pile up."""
-        self._end_merging()
+    def _tend(
+        self, batches: Mapping[str, tuple[B, ...]], added: Mapping[str, Sequence[Counted]]
+    ) -> None:
+        """Merge batches faster than rows are added, so that they cannot pile up.
+
+        What another thread has merged is taken before.
+        """
         merged, self._merged = self._merged, 0
-        batches = self._batches()
         for name, tiers in self._registers.all.items():
-            rows = 4 * self._rows_added(name) - merged
             before = batches.get(name, ())
-            if tiers.is_due(before) and (rows > 0 or not merged):
-                self._replace(name, tiers.tend(before, rows))
+            if tiers.is_due(before):
+                rows = 4 * sum([x.rows for x in added.get(name, ())]) - merged
+                if rows > 0 or not merged:
+                    self._replace(name, tiers.tend(before, rows))
 
     @property
     def rows_written(self) -> Mapping[str, int]:

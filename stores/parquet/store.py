@@ -518,7 +518,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         with self._reading.trying(), reaching(self._directory.shown, f"commit step {last.step}"):
             self._committed.renew()
             if self._next is None:
-                self._tend()
+                self._tend(self._reading.state[1], self._added)
             written, given = self._files.step(
                 self._added, outputs, self._outputs, manifest.next_files
             )
@@ -589,9 +589,6 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         if self._merging is not None:
             with self._reading.trying(), reaching(self._directory.shown, "merge its batches"):
                 super()._end_merging()
-
-    def _rows_added(self, name: str) -> int:
-        return sum(b.rows for b in self._added.get(name, ()))
 
     def _replace(self, name: str, new: tuple[FileBatch, ...]) -> None:
         manifest, live = self._reading.state
