@@ -254,6 +254,7 @@ def test_a_lease_that_is_removed_is_made_again_and_a_store_that_is_collected_ren
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fencing, "LEASE", 0.3)
+    others = set(threading.enumerate())
     store = opened(s3, path)
     directory = directory_of(path, s3)
     directory.remove([fencing.LEASE_FILE])
@@ -261,7 +262,9 @@ def test_a_lease_that_is_removed_is_made_again_and_a_store_that_is_collected_ren
     while directory.status(fencing.LEASE_FILE) is None:
         assert time.monotonic() < until, "it was not made again"
         time.sleep(0.05)
-    renewers = [t for t in threading.enumerate() if t.name == "stepping-spark-lease"]
+    begun = set(threading.enumerate()) - others
+    renewers = [t for t in begun if t.name == "stepping-spark-lease"]
+    assert len(renewers) == 1
     del store
     gc.collect()
     for thread in renewers:
