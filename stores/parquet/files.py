@@ -190,12 +190,12 @@ class Copies:
 
     def add(self, name: str, rows: DriverBatch) -> DriverBatch:
         """The rows of a file, in a copy if there is room for it."""
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-        if self.nbytes + rows.nbytes > min(self._most, free // 4):
-            return rows
         try:
+            free = shutil.disk_usage(tempfile.gettempdir()).free
+            if self.nbytes + rows.nbytes > min(self._most, free // 4):
+                return rows
             copy = nameless(rows)
-        except OSError:  # the disk is full, or has no folder for it
+        except OSError:  # the disk is full, or there is no folder for it
             self._most = 0
             return rows
         self._copies[name] = copy
