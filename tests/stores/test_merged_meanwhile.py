@@ -73,14 +73,16 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 class Life:
-    """A view that is stepped in tasks, beside its executable meaning."""
+    """A view that is stepped in tasks, beside its executable meaning, with some steps behind it."""
 
-    def __init__(self, make_store: MakeStore, seed: int = 7) -> None:
+    def __init__(self, make_store: MakeStore, steps: int = 0) -> None:
         self.store: Any = make_store(GRAPH)
         self.stepper = st.Stepper(GRAPH, self.store, limits=IN_TASKS)
         self.meaning = st.reference(GRAPH)
-        self._random = random.Random(seed)
+        self._random = random.Random(7)
         self._there: list[Sale] = []
+        for _ in range(steps):
+            self.step(50)
 
     def change(self, rows: int) -> st.ZSetPython[Sale]:
         """Rows that come, and others that go."""
@@ -140,9 +142,7 @@ def test_steps_of_the_driver_and_of_tasks_merge_each_in_its_thread(
 def test_a_job_that_fails_leaves_the_merges_to_the_step_that_goes_on(
     spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life = Life(make_store)
-    for _ in range(3):
-        life.step(50)
+    life = Life(make_store, steps=3)
     fetched = task_executor._fetched
 
     def fails(frame: Any) -> Any:
@@ -162,9 +162,7 @@ def test_a_job_that_fails_leaves_the_merges_to_the_step_that_goes_on(
 def test_an_interrupt_leaves_the_merge_to_the_step_that_is_taken_again(
     spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life = Life(make_store)
-    for _ in range(3):
-        life.step(50)
+    life = Life(make_store, steps=3)
     change = life.change(50)
     tend, done = Tiers.tend, []
 
@@ -189,9 +187,7 @@ def test_an_interrupt_leaves_the_merge_to_the_step_that_is_taken_again(
 def test_damage_that_a_merge_finds_ends_the_step_and_nothing_is_lost(
     spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life = Life(make_store)
-    for _ in range(3):
-        life.step(50)
+    life = Life(make_store, steps=3)
     change = life.change(50)
 
     def damaged(tiers: Any, batches: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
@@ -209,9 +205,7 @@ def test_a_file_that_a_merge_cannot_read_is_told_as_damage(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = InFiles(tmp_path)
-    life = Life(stores)
-    for _ in range(3):
-        life.step(50)
+    life = Life(stores, steps=3)
     change = life.change(50)
 
     def damaged(merge: Any, rows: int) -> None:
@@ -229,9 +223,7 @@ def test_a_store_that_is_closed_while_it_merges_commits_no_step_without_rows(
     spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job fails, Spark SQL takes the step, and another thread closes the store meanwhile."""
-    life = Life(make_store)
-    for _ in range(3):
-        life.step(50)
+    life = Life(make_store, steps=3)
     store, change = life.store, life.change(50)
     tend, commit, may_go_on = Tiers.tend, type(store)._commit, threading.Event()
     closing = threading.Thread(target=store.close)

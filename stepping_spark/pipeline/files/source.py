@@ -124,7 +124,7 @@ class FilesSource(InPieces):
     def _by_tasks(self, files: Sequence[ListedFile], portion: Portion) -> DataFrame | None:
         """The rows of Parquet files as a DataFrame; None if the driver is to read them.
 
-        It reads files whose types do not say that all of their values fit: it looks at each value.
+        The driver looks at each value: it reads files whose types do not say that all of them fit.
         """
         session = portion.tasks() if self._for_tasks else None
         if session is None:
