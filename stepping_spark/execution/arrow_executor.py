@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -335,38 +336,54 @@ def _bytes_of(table: pa.Table, names: frozenset[str] | None) -> int:
 Pairs = Iterable[tuple[Any, int]]
 
 
-def apply_python(v: Vertex, table: pa.Table, where: str, most: int) -> DriverRelation:
-    """Apply a vertex's Python function to a relation on the driver, in which no row stands twice.
+@dataclass(frozen=True)
+class CalledByRow:
+    """A vertex with a Python function, as workers get it: its operator and its types."""
 
-    A function that raises an exception, or returns a value of another type, is a `StepError` that
-    shows the row. More rows than `most` are a `FanOut`.
-    """
-    operator, source, result = _parts(v)
-    called = _called(operator, decode(table, source), where)
-    if isinstance(operator, Map):
-        return DriverRelation(encode(called, result, where), result.schema).added_up()
-    pairs = list(itertools.islice(called, most + 1))
-    check_cut(len(pairs), operator.name, most)
-    return DriverRelation(encode(pairs, result, where), result.schema).added_up()
+    operator: Operator
+    source: ZSetType
+    result: ZSetType
+    where: str  # for messages
 
+    @classmethod
+    def of(cls, v: Vertex, where: str) -> CalledByRow:
+        """What calls the function of a vertex."""
+        source, result = v.inputs[0].type, v.type
+        assert isinstance(source, ZSetType) and isinstance(result, ZSetType)
+        return cls(v.operator, source, result, where)
 
-def apply_python_in_spark(v: Vertex, frame: DataFrame, where: str) -> SparkRelation:
-    """The same in Spark's Python workers, computed once and without lineage.
+    def apply(self, table: pa.Table, most: int) -> DriverRelation:
+        """Apply the function to a relation with Arrow, in which no row stands twice.
 
-    If the Python of the workers lacks a module, the `StepError` says how to choose another Python.
-    """
-    operator, source, result = _parts(v)
+        A function that raises an exception, or returns a value of another type, is a `StepError`
+        that shows the row. More rows than `most` are a `FanOut`.
+        """
+        called = _called(self.operator, decode(table, self.source), self.where)
+        if isinstance(self.operator, Map):
+            rows = encode(called, self.result, self.where)
+            return DriverRelation(rows, self.result.schema).added_up()
+        pairs = list(itertools.islice(called, most + 1))
+        check_cut(len(pairs), self.operator.name, most)
+        return DriverRelation(encode(pairs, self.result, self.where), self.result.schema).added_up()
 
-    def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in incoming:
-            rows = decode(pa.Table.from_batches([batch]), source)
-            yield from encode(_called(operator, rows, where), result, where).to_batches()
+    def apply_in_spark(self, frame: DataFrame) -> SparkRelation:
+        """The same in Spark's Python workers, computed once and without lineage.
 
-    schema = frame.sparkSession.createDataFrame([], result.schema.ddl).schema
-    try:
-        return SparkRelation(frame.mapInArrow(batches, schema).localCheckpoint(), result.schema)
-    except raised.PySparkException as e:
-        raise of_worker(e, where) from e
+        If the Python of the workers lacks a module, the `StepError` says how to choose another.
+        """
+
+        def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in incoming:
+                rows = decode(pa.Table.from_batches([batch]), self.source)
+                called = _called(self.operator, rows, self.where)
+                yield from encode(called, self.result, self.where).to_batches()
+
+        schema = frame.sparkSession.createDataFrame([], self.result.schema.ddl).schema
+        try:
+            there = frame.mapInArrow(batches, schema).localCheckpoint()
+        except raised.PySparkException as e:
+            raise of_worker(e, self.where) from e
+        return SparkRelation(there, self.result.schema)
 
 
 def of_worker(e: raised.PySparkException, where: str) -> StepError:
@@ -385,12 +402,6 @@ def of_worker(e: raised.PySparkException, where: str) -> StepError:
         f"{where}: failed in Spark's Python workers: {first_line(e)}; the store is as it was "
         "before the step"
     )
-
-
-def _parts(v: Vertex) -> tuple[Operator, ZSetType, ZSetType]:
-    source, result = v.inputs[0].type, v.type
-    assert isinstance(source, ZSetType) and isinstance(result, ZSetType)
-    return v.operator, source, result
 
 
 def _called(operator: Operator, rows: Pairs, where: str) -> Iterator[tuple[Any, int]]:

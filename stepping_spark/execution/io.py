@@ -93,12 +93,17 @@ def check_there(held: Relation, t: ZSetType, where: str) -> None:
     """Refuse a change that removes absent rows: `held` has these rows, each once."""
     rows = held.table
     if held.frame is not None:
-        absent = held.frame.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1)
-        rows = conform(absent.toArrow(), t.schema)
+        few = held.frame.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1)
+        rows = conform(few.toArrow(), t.schema)
     assert rows is not None
-    wrong = rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
+    wrong = absent(rows)
     if wrong.num_rows:
         raise not_there([row for row, _ in decode(wrong.slice(0, SHOWN_ROWS + 1), t)], where)
+
+
+def absent(rows: pa.Table) -> pa.Table:
+    """The absent rows that a change removes, of those that it has more of than there are."""
+    return rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
 
 
 def answer(held: Relation, t: StreamType) -> Any:

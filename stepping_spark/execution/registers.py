@@ -258,14 +258,14 @@ class Registers:
                 return ()
             keys = self._due(times, read.due, state)
         elif step.passed and any(k.of in step.passed for k in read.by):
-            return self._parts(read, self._store.read(state.register.name))
+            return self._stored(read, state, None)
         elif read.by:
             keys = self._keys(step, read)
         if keys is not None and keys.is_empty:
             return ()
         if read.cut is not None and keys is not None:
             return self._read_cut(step, read, keys, state)
-        parts = self._parts(read, self._store.read(state.register.name, keys))
+        parts = self._stored(read, state, keys)
         if keys is None or read in self._of_windows:
             return parts
         if read.first is not None:
@@ -281,10 +281,9 @@ class Registers:
         """Whether the joins that read so many rows of batches sum them themselves."""
         return rows >= self._limits.eager_rows and self._plan.is_added_up_by_joins(read)
 
-    @staticmethod
-    def _parts(read: Read, batches: tuple[Relation, ...]) -> tuple[Relation, ...]:
-        """The batches of a register, with the columns of its stream."""
-        schema = read.change.type.schema
+    def _stored(self, read: Read, state: RegisterPlan, keys: Relation | None) -> RelationParts:
+        """The batches of a register, with the columns of its stream; those of keys, if given."""
+        schema, batches = read.change.type.schema, self._store.read(state.register.name, keys)
         return tuple([p.select(schema, beside=True) for p in batches])
 
     def need_no_keys(self, v: Vertex) -> bool:

@@ -15,7 +15,7 @@ from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.base.packages import SparkSession
 from stepping_spark.circuit.graph import Fixpoint, Vertex
 from stepping_spark.circuit.operators import IdentityPrint
-from stepping_spark.execution.arrow_executor import Driver, apply_python, apply_python_in_spark
+from stepping_spark.execution.arrow_executor import CalledByRow, Driver
 from stepping_spark.execution.fixpoint import Run
 from stepping_spark.execution.io import answer, check_there
 from stepping_spark.execution.materialize import Materializer, null_field
@@ -207,7 +207,7 @@ class Scheduler:
         for held in inputs.values():
             few = few and held.table is not None and len(held.table) <= self.limits.task_rows
         if not few and self._tasks.are_many(inputs):
-            outputs = self._in_tasks(metrics, inputs, now)
+            outputs = self._in_tasks(metrics, inputs, now, first=first)
             if outputs is not None:
                 return outputs
         asked = self._projection.queries
@@ -220,16 +220,7 @@ class Scheduler:
                 if session is not None:
                     checked(session, settings)
             self._settings = settings
-        step = Step(
-            dict(inputs),
-            now,
-            since,
-            lambda: SqlScope(lambda: self.spark, self._now_in_sql(now)),
-            metrics,
-            first=first,
-            inlined=self.plan.inlined if first else frozenset(),
-            passes=self.plan.inlined.__contains__ if first else self._registers.need_no_keys,
-        )
+        step = self._step(inputs, now, since, metrics, first=first)
         try:
             for v, held in inputs.items():
                 if isinstance(held, SparkRelation) and v in self._adders:
@@ -249,8 +240,28 @@ class Scheduler:
             metrics.outputs[name] = given[-1].rows
         return given
 
+    def _step(
+        self,
+        inputs: Mapping[Vertex, Relation],
+        now: Now,
+        since: Now,
+        metrics: StepMetrics,
+        *,
+        first: bool,
+    ) -> Step:
+        return Step(
+            dict(inputs),
+            now,
+            since,
+            lambda: SqlScope(lambda: self.spark, self._now_in_sql(now)),
+            metrics,
+            first=first,
+            inlined=self.plan.inlined if first else frozenset(),
+            passes=self.plan.inlined.__contains__ if first else self._registers.need_no_keys,
+        )
+
     def _in_tasks(
-        self, metrics: StepMetrics, inputs: Mapping[Vertex, Relation], now: Now
+        self, metrics: StepMetrics, inputs: Mapping[Vertex, Relation], now: Now, *, first: bool
     ) -> list[Relation] | None:
         """The outputs of a step that Spark's tasks take; None if they cannot."""
         try:
@@ -259,9 +270,12 @@ class Scheduler:
             metrics.not_in_tasks = str(e)
             return None
         self._registers.skip()
+        for v, held in taken.refused.items():
+            self._refuse(self._step({}, now, now, metrics, first=first), v, held)
         metrics.queries += 1
-        for v, held in inputs.items():
-            metrics.inputs[self._inputs[v]] = held.rows
+        metrics.iterations.update(taken.iterations)
+        for v, given in inputs.items():
+            metrics.inputs[self._inputs[v]] = given.rows
         jobs, why = 1, f"the change has more than task_rows={self.limits.task_rows:,} rows"
         for m, done in taken.done.items():
             cost = Cost(done.ms, jobs, "tasks", why)
@@ -377,6 +391,7 @@ class Scheduler:
         begun = time.perf_counter()
         (leaf,) = m.leaves
         path, line = self.plan.names[m.vertex]
+        called = CalledByRow.of(m.vertex, f"{path} ({line})")
         (held,) = step.parts(leaf)
         why = "a Python function, of rows in Spark"
         result: Relation | None = None
@@ -384,15 +399,14 @@ class Scheduler:
         if held.table is not None:
             try:
                 most = min(self.limits.given_rows, PYTHON_ROWS)
-                result = apply_python(m.vertex, held.table, f"{path} ({line})", most)
+                result = called.apply(held.table, most)
                 why = "a Python function, of rows on the driver"
             except FanOut as e:
                 why = f"a Python function; {e}"
         if result is None:
             with count_jobs(self.spark) as counted:
                 frame = held.in_spark(lambda: self.spark).frame
-                applied = apply_python_in_spark(m.vertex, frame, f"{path} ({line})")
-                result = self._once.computed(step, m.vertex, applied)
+                result = self._once.computed(step, m.vertex, called.apply_in_spark(frame))
             jobs = counted.count
         return Computed(m, result, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
 
@@ -416,19 +430,23 @@ class Scheduler:
         m, held = stream.member, stream.held
         if m.may_make_null:
             self._check_nulls(stream)
-        if m.vertex in self._strict:
-            assert isinstance(m.vertex.type, ZSetType)
-            check_there(held, m.vertex.type, f"input {self._strict[m.vertex]!r}")
-        if m.vertex in self._late:
-            label, x = self._late[m.vertex]
-            read = Read(self.plan.graph.loops[x.greatest])
-            old = () if held.is_empty else self._registers.old(step, read)
-            check_in_time(held, m.vertex, label, x, old)
+        self._refuse(step, m.vertex, held)
         step.values[m.vertex] = held
         if isinstance(m.vertex.operator, IdentityPrint):
             print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
         self._add(step, m.vertex, held)
         self._note(step, stream)
+
+    def _refuse(self, step: Step, v: Vertex, held: Relation) -> None:
+        """Raise an `InputError` for rows that an input must not have."""
+        if v in self._strict:
+            assert isinstance(v.type, ZSetType)
+            check_there(held, v.type, f"input {self._strict[v]!r}")
+        if v in self._late:
+            label, x = self._late[v]
+            read = Read(self.plan.graph.loops[x.greatest])
+            old = () if held.is_empty else self._registers.old(step, read)
+            check_in_time(held, v, label, x, old)
 
     def _check_nulls(self, stream: Computed) -> None:
         """Refuse a NULL in a field whose type has none; streams in Spark were tested there."""

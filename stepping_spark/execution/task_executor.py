@@ -18,11 +18,27 @@ from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import Linearity, parts_of
 from stepping_spark.execution import tasks
+from stepping_spark.execution.arrow_executor import CalledByRow
 from stepping_spark.execution.step import rows_of
-from stepping_spark.execution.tasks import NOTES, OUTPUTS, STAYING, Done, Job, Notes, Segmented
+from stepping_spark.execution.tasks import (
+    LOOKED_AT,
+    NOTES,
+    OUTPUTS,
+    STAYING,
+    Done,
+    Job,
+    Notes,
+    Segmented,
+)
 from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.segments import LargeOutput, NotInTasks, Segments, TooMany, segments_of
+from stepping_spark.plan.segments import (
+    LargeOutput,
+    NotInTasks,
+    NotThisTime,
+    Segments,
+    segments_of,
+)
 from stepping_spark.plan.step_ir import Materialized
 from stepping_spark.relations.blobs import DDL, blob_row, blobs_of, in_parts, unpacked
 from stepping_spark.relations.placement import bytes_given, resources
@@ -45,11 +61,16 @@ _PART_BYTES, _LEAST_BYTES = 64 << 20, 1 << 17
 
 @dataclass(frozen=True)
 class StepInTasks:
-    """A step that tasks have taken: outputs, costs of streams, and added rows by register."""
+    """A step that tasks have taken: outputs, costs of streams, and added rows by register.
+
+    `refused` has rows of streams for which the step is refused, and `iterations` those of loops.
+    """
 
     outputs: list[Relation]
     done: Mapping[Materialized, Done]
     added: Mapping[str, int]
+    refused: Mapping[Vertex, DriverRelation]
+    iterations: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -103,6 +124,10 @@ class TaskExecutor:
         return any(map(_is_of_rows, self._plan.graph.outputs))
 
     @cached_property
+    def _called(self) -> Mapping[int, CalledByRow]:
+        return tasks.called_in(self._plan)
+
+    @cached_property
     def may_take(self) -> bool:
         """Whether tasks can take steps of the plan, as far as the plan and the store tell it."""
         try:
@@ -134,6 +159,8 @@ class TaskExecutor:
         if rows > limits.local_rows:
             return True
         nbytes = sum(held.nbytes or 0 for held in inputs.values())
+        if self._plan.loops:  # one task would run them
+            return False
         # The driver takes less time for a row where there is no state to read and merge.
         rows = rows if self._store.last_step() else 0
         return resources(limits).shared(rows, nbytes)
@@ -142,7 +169,7 @@ class TaskExecutor:
         """Take a step, and add its changes to the store; the caller commits.
 
         Raises `NotInTasks` if tasks cannot take it. Then nothing was added; and they try no other
-        step with changes of these inputs, unless this one has too many rows.
+        step with changes of these inputs, unless it was for the rows of this one.
         """
         empty = frozenset(v for v, held in inputs.items() if held.is_empty)
         try:
@@ -154,7 +181,7 @@ class TaskExecutor:
                 return self._run(empty, inputs, now, staying=many)
             except LargeOutput:  # nothing of that job is committed
                 return self._run(empty, inputs, now, staying=True)
-        except TooMany:
+        except NotThisTime:
             raise
         except NotInTasks as e:
             self._refused[empty] = str(e)
@@ -192,6 +219,7 @@ class TaskExecutor:
             store.last_now(),
             self._zone(),
             limits,
+            self._called,
         )
         frame = self._changes(spark, job, inputs, cut.here)
         store.merge_meanwhile(sum(held.rows or 0 for held in inputs.values()))
@@ -248,13 +276,15 @@ class TaskExecutor:
             if tag == NOTES:
                 notes.append(pickle.loads(held))
             else:
-                given.setdefault(tag - OUTPUTS, []).append(held)
+                given.setdefault(tag, []).append(held)
         for error in (n.error for n in notes if n.error is not None):
             raise error
         added: dict[str, list[AddedRows]] = {}
         done: dict[Materialized, Done] = {}
-        members = [m for stage in self._plan.stages for m in stage.streams]
+        iterations: dict[str, int] = {}
+        members = tasks.streams_of(self._plan)
         for note in notes:
+            iterations |= note.iterations
             for rows in note.added:
                 added.setdefault(rows.register, []).append(rows)
             for i, x in note.done.items():
@@ -264,15 +294,18 @@ class TaskExecutor:
         for name, some in added.items():
             store.add_files(name, some)
         if outputs is None:
-            outputs = [self._output(i, given.get(i)) for i in range(len(self._plan.outputs))]
+            outputs = [_rows(v, given.get(OUTPUTS + i)) for i, v in enumerate(self._plan.outputs)]
+        looked_at = enumerate(tasks.looked_at(self._plan))
+        refused = {v: _rows(v, given[t]) for i, v in looked_at if (t := LOOKED_AT + i) in given}
         counts = {name: sum(x.rows for x in some) for name, some in added.items()}
-        return StepInTasks(outputs, done, counts)
+        return StepInTasks(outputs, done, counts, refused, iterations)
 
-    def _output(self, number: int, blobs: list[Any] | None) -> Relation:
-        schema = self._plan.outputs[number].type.schema
-        if blobs is None:
-            return DriverRelation.empty(schema)
-        return DriverRelation(unpacked(blobs), schema).added_up()
+
+def _rows(v: Vertex, blobs: list[Any] | None) -> DriverRelation:
+    """The rows of a stream in blobs."""
+    if blobs is None:
+        return DriverRelation.empty(v.type.schema)
+    return DriverRelation(unpacked(blobs), v.type.schema).added_up()
 
 
 def _check(table: pa.Table) -> None:

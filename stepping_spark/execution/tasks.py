@@ -20,26 +20,33 @@ from typing import Any, NoReturn, TypeAlias
 
 import pyarrow as pa
 
+from stepping_spark.base.errors import SHOWN_ROWS, FixpointError, SteppingError
 from stepping_spark.base.limits import Limits
-from stepping_spark.circuit.graph import Vertex
-from stepping_spark.execution.arrow_executor import Driver, Placed
+from stepping_spark.circuit.graph import Fixpoint, Vertex
+from stepping_spark.execution.arrow_executor import CalledByRow, Driver, Placed
+from stepping_spark.execution.fixpoint import Run
+from stepping_spark.execution.io import absent
 from stepping_spark.execution.materialize import null_field
-from stepping_spark.execution.registers import Registers
+from stepping_spark.execution.registers import Registers, RelationParts
 from stepping_spark.execution.sql_scope import Projection
-from stepping_spark.execution.step import Deferred, Step, null_error
+from stepping_spark.execution.step import Deferred, Step, null_error, schema_of
 from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.segments import (
     ANYWHERE,
+    EVERYWHERE,
+    KeyParts,
     LargeOutput,
+    LoopPiece,
     NotInTasks,
+    NotThisTime,
     Piece,
     Route,
     Segments,
     TooMany,
 )
-from stepping_spark.plan.step_ir import Materialized, Read, Selection
+from stepping_spark.plan.step_ir import Leaf, Materialized, Read, RegisterPlan, Selection
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.relations.blobs import (
     Blob,
@@ -51,13 +58,14 @@ from stepping_spark.relations.blobs import (
     unpacked,
 )
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.relation import DriverRelation, Relation
+from stepping_spark.relations.relation import DriverRelation, Relation, on_driver
 from stepping_spark.relations.store import AddedRows, Now, TaskState
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
 
-NOTES, OUTPUTS, STAYING = -1, 1 << 20, 1 << 21
-"""The tag of notes, of the first output, and of the first one that stays in Spark."""
+NOTES, LOOKED_AT, OUTPUTS, STAYING = -1, 1 << 19, 1 << 20, 1 << 21
+"""The tags of notes, of the first stream that the driver looks at to refuse its rows, of the first
+output, and of the first one that stays in Spark."""
 
 _LARGE = "an output is more than the driver fetches"
 
@@ -80,6 +88,7 @@ class Job:
     since: Now
     zone: Any
     limits: Limits
+    called: Mapping[int, CalledByRow] = field(default_factory=dict)  # by the numbers of streams
 
 
 @dataclass
@@ -93,11 +102,15 @@ class Done:
 
 @dataclass
 class Notes:
-    """A message of a task to the driver: files of registers, costs of streams, or its error."""
+    """A message of a task to the driver: files of registers, costs of streams, or its error.
+
+    An error that is not a `NotInTasks` is that of the step.
+    """
 
     added: list[AddedRows] = field(default_factory=list)
     done: dict[int, Done] = field(default_factory=dict)
-    error: NotInTasks | None = None
+    iterations: dict[str, int] = field(default_factory=dict)  # of loops, by their paths
+    error: NotInTasks | SteppingError | None = None
 
 
 def versions() -> str:
@@ -116,14 +129,55 @@ def _no_spark() -> NoReturn:
     raise NotInTasks("only Spark knows a function for some of the values")
 
 
+def streams_of(plan: Plan) -> list[Materialized]:
+    """The streams that a step of a plan computes, in loops too; their numbers are their places."""
+    in_loops = (m for x in dict.fromkeys(plan.loops.values()) for r in x.rounds for m in r.members)
+    return [*(m for stage in plan.stages for m in stage.streams), *in_loops]
+
+
+def called_in(plan: Plan) -> dict[int, CalledByRow]:
+    """The Python functions of a plan, by the numbers of their streams."""
+    return {
+        i: CalledByRow.of(m.vertex, "{} ({})".format(*plan.names[m.vertex]))
+        for i, m in enumerate(streams_of(plan))
+        if m.python is not None
+    }
+
+
+def looked_at(plan: Plan) -> list[Vertex]:
+    """The streams whose rows the driver looks at to refuse them; their numbers are their places."""
+    late = (x.late for x in plan.graph.lateness.values() if x.refused)
+    return [*plan.graph.strict.values(), *late]
+
+
+class _PartRegisters(Registers):
+    """Reads registers for one part of the keys: of rows that are due by time, its share."""
+
+    def __init__(self, of: Segmented, state: TaskState, part: int, parts: int) -> None:
+        super().__init__(of.plan, state, of.projection, of.limits)
+        self._part, self._of = part, parts
+
+    def _stored(self, read: Read, state: RegisterPlan, keys: Relation | None) -> RelationParts:
+        stored = super()._stored(read, state, keys)
+        if read.due is None:
+            return stored
+        return tuple(x for x in map(self._share, stored) if not x.is_empty)
+
+    def _share(self, held: Relation) -> Relation:
+        assert held.table is not None
+        rows = held.table.num_rows
+        begin, end = (rows * n // self._of for n in (self._part, self._part + 1))
+        return DriverRelation(held.table.slice(begin, end - begin), held.schema)
+
+
 class Segmented:
     """Computes the segments of one plan for parts of the keys."""
 
     def __init__(self, plan: Plan, segments: Segments, limits: Limits, zone: ZoneOf) -> None:
         self.plan = plan
         self.segments = segments
-        members = (m for stage in plan.stages for m in stage.streams)
-        self.number_of = {m.vertex: i for i, m in enumerate(members)}
+        self.number_of = {m.vertex: i for i, m in enumerate(streams_of(plan))}
+        self._looked_at = {v: i for i, v in enumerate(looked_at(plan))}
         self._routes = tuple(segments.sent)
         self._keys_of: dict[Route, Selection] = {}
         self.limits = limits
@@ -161,11 +215,21 @@ class Segmented:
             for i, v in enumerate(self.plan.outputs):
                 if v in values:
                     yield from self._output(i, part, values[v], job)
-        except NotInTasks as e:
+            for v, i in self._looked_at.items():
+                if v in values and values[v].rows:
+                    rows = values[v].added_up().table
+                    yield from ((part, LOOKED_AT + i, b) for b in packed(self._some(v, rows)))
+        except (NotInTasks, FixpointError) as e:
             notes.error = e
         except Exception as e:  # other ways to compute the step give better messages
-            notes.error = NotInTasks(f"a task failed: {first_line(e)}")
+            notes.error = NotThisTime(f"a task failed: {first_line(e)}")
         yield part, NOTES, pickle.dumps(notes)
+
+    def _some(self, v: Vertex, rows: pa.Table) -> pa.Table:
+        """Some of the rows for which a change is refused."""
+        if v in self.plan.graph.strict.values():
+            rows = absent(rows)
+        return rows.slice(0, SHOWN_ROWS + 1)
 
     def _output(self, number: int, here: int, held: DriverRelation, job: Job) -> Iterator[Blob]:
         """The rows of an output: for the driver, or for those who read it in Spark, each row once.
@@ -196,6 +260,9 @@ class Segmented:
         self, held: DriverRelation, route: Route, parts: int, here: int
     ) -> Iterator[tuple[int, pa.Table]]:
         """The rows of each part of the keys."""
+        if route.key == EVERYWHERE:
+            yield from ((part, held.table) for part in range(parts))
+            return
         if not route.key or parts == 1:
             yield here if route.key is None else 0, held.table
             return
@@ -233,7 +300,7 @@ class _Attempt:
         self._notes = notes
         # Changes are streams of the first segment.
         self._values = {route.vertex: rows for route, rows in given.items() if number == 0}
-        self._registers = Registers(segmented.plan, state, segmented.projection, segmented.limits)
+        self._registers = _PartRegisters(segmented, state, part, job.parts)
         self._routes: dict[Vertex, Route] = {}  # of the streams that the step has
         self._step = self._new_step()
 
@@ -242,7 +309,11 @@ class _Attempt:
         self._registers.begin()
         try:
             for piece in self._segment.pieces:
-                if self._part == 0 or not piece.whole:
+                if self._part > 0 and piece.whole:
+                    continue
+                if isinstance(piece, LoopPiece):
+                    self._run_loop(piece)
+                else:
                     self._compute(piece)
         finally:
             self._of.driver.end()
@@ -267,15 +338,21 @@ class _Attempt:
         self._values[v] = rows
 
     def _computed(self, m: Materialized) -> DriverRelation:
-        begun, step = time.perf_counter(), self._step
         for leaf in m.leaves:
-            if isinstance(leaf, Read) and leaf not in step.reads:
-                step.reads[leaf] = self._registers.read(step, leaf)
-        result = self._of.driver.computed(step, m)
-        if isinstance(result, Deferred):
-            raise (TooMany if result.many else NotInTasks)(result.why)
-        held = result.held
-        assert isinstance(held, DriverRelation)
+            if isinstance(leaf, Read) and leaf not in self._step.reads:
+                self._step.reads[leaf] = self._registers.read(self._step, leaf)
+        return self._computed_in(self._step, m)
+
+    def _computed_in(self, step: Step, m: Materialized) -> DriverRelation:
+        begun = time.perf_counter()
+        if m.python is not None:
+            held = self._called(step, m)
+        else:
+            result = self._of.driver.computed(step, m)
+            if isinstance(result, Deferred):
+                raise (TooMany if result.many else NotInTasks)(result.why)
+            assert isinstance(result.held, DriverRelation)
+            held = result.held
         if may_have_null(held.table):
             null = null_field(held.table, held.schema)
             if null is not None:
@@ -286,6 +363,55 @@ class _Attempt:
         done.given += held.rows
         done.ms += (time.perf_counter() - begun) * 1e3
         return held
+
+    def _called(self, step: Step, m: Materialized) -> DriverRelation:
+        """What a Python function of rows gives."""
+        (leaf,) = m.leaves
+        rows = on_driver(step.parts(leaf), schema_of(leaf))
+        if not rows.num_rows:
+            return DriverRelation.empty(m.vertex.type.schema)
+        once = DriverRelation(rows, schema_of(leaf)).added_up()
+        called = self._job.called[self._of.number_of[m.vertex]]
+        return called.apply(once.table, self._of.limits.given_rows)
+
+    def _run_loop(self, piece: LoopPiece) -> None:
+        """Run a recursion to its end; adds its rows to its registers."""
+        loop, plan, job = piece.loop, self._of.plan, self._job
+        begun = time.perf_counter()
+        nbytes = 0
+
+        def compute(
+            wanted: Sequence[Materialized], parts: Mapping[Leaf, RelationParts]
+        ) -> list[Relation]:
+            nonlocal nbytes
+            step = Step({}, job.now, job.since, _no_spark, StepMetrics(0), dict(parts))
+            self._of.driver.end()
+            computed = [self._computed_in(step, m) for m in wanted]
+            nbytes += sum(held.nbytes for held in computed)
+            if nbytes > job.limits.given_bytes:
+                raise TooMany("a recursion has more rows than a task has memory for")
+            return [*computed]
+
+        def state_around(change: Vertex, key: KeyParts) -> RegisterPlan:
+            return plan.state_of(Read(change, key))
+
+        run = Run(loop, self._state, self._of.projection, state_around, compute)
+        empty = (DriverRelation.empty(v.type.schema) for v in loop.inputs)
+        routes = map(piece.routes.get, loop.inputs)
+        given = [
+            no if route is None else self._rows(route)
+            for route, no in zip(routes, empty, strict=True)
+        ]
+        outputs = run.run(given)
+        self._notes.iterations[str(loop.path)] = run.iterations
+        for m in piece.members:
+            assert isinstance(m.vertex.operator, Fixpoint)
+            held = outputs[m.vertex.operator.number]
+            assert isinstance(held, DriverRelation)
+            self._values[m.vertex] = held
+            ms = (time.perf_counter() - begun) * 1e3
+            self._notes.done[self._of.number_of[m.vertex]] = Done(run.rows, held.rows, ms)
+            begun = time.perf_counter()
 
     def _rows(self, route: Route) -> DriverRelation:
         """The rows of a route in this part of the keys."""
@@ -361,7 +487,7 @@ def run_segment(
     for batch in batches:
         for part, tag, held in blobs_of(batch):
             tagged = parts.setdefault(part, {})
-            if not 0 <= tag < OUTPUTS:  # for the driver
+            if not 0 <= tag < LOOKED_AT:  # for the driver
                 yield blob_row(part, tag, held)
                 continue
             nbytes[part] += held.size

@@ -2,29 +2,38 @@
 
 A task computes a stream with Arrow if it has all rows that the stream reads for its part of the
 keys. So a stream is sent to its readers by the hash of the key by which they read it. If they take
-its rows one by one, it stays where it was computed. Rows are exchanged between two segments: a
-segment is a stage of Spark, and a step is one job.
+its rows one by one, it stays where it was computed. The greatest time of an input is sent to all
+parts. Rows are exchanged between two segments: a segment is a stage of Spark, and a step is one
+job. One task runs a recursion, for all keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import (
     ALL,
     Add,
+    ByWatermark,
     Haitch,
     IdentityPrint,
+    InTime,
     Linearity,
     LookUp,
+    Map,
+    Operator,
+    Settled,
+    Touched,
     join_of,
 )
-from stepping_spark.circuit.physical import walk
+from stepping_spark.circuit.physical import cells_of, walk
 from stepping_spark.expressions.arrow_kernels import is_known
-from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.expr import Expr, field_of, replaced
 from stepping_spark.expressions.portable import Bucket
+from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import (
     Apply,
@@ -36,22 +45,31 @@ from stepping_spark.plan.step_ir import (
     Term,
     is_nothing,
     nodes,
+    python_of,
 )
 
 KeyParts = tuple[Expr, ...]
 Needs = dict[Vertex, KeyParts | None]
 ANYWHERE: KeyParts = (ALL,)
+EVERYWHERE: KeyParts = (ALL, ALL)
+"""Instead of a key: the rows are sent to all parts of the keys."""
+WHOLE: KeyParts = ()
+"""The key of no columns: all rows are sent to one part."""
 
 
 class NotInTasks(Exception):
     """Tasks cannot compute a step; the message names the reason."""
 
 
-class TooMany(NotInTasks):
+class NotThisTime(NotInTasks):
+    """Tasks cannot compute a step because of its rows."""
+
+
+class TooMany(NotThisTime):
     """A part of the keys has too many rows for a task."""
 
 
-class LargeOutput(NotInTasks):
+class LargeOutput(NotThisTime):
     """An output has more rows than the driver fetches."""
 
 
@@ -76,10 +94,20 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class LoopPiece:
+    """The recursive streams of a loop, which one task computes, and the routes of its inputs."""
+
+    loop: LoopPlan
+    members: tuple[Materialized, ...]
+    routes: Mapping[Vertex, Route]
+    whole: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
 class Segment:
     """The pieces that tasks compute of the streams sent to them, and the additions to registers."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece | LoopPiece, ...]
     adds: tuple[tuple[RegisterPlan, Route], ...]
 
     @property
@@ -107,10 +135,6 @@ def segments_of(plan: Plan, empty: Iterable[Vertex] = ()) -> Segments:
 
     Raises `NotInTasks` if tasks cannot compute a part of the plan that has rows.
     """
-    if plan.graph.strict or plan.graph.lateness:
-        raise NotInTasks("an input is checked against the state")
-    if plan.loops:
-        raise NotInTasks("a recursion goes on until nothing changes")
     return _Cut(plan, empty).segments()
 
 
@@ -122,13 +146,19 @@ class _Cut:
         self._empty = set(empty)
         self._places: dict[Vertex, int] = dict.fromkeys(plan.graph.inputs, 0)
         self._keys: dict[Vertex, KeyParts | None] = {}  # by which the rows of a stream are spread
-        self._placed: list[tuple[int, Piece]] = []
+        self._placed: list[tuple[int, Piece | LoopPiece]] = []
         self._adds: list[tuple[int, tuple[RegisterPlan, Route]]] = []
         self._sent: dict[Route, tuple[int, int]] = {}
 
     def segments(self) -> Segments:
+        loops = self._plan.loops
         for stage in self._plan.stages:
+            looping = [m for m in stage.streams if m.vertex in loops]
+            for loop in dict.fromkeys(loops[m.vertex] for m in looping):
+                self._place_loop(loop, tuple(m for m in looping if loops[m.vertex] is loop))
             for m in stage.streams:
+                if m.vertex in loops:
+                    continue
                 term = self._with_rows(m.term)
                 if term is None:
                     self._empty.add(m.vertex)
@@ -137,8 +167,7 @@ class _Cut:
         for state in self._plan.states:
             if state.change in self._empty:
                 continue
-            if not all(is_known(e) for _, e in state.stored):
-                raise NotInTasks("only Spark knows a function of a key")
+            self._check_key_known(state)
             key = self._sending(state.change, state.key or ANYWHERE)
             at = self._at(state.change, key)
             self._adds.append((at, (state, self._used(state.change, key, at))))
@@ -175,7 +204,7 @@ class _Cut:
     def _pieces(self, m: Materialized) -> Iterator[tuple[Materialized, Needs]]:
         """A stream and its needs; or its summands, if they read one stream by different keys."""
         op = m.vertex.operator
-        if m.python is not None or isinstance(op, IdentityPrint) or op.due is not None:
+        if isinstance(op, IdentityPrint):
             raise NotInTasks(f"{op.name} is for the driver")
         try:
             yield m, self._needs(m.term)
@@ -188,14 +217,23 @@ class _Cut:
 
     def _needs(self, t: Term) -> Needs:
         """The streams that a term reads, each with its key."""
-        for n in nodes(t):
-            if not all(is_known(e) for tree in n.trees for x in walk(tree) for e in x.exprs):
-                raise NotInTasks(f"only Spark knows a function in {n.operator.name}")
-        if any(isinstance(x, Read) and x.due is not None for x in Materialized.leaves_of(t)):
-            raise NotInTasks("rows are due by time")
+        self._check_known(t)
         needs: Needs = {}
-        self._collect(t, () if reads_whole(t) else None, needs)
+        self._collect(t, WHOLE if reads_whole(t) else None, needs)
         return needs
+
+    @staticmethod
+    def _check_key_known(state: RegisterPlan) -> None:
+        if not all(is_known(e) for _, e in state.stored):
+            raise NotInTasks("only Spark knows a function of a key")
+
+    @staticmethod
+    def _check_known(t: Term) -> None:
+        """Raise `NotInTasks` if neither Arrow nor Python knows a function in a term."""
+        for n in nodes(t):
+            exprs = (e for tree in n.trees for x in walk(tree) for e in x.exprs)
+            if python_of(n.vertex) is None and not all(map(is_known, exprs)):
+                raise NotInTasks(f"only Spark knows a function in {n.operator.name}")
 
     def _collect(self, t: Term, key: KeyParts | None, needs: Needs) -> None:
         if isinstance(t, Apply):
@@ -203,16 +241,23 @@ class _Cut:
                 for v in streams:
                     self._need(v, None, needs)
                 return
-            for arg, by in zip(t.args, _keys_of_args(t, key), strict=True):
-                if by and isinstance(arg, Apply) and not all(p.keeps_rows for p in arg.parts):
-                    raise NotInTasks(f"{t.operator.name} reads the result of {arg.operator.name}")
+            of_rows = _of_rows(t)
+            for arg, by in zip(of_rows, _keys_of_args(t, key), strict=True):
+                if by and isinstance(arg, Apply):
+                    by = _key_before(arg, by, t.operator)
                 self._collect(arg, by, needs)
+            for greatest in t.args[len(of_rows) :]:
+                assert isinstance(greatest, Read)
+                if greatest.new:
+                    self._need(greatest.change, EVERYWHERE, needs)
         elif isinstance(t, Ref):
             self._need(t.vertex, key, needs)
         else:
             assert isinstance(t, Read)  # the slices of streams are in recursions
             for v, by in [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]:
                 self._need(v, by, needs)
+            for v, _ in t.due.marks if t.due is not None else ():
+                self._need(v, EVERYWHERE, needs)
 
     def _need(self, v: Vertex, key: KeyParts | None, needs: Needs) -> None:
         # A stream whose rows are taken one by one may be sent by any key.
@@ -239,15 +284,31 @@ class _Cut:
                 return of if other.vertex in of else frozenset()
         return frozenset()
 
+    def _place_loop(self, loop: LoopPlan, members: tuple[Materialized, ...]) -> None:
+        """Find the segment of a loop, after those of its inputs."""
+        given = [v for v in dict.fromkeys(loop.inputs) if v not in self._empty]
+        if not given:
+            self._empty.update(m.vertex for m in members)
+            return
+        for m in (m for r in loop.rounds for m in r.members):
+            self._check_known(m.term)
+        for state in loop.states:
+            self._check_key_known(state)
+        at = max(self._at(v, WHOLE) for v in given)
+        self._places.update(dict.fromkeys((m.vertex for m in members), at))
+        routes = {v: self._used(v, WHOLE, at) for v in given}
+        self._placed.append((at, LoopPiece(loop, members, routes)))
+
     def _place(self, m: Materialized) -> None:
         """Find the segment of a stream: the first one that can have all streams that it reads."""
         pieces = [
             (piece, {v: self._sending(v, k) for v, k in needs.items()})
             for piece, needs in self._pieces(m)
         ]
-        # The first segment has no parts of the keys, which share the work of reading registers.
+        # The first segment has no parts of the keys, which share the work of reading registers,
+        # and that of calling Python.
         at = max(
-            int(any(isinstance(x, Read) for piece, _ in pieces for x in piece.leaves)),
+            int(m.python is not None or any(map(_reads_rows, (p.term for p, _ in pieces)))),
             *(self._at(v, key) for _, needs in pieces for v, key in needs.items()),
             0,
         )
@@ -289,22 +350,69 @@ class _Clash(Exception):
 
 
 def reads_whole(t: Term) -> bool:
-    """Whether a term reads all rows of a register, rather than those of some keys."""
-    return any(isinstance(x, Read) and not x.by for x in Materialized.leaves_of(t))
+    """Whether a term reads all rows of a register, rather than those of some keys or times."""
+    return any(not x.by and x.due is None for x in _reads_of_rows(t))
+
+
+def _reads_of_rows(t: Term) -> Iterator[Read]:
+    """The registers that a term reads, but for those that have a greatest time."""
+    if isinstance(t, Read):
+        yield t
+    for arg in _of_rows(t) if isinstance(t, Apply) else ():
+        yield from _reads_of_rows(arg)
+
+
+def _reads_rows(t: Term) -> bool:
+    return any(True for _ in _reads_of_rows(t))
+
+
+def _of_rows(t: Apply) -> tuple[Term, ...]:
+    """The arguments of an operator, but for the greatest times of inputs, which all tasks have."""
+    first = t.parts[0]
+    return t.args[: first.of_rows] if isinstance(first, ByWatermark) else t.args
 
 
 def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]:
-    """The keys by which an operator reads its inputs, if its own result is read by a key."""
-    if key == () or all(p.linearity in _BY_ROW for p in t.parts):
-        return (key,) * len(t.args)
+    """The keys by which an operator reads its rows, if its own result is read by a key."""
+    args, first = _of_rows(t), t.parts[0]
+    if key == WHOLE or all(map(_is_by_row, t.parts)):
+        return (key,) * len(args)
     keys: dict[int, KeyParts] = {}
     for n, lookup in t.operator.lookups(*t.types).items():
         keys |= {n: lookup.key, **dict(lookup.at)}
-    if len(keys) < len(t.args):
+    if isinstance(first, Settled):
+        keys[1] = keys[0]  # the change, with the state
+    if first.linearity is Linearity.PER_KEY:
+        keys = {n: of.keyed_by(t.types[n]) for n, of in enumerate(first.folds)}
+    if len(keys) < len(args):
         raise NotInTasks(f"{t.operator.name} is for the driver")
     if not all(keys.values()):
         raise NotInTasks(f"{t.operator.name} has no key")
-    return tuple(keys[n] for n in range(len(t.args)))
+    return tuple(keys[n] for n in range(len(args)))
 
 
-_BY_ROW = (Linearity.LINEAR, Linearity.TEMPORAL)
+def _is_by_row(op: Operator) -> bool:
+    """Whether an operator takes the rows of its inputs one by one."""
+    is_linear = op.linearity in (Linearity.LINEAR, Linearity.TEMPORAL)
+    return is_linear or op.due is not None or isinstance(op, InTime | Touched)
+
+
+def _key_before(t: Apply, key: KeyParts, reader: Operator) -> KeyParts:
+    """The key over the rows that an operator reads, for a key over those of its result.
+
+    Rows that are equal in the one are equal in the other.
+    """
+    for op in reversed(t.parts):
+        if isinstance(op, InTime) or (op.keeps_rows and _is_by_row(op)):
+            continue
+        if not isinstance(op, Map) or op.carried or python_of(t.vertex) is not None:
+            raise NotInTasks(f"{reader.name} reads the result of {t.operator.name}")
+        key = _over_row_of(op.f, key)
+    return key
+
+
+def _over_row_of(f: Expr, key: KeyParts) -> KeyParts:
+    """A key over the rows that a function makes, as one over its own rows."""
+    if key == (ALL,):
+        return tuple(cell.expr for cell in cells_of(f))
+    return tuple(replaced(e, lambda field: field_of(f, field.path, field.type)) for e in key)

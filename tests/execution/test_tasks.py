@@ -197,7 +197,8 @@ def test_an_error_of_a_function_is_told_as_without_tasks(spark: SparkSession) ->
             stepper.step((large, None))
         told.append(str(error.value))
         assert stepper.store.last_step() == 1
-        stepper.step((sales(3), None))
+        stepper.step((sales(30), None))
+        assert where(stepper) == {"tasks"}
     assert told[0] == told[1]
 
 
@@ -211,12 +212,68 @@ def test_a_step_with_too_many_rows_for_a_task_is_taken_by_queries(spark: SparkSe
     assert where(stepper) == {"tasks"}
 
 
-def test_a_recursion_is_not_for_tasks(spark: SparkSession) -> None:
+def test_one_task_runs_a_recursion(spark: SparkSession) -> None:
     closed = QUERY["recursion"].in_spark
     stepper, reference = stepper_of(closed), st.reference(st.compile(closed))
     edges = st.ZSetPython({st.Pair(left=i, right=i + 1): 1 for i in range(5)})
+    for change in (edges, -edges, edges):
+        assert shown(stepper.step((change,))) == reference.step((change,))
+        assert where(stepper) == {"tasks"}
+    assert [*stepper.metrics[-1].iterations.values()] == [6]
+
+
+def test_a_recursion_without_an_end_is_told_as_without_tasks(spark: SparkSession) -> None:
+    edges = st.ZSetPython({st.Pair(left=i, right=i + 1): 1 for i in range(5)})
+
+    def closed(e: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
+        return st.transitive_closure(e, max_iterations=3)
+
+    told = []
+    for rows in (0, 10):
+        stepper = stepper_of(closed, task_rows=rows)
+        with pytest.raises(st.FixpointError) as error:
+            stepper.step((edges,))
+        told.append(str(error.value))
+    assert told[0] == told[1]
+
+
+def test_a_recursion_with_too_many_rows_for_a_task_is_taken_by_queries(
+    spark: SparkSession,
+) -> None:
+    closed = QUERY["recursion"].in_spark
+    stepper, reference = stepper_of(closed, given_bytes=40_000), st.reference(st.compile(closed))
+    edges = st.ZSetPython({st.Pair(left=i, right=i + 1): 1 for i in range(40)})
     assert shown(stepper.step((edges,))) == reference.step((edges,))
-    assert "recursion" in stepper.metrics[-1].not_in_tasks
+    assert "a recursion has more rows" in stepper.metrics[-1].not_in_tasks
+
+
+def of_price(s: Sale) -> str:
+    if s.cents < 0:
+        raise ValueError("no price")
+    return f"{s.cents // 100} euros"
+
+
+def prices(sales: st.ZSet[Sale]) -> st.ZSet[str]:
+    return st.distinct(st.map(sales, f=st.python(of_price)))
+
+
+def test_tasks_call_python(spark: SparkSession) -> None:
+    stepper, reference = stepper_of(prices), st.reference(st.compile(prices))
+    for change in (sales(500), sales(300, -1)):
+        assert shown(stepper.step((change,))) == reference.step((change,))
+        assert where(stepper) == {"tasks"}
+
+
+def test_a_row_that_python_cannot_take_keeps_no_later_step_from_tasks(spark: SparkSession) -> None:
+    told = []
+    for rows in (0, 10):
+        stepper = stepper_of(prices, task_rows=rows)
+        with pytest.raises(st.StepError, match="no price") as error:
+            stepper.step((st.ZSetPython({Sale(item=1, shop=1, cents=-1): 1}),))
+        told.append(str(error.value))
+        stepper.step((sales(30),))
+        assert where(stepper) == {"tasks"}
+    assert told[0] == told[1]
 
 
 def test_what_failed_tasks_have_written_goes_away(spark: SparkSession) -> None:
@@ -266,8 +323,8 @@ def test_only_what_changes_has_a_part_and_rows_are_not_sent_to_find_others() -> 
     assert segments_of(plan, [sales_in, shops_in]).segments == (Segment((), ()),)
 
 
-def test_explain_says_whether_tasks_take_large_steps() -> None:
+def test_explain_says_whether_tasks_take_large_steps(spark: SparkSession) -> None:
     takes = st.explain(st.compile(sold)).in_tasks
     assert takes == "a large step is one job of Spark's tasks, which exchanges rows up to 2 times"
-    page = str(st.explain(st.compile(QUERY["recursion"].in_spark)))
-    assert "large steps are not for Spark's tasks: a recursion goes on until nothing" in page
+    page = str(st.explain(st.compile(QUERY["functions of columns"].in_spark)))
+    assert "large steps are not for Spark's tasks: only Spark knows a function in map_many" in page

@@ -50,6 +50,7 @@ from stepping_spark.circuit.operators.linear import (
 )
 from stepping_spark.circuit.operators.time import (
     AsOf,
+    ByWatermark,
     Delay,
     Differentiate,
     Expire,
@@ -67,6 +68,7 @@ __all__ = [
     "Add",
     "Arrange",
     "AsOf",
+    "ByWatermark",
     "Collate",
     "Collated",
     "Delay",

@@ -109,6 +109,7 @@ class ByWatermark(Operator):
     """An operator that gives some rows of its first input, by where watermarks stand."""
 
     gives_change: ClassVar[bool] = True
+    of_rows: ClassVar[int] = 1  # so many inputs have rows; those after them have greatest times
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return inputs[0]
@@ -217,6 +218,7 @@ class Settled(ByWatermark):
     window: Window
     free: tuple[tuple[Expr, int], ...]
     distances: tuple[int, ...]  # from the greatest time of each input
+    of_rows: ClassVar[int] = 3
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     how: ClassVar[str] = "not linear: looks at partitions of which the watermark passes a row"
 
