@@ -247,12 +247,12 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         last = self._last()
         return MappedState(served, files, last.step, last.now, last.settings, folder=folder)
 
-    def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
+    def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
         """Add the rows of files that tasks have written, in the current step."""
         of = self._entry(register).register
         self._begin_step()
         self._end_merging()
-        placed = self._files.batches([str(x.files) for x in added])
+        placed = self._files.batches([str(x.written) for x in added])
         self._added[of.name] = self._added.get(of.name, ()) + placed
 
     def add(self, register: str, change: Relation) -> None:

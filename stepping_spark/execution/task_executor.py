@@ -6,7 +6,7 @@ import itertools
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -244,7 +244,7 @@ class TaskExecutor:
     ) -> DataFrame:
         """The blobs of the first segment. For rows on the driver it is computed here."""
         here = {v: held for v, held in inputs.items() if isinstance(held, DriverRelation)}
-        blobs = [*segmented.source(here, job)]
+        blobs = [*segmented.source(here, job, nullcontext(self._store))]
         blobs += [(part, NOTES, pickle.dumps(Notes())) for part in range(job.parts)]
         rows = pa.Table.from_batches([blob_row(*b) for b in blobs])
         with with_settings(spark, {LOCAL: "0"}):
@@ -292,7 +292,7 @@ class TaskExecutor:
                 whole.read, whole.given = whole.read + x.read, whole.given + x.given
                 whole.ms = max(whole.ms, x.ms)
         for name, some in added.items():
-            store.add_files(name, some)
+            store.add_written(name, some)
         if outputs is None:
             outputs = [_rows(v, given.get(OUTPUTS + i)) for i, v in enumerate(self._plan.outputs)]
         looked_at = enumerate(tasks.looked_at(self._plan))

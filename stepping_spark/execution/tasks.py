@@ -15,6 +15,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
@@ -59,7 +60,7 @@ from stepping_spark.relations.blobs import (
 )
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.relation import DriverRelation, Relation, on_driver
-from stepping_spark.relations.store import AddedRows, Now, TaskState
+from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskState
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
 
@@ -153,7 +154,7 @@ def looked_at(plan: Plan) -> list[Vertex]:
 class _PartRegisters(Registers):
     """Reads registers for one part of the keys: of rows that are due by time, its share."""
 
-    def __init__(self, of: Segmented, state: TaskState, part: int, parts: int) -> None:
+    def __init__(self, of: Segmented, state: StepStore, part: int, parts: int) -> None:
         super().__init__(of.plan, state, of.projection, of.limits)
         self._part, self._of = part, parts
 
@@ -198,19 +199,32 @@ class Segmented:
                 given[route] = held.added_up()
             if self.segments.sent[route][1] > number:
                 yield from ((part, tag, b) for b in rows)
-        yield from self._given(number, part, given, job)
+        yield from self._given(number, part, given, job, job.state.begun())
 
-    def source(self, changes: Mapping[Vertex, DriverRelation], job: Job) -> Iterator[Blob]:
-        """The blobs of the first segment, for rows of some inputs."""
+    def source(
+        self,
+        changes: Mapping[Vertex, DriverRelation],
+        job: Job,
+        state: AbstractContextManager[StepStore],
+    ) -> Iterator[Blob]:
+        """The blobs of the first segment, for rows of some inputs; it adds nothing to the state."""
         given = {Route(v, None): held.added_up() for v, held in changes.items() if held.rows}
-        yield from self._given(0, 0, given, job)
+        yield from self._given(0, 0, given, job, state)
 
-    def _given(self, number: int, part: int, given: RouteRows, job: Job) -> Iterator[Blob]:
+    def _given(
+        self,
+        number: int,
+        part: int,
+        given: RouteRows,
+        job: Job,
+        attempt: AbstractContextManager[StepStore],
+    ) -> Iterator[Blob]:
         """The blobs of a segment: rows for later segments, outputs, and notes."""
-        notes, state = Notes(), job.state.begun()
+        notes = Notes()
         try:
-            values = _Attempt(self, number, part, given, job, state, notes).computed()
-            notes.added += state.added
+            with attempt as state:
+                values = _Attempt(self, number, part, given, job, state, notes).computed()
+                notes.added += state.added if isinstance(state, TaskState) else ()
             yield from self.sent(number, part, values, job.parts)
             for i, v in enumerate(self.plan.outputs):
                 if v in values:
@@ -288,7 +302,7 @@ class _Attempt:
         part: int,
         given: RouteRows,
         job: Job,
-        state: TaskState,
+        state: StepStore,
         notes: Notes,
     ) -> None:
         self._of = segmented
@@ -528,7 +542,7 @@ def run_source(
     for rows in gathered(batches):
         table = conform(rows.rename_columns(v.type.schema.arrow.names), v.type.schema)
         held = DriverRelation(table, v.type.schema)
-        for part, tag, blob in segmented.source({v: held}, job):
+        for part, tag, blob in segmented.source({v: held}, job, job.state.begun()):
             given += len(blob) if OUTPUTS <= tag < STAYING else 0
             if given > job.most_bytes // job.parts:
                 yield blob_row(part, NOTES, pickle.dumps(Notes(error=LargeOutput(_LARGE))))

@@ -290,22 +290,26 @@ class OrderedStore(Protocol):
 
 @dataclass(frozen=True)
 class AddedRows:
-    """Rows that a task adds to a register: how many, and the files that have them."""
+    """Rows that a task adds to a register: how many, and what it has written."""
 
     register: str
     rows: int
-    files: object  # as the store knows them
+    written: object  # files, or what else the store knows them by
 
 
+@runtime_checkable
 class TaskState(StepStore, Protocol):
-    """The state before a step, as Spark's tasks read it; what they add goes to files."""
+    """The state before a step, as Spark's tasks read it; the store knows where they add."""
 
     @property
     def added(self) -> Sequence[AddedRows]:
         """What an attempt of a task has added."""
 
-    def begun(self) -> TaskState:
-        """The same state for an attempt of a task, which has added nothing yet."""
+    def begun(self) -> AbstractContextManager[TaskState]:
+        """The same state for an attempt of a task, which has added nothing yet.
+
+        What the attempt needs to read and write is open within the block.
+        """
 
 
 @runtime_checkable
@@ -321,7 +325,7 @@ class TaskStore(StepStore, Protocol):
     def merge_meanwhile(self, rows: int) -> None:
         """Tidy the state in another thread while tasks compute; the step changes so many rows."""
 
-    def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
+    def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
         """Add what tasks have written in the current step; what nobody adds of it goes away."""
 
 

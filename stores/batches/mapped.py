@@ -13,9 +13,9 @@ import tempfile
 import uuid
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -162,12 +162,13 @@ class TaskReads(ABC):
     settings: Mapping[str, str]
     added: list[AddedRows] = field(default_factory=list)
 
-    def begun(self) -> Self:
+    @contextmanager
+    def begun(self) -> Iterator[Self]:
         """The same state for an attempt of a task."""
         wanted = {self.path_of(f) for files in self.files.values() for f in files}
         for path in _OPEN.keys() - wanted:
             del _OPEN[path]
-        return replace(self, added=[])
+        yield replace(self, added=[])
 
     def last_step(self) -> int:
         """The number of the last committed step."""

@@ -13,7 +13,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -256,7 +256,8 @@ class TaskFiles(TaskReads):
     directory: Directory | None = None
     stems: Mapping[str, str] = field(default_factory=dict)
 
-    def begun(self) -> Self:
+    @contextmanager
+    def begun(self) -> Iterator[Self]:
         """The same state for an attempt of a task; copies of files that it has not are removed."""
         wanted = {self.path_of(f) for files in self.files.values() for f in files}
         before = time.time() - _LATER
@@ -264,7 +265,8 @@ class TaskFiles(TaskReads):
             with suppress(OSError):
                 if entry.path not in wanted and entry.stat().st_mtime < before:
                     os.unlink(entry.path)
-        return super().begun()
+        with super().begun() as state:
+            yield state
 
     @property
     def _folder(self) -> str:

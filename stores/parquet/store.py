@@ -488,12 +488,12 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             stems=stems,
         )
 
-    def add_files(self, register: str, added: Sequence[AddedRows]) -> None:
+    def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
         """Add the rows of files that tasks have written, in the current step."""
         of = self._entry(register).register
         self._begin_step()
         self._end_merging()
-        for batch in batches_of([cast(tuple[File, ...], x.files) for x in added]):
+        for batch in batches_of([cast(tuple[File, ...], x.written) for x in added]):
             made = self._files.taken(batch, of, self._stem(of))
             self._added.setdefault(of.name, []).append(made)
 

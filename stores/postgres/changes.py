@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,7 +178,7 @@ class Transaction:
             return held
         table = self._catalog.staging()
         self._connection.execute(layout.create_staging(table).as_bytes())
-        put(self._connection, layout, held, table)
+        put(self._connection, layout, [held], table)
         return Staged(table, (0,), held.num_rows, 0)
 
     def _merge_staged(self, layout: Layout, staged: Staged) -> None:
@@ -242,6 +242,24 @@ class Additions:
         self._session = session
         self._driver_bytes = driver_bytes
         self._changes: dict[str, Changes] = {}
+        self._for_tasks: dict[str, sql.Identifier] = {}  # staging tables, by the names of tables
+
+    def for_tasks(self, layouts: Iterable[Layout]) -> Mapping[str, sql.Identifier]:
+        """New staging tables for what tasks add to tables, by the names of those."""
+        made = {layout.table: (layout, self._session.catalog.staging()) for layout in layouts}
+        create = sql.SQL("; ").join(layout.create_staging(x) for layout, x in made.values())
+        with self._session.use("could not take a change") as connection:
+            self._drop_unused(connection)  # those of tasks that failed
+            self._for_tasks = {table: staging for table, (_, staging) in made.items()}
+            connection.execute(create.as_bytes())
+        return self._for_tasks
+
+    def add_attempts(self, register: str, layout: Layout, rows: Mapping[int, int]) -> None:
+        """Add what attempts of tasks have put into a staging table, with their numbers of rows."""
+        changes = self._changes.setdefault(layout.table, Changes(register, layout))
+        staging = self._for_tasks.pop(layout.table)
+        connected = self._session.connected
+        changes.staged.append(Staged(staging, tuple(rows), sum(rows.values()), connected))
 
     def add(self, register: str, layout: Layout, change: Relation) -> None:
         """Add a change; a DataFrame is computed here, once."""
@@ -258,12 +276,13 @@ class Additions:
 
     def clear(self) -> None:
         """Forget the changes, after they were written."""
-        self._changes = {}
+        self._changes, self._for_tasks = {}, {}
 
     def forget(self) -> None:
         """Discard the changes, and drop their staging tables."""
-        dropped, self._changes = self._changes, {}
-        tables = [staged.table for changes in dropped.values() for staged in changes.staged]
+        changes = self._changes.values()
+        tables = [*self._for_tasks.values(), *(s.table for c in changes for s in c.staged)]
+        self.clear()
         if tables and not self._session.lost:
             # Remaining tables are swept when the store is opened or reconnects.
             with suppress(StoreError), self._session.use("could not drop a change") as connection:
@@ -297,14 +316,22 @@ class Additions:
         try:
             with connection.transaction():
                 before(connection)
+                self._drop_unused(connection)
                 made.write(changes, given, old, new)
         except errors.NumericValueOutOfRange:
             # Repeat it with single statements, so that it fails at the register with the overflow.
             made = Transaction(connection, self._session.catalog, together=False)
             with connection.transaction():
                 before(connection)
+                self._drop_unused(connection)
                 made.write(changes, given, old, new)
         return made.emptied
+
+    def _drop_unused(self, connection: Connection) -> None:
+        """Drop the staging tables to which no task has added."""
+        if self._for_tasks:
+            listed = sql.SQL(", ").join(self._for_tasks.values())
+            connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(listed).as_bytes())
 
 
 class Outputs:

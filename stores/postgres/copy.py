@@ -10,7 +10,7 @@ the server. Here an aggregate puts the values of a column together, in their bin
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, LiteralString
@@ -58,11 +58,28 @@ _ODD = (
 _ERRORS = {"StoreUnavailable": StoreUnavailable, "StoreCorrupt": StoreCorrupt}
 
 
-def put(connection: Connection, layout: Layout, table: pa.Table, to: sql.Identifier) -> None:
-    """COPY rows into a table of the layout's columns."""
-    with connection.cursor().copy(layout.copy_in(to).as_bytes()) as copy:
-        for start in range(0, table.num_rows, ROWS):
-            copy.write(csv_of(layout.text_columns(table.slice(start, ROWS))))
+def put(
+    connection: Connection,
+    layout: Layout,
+    tables: Iterable[pa.Table],
+    to: sql.Identifier,
+    attempt: int | None = None,
+) -> int:
+    """COPY rows into a table of the layout's columns; return how many.
+
+    The rows get the number of an `attempt`, if the table has a column for it.
+    """
+    rows, more = 0, () if attempt is None else (ATTEMPT,)
+    with connection.cursor().copy(layout.copy_in(to, *more).as_bytes()) as copy:
+        for table in tables:
+            rows += table.num_rows
+            for start in range(0, table.num_rows, ROWS):
+                texts = layout.text_columns(part := table.slice(start, ROWS))
+                if attempt is not None:
+                    numbers = pa.array([str(attempt)] * part.num_rows)
+                    texts.insert(len(layout.hashes), numbers)
+                copy.write(csv_of(texts))
+    return rows
 
 
 def got(
@@ -117,19 +134,10 @@ def send(frame: DataFrame, layout: Layout, to: sql.Identifier, address: Address)
     schema = layout.schema
 
     def attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        number, rows = secrets.randbits(62), 0
-        statement = layout.copy_in(to, ATTEMPT).as_bytes()
-        with address.errors("could not take rows from a worker"):
-            connection = address.connect("worker")
-            with connection, connection.cursor().copy(statement) as copy:
-                for batch in batches:
-                    named = pa.Table.from_batches([batch]).rename_columns(schema.arrow.names)
-                    table = conform(named, schema)
-                    texts = layout.text_columns(table)
-                    at = len(layout.hashes)
-                    texts.insert(at, pa.array([str(number)] * len(table)))
-                    copy.write(csv_of(texts))
-                    rows += len(table)
+        number, names = secrets.randbits(62), schema.arrow.names
+        named = (pa.Table.from_batches([b]).rename_columns(names) for b in batches)
+        with address.errors("could not take rows from a worker"), address.connect("worker") as own:
+            rows = put(own, layout, (conform(table, schema) for table in named), to, number)
         yield pa.RecordBatch.from_pydict({"attempt": [number], "rows": [rows]})
 
     # mapInArrow does not accept every column name.

@@ -16,8 +16,9 @@ from stepping_spark.base.packages import SparkSession
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.plan.difference import Described, described, names_in
 from stepping_spark.plan.planner import registers_of
+from stepping_spark.relations.placement import bytes_given
 from stepping_spark.relations.relation import Relation
-from stepping_spark.relations.store import Register, Size, fingerprint
+from stepping_spark.relations.store import AddedRows, Register, Size, fingerprint
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session
 from stores.base import BaseStore, LastStep, Served, check_are_registers, checked_since, no_key
@@ -36,6 +37,7 @@ from stores.postgres.connection import Address, Connection, identity
 from stores.postgres.copy import few_rows, size_on_disk, wanted_keys, whole
 from stores.postgres.session import PostgresSession
 from stores.postgres.statements import Layout, identifier
+from stores.postgres.tasks import PostgresState
 from stores.step_lock import Pins, Turns
 
 
@@ -426,6 +428,32 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         _, layout = self._entry(register)
         self._begin_step()
         self._added.add(register, layout, change)
+
+    def for_tasks(self, *, here: bool) -> PostgresState:
+        """The state for tasks, which connect to the server themselves."""
+        self._begin_step()
+        served = self._registers.by_name
+        staging = self._added.for_tasks(layout for _, layout in served.values())
+        limits, last = self._limits, self._last()
+        return PostgresState(
+            self._address,
+            dict(served),
+            {name: staging[layout.table] for name, (_, layout) in served.items()},
+            min(limits.given_rows, limits.fetched_rows),
+            bytes_given(limits),
+            last.step,
+            last.now,
+            last.settings,
+        )
+
+    def merge_meanwhile(self, rows: int) -> None:
+        """Tables have nothing to merge."""
+
+    def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
+        """Add what attempts of tasks have written in the current step."""
+        _, layout = self._entry(register)
+        self._begin_step()
+        self._added.add_attempts(register, layout, {int(str(x.written)): x.rows for x in added})
 
     def _commit(
         self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None

@@ -20,7 +20,7 @@ from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Segment, segments
 from stepping_spark.rows.schema import ZSetType
 from tests.cases import constants
 from tests.elsewhere import QUERY
-from tests.every_store import InFiles
+from tests.every_store import MakeStore
 from tests.oracle.test_oracle import REGISTERS, expected, shown
 from tests.queries import Circuit
 from tests.strategies import Step, streams_of
@@ -72,11 +72,10 @@ def test_tasks_give_what_plain_python_gives(
 
 @pytest.mark.parametrize(("query", "optimize"), both_ways(map(QUERY.__getitem__, REGISTERS)))
 @pytest.mark.turn(3)
-def test_a_parquet_store_opened_anew_between_steps_gives_that_too(
-    spark: SparkSession, tmp_path: Path, query: Circuit, optimize: bool
+def test_a_store_opened_anew_between_steps_gives_that_too(
+    spark: SparkSession, make_store: MakeStore, query: Circuit, optimize: bool
 ) -> None:
     graph = st.compile(query.in_spark, optimize=optimize)
-    stores = InFiles(tmp_path)
 
     @settings(
         max_examples=1,
@@ -87,10 +86,10 @@ def test_a_parquet_store_opened_anew_between_steps_gives_that_too(
     @given(steps=streams_of(*query.rows))
     def holds(steps: list[Step]) -> None:
         assume(len(steps) > 2)
-        store = stores(graph)
+        store = make_store(graph)
         found = []
         for step in steps:
-            store = stores.reopen(store, graph)
+            store = make_store.reopen(store, graph)
             stepper = st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=0))
             found.append(shown(stepper.step(step)))
             if in_tasks(query, optimize=optimize):
@@ -98,7 +97,6 @@ def test_a_parquet_store_opened_anew_between_steps_gives_that_too(
         assert found == expected(query.changes, steps)
 
     holds()
-    stores.close()
 
 
 class Sale(st.Data):
