@@ -32,6 +32,7 @@ __all__ = [
     "SparkSession",
     "StorageLevel",
     "StructType",
+    "cloudpickle",
     "folder_of",
     "functions",
     "graphviz",
@@ -169,7 +170,7 @@ if TYPE_CHECKING:
     import graphviz
     import networkx
     import sqlglot
-    from pyspark import SparkContext, StorageLevel
+    from pyspark import SparkContext, StorageLevel, cloudpickle
     from pyspark import errors as raised
     from pyspark.sql import Column, DataFrame, SparkSession, functions, types
     from pyspark.sql.types import StructType
@@ -183,6 +184,7 @@ else:
     rich_progress = Late("rich.progress")
     saxutils = Late("xml.sax.saxutils")
     sqlglot = Late("sqlglot")
+    cloudpickle = Late("pyspark.cloudpickle")
     raised = Raised("pyspark.errors")
     SparkContext = LateClass("SparkContext", "pyspark")
     StorageLevel = LateClass("StorageLevel", "pyspark")

@@ -18,7 +18,6 @@ from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import Linearity, parts_of
 from stepping_spark.execution import tasks
-from stepping_spark.execution.arrow_executor import CalledByRow
 from stepping_spark.execution.step import rows_of
 from stepping_spark.execution.tasks import (
     LOOKED_AT,
@@ -80,6 +79,7 @@ class _Cut:
     name: str
     segments: Segments
     pickled: bytes
+    called: bytes
     here: Segmented  # for rows on the driver
 
 
@@ -108,24 +108,20 @@ class TaskExecutor:
         if empty not in self._cuts:
             segments = segments_of(self._plan, empty)
             try:
-                pickled = tasks.pickled(self._plan, segments)
+                pickled, called = tasks.pickled(self._plan, segments), tasks.called_in(self._plan)
             except (AttributeError, TypeError, pickle.PicklingError) as e:
                 raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
             here = Segmented(self._plan, segments, self._limits, self._zone)
             name = f"{os.getpid()} {next(_NUMBERS)}"
             if len(self._cuts) >= tasks.MOST_KEPT:
                 self._cuts.clear()
-            self._cuts[empty] = _Cut(name, segments, pickled, here)
+            self._cuts[empty] = _Cut(name, segments, pickled, called, here)
         return self._cuts[empty]
 
     @cached_property
     def _gives_rows_of_inputs(self) -> bool:
         """Whether an output has about as many rows as inputs, or more: they are not added up."""
         return any(map(_is_of_rows, self._plan.graph.outputs))
-
-    @cached_property
-    def _called(self) -> Mapping[int, CalledByRow]:
-        return tasks.called_in(self._plan)
 
     @cached_property
     def may_take(self) -> bool:
@@ -219,7 +215,7 @@ class TaskExecutor:
             store.last_now(),
             self._zone(),
             limits,
-            self._called,
+            cut.called,
         )
         frame = self._changes(spark, job, inputs, cut.here)
         store.merge_meanwhile(sum(held.rows or 0 for held in inputs.values()))

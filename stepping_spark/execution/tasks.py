@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from stepping_spark.base.errors import SHOWN_ROWS, FixpointError, SteppingError
 from stepping_spark.base.limits import Limits
+from stepping_spark.base.packages import cloudpickle
 from stepping_spark.circuit.graph import Fixpoint, Vertex
 from stepping_spark.execution.arrow_executor import CalledByRow, Driver, Placed
 from stepping_spark.execution.fixpoint import Run
@@ -89,7 +90,7 @@ class Job:
     since: Now
     zone: Any
     limits: Limits
-    called: Mapping[int, CalledByRow] = field(default_factory=dict)  # by the numbers of streams
+    called: bytes  # Python functions, by the numbers of streams
 
 
 @dataclass
@@ -136,13 +137,15 @@ def streams_of(plan: Plan) -> list[Materialized]:
     return [*(m for stage in plan.stages for m in stage.streams), *in_loops]
 
 
-def called_in(plan: Plan) -> dict[int, CalledByRow]:
-    """The Python functions of a plan, by the numbers of their streams."""
-    return {
+def called_in(plan: Plan) -> bytes:
+    """The Python functions of a plan, for workers; empty if it has none."""
+    called = {
         i: CalledByRow.of(m.vertex, "{} ({})".format(*plan.names[m.vertex]))
         for i, m in enumerate(streams_of(plan))
         if m.python is not None
     }
+    pickled: bytes = cloudpickle.dumps(called) if called else b""  # type: ignore[no-untyped-call]
+    return pickled
 
 
 def looked_at(plan: Plan) -> list[Vertex]:
@@ -379,13 +382,14 @@ class _Attempt:
         return held
 
     def _called(self, step: Step, m: Materialized) -> DriverRelation:
-        """What a Python function of rows gives."""
+        """What a Python function of rows gives. It is called in the process of a task."""
         (leaf,) = m.leaves
         rows = on_driver(step.parts(leaf), schema_of(leaf))
         if not rows.num_rows:
             return DriverRelation.empty(m.vertex.type.schema)
         once = DriverRelation(rows, schema_of(leaf)).added_up()
-        called = self._job.called[self._of.number_of[m.vertex]]
+        functions: dict[int, CalledByRow] = pickle.loads(self._job.called)
+        called = functions[self._of.number_of[m.vertex]]
         return called.apply(once.table, self._of.limits.given_rows)
 
     def _run_loop(self, piece: LoopPiece) -> None:

@@ -26,7 +26,6 @@ from stepping_spark.circuit.operators import (
     Map,
     Operator,
     Settled,
-    Touched,
     join_of,
 )
 from stepping_spark.circuit.physical import cells_of, walk
@@ -375,7 +374,7 @@ def _of_rows(t: Apply) -> tuple[Term, ...]:
 def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]:
     """The keys by which an operator reads its rows, if its own result is read by a key."""
     args, first = _of_rows(t), t.parts[0]
-    if key == WHOLE or all(map(_is_by_row, t.parts)):
+    if key == WHOLE or all(p.by_row for p in t.parts):
         return (key,) * len(args)
     keys: dict[int, KeyParts] = {}
     for n, lookup in t.operator.lookups(*t.types).items():
@@ -391,19 +390,13 @@ def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]
     return tuple(keys[n] for n in range(len(args)))
 
 
-def _is_by_row(op: Operator) -> bool:
-    """Whether an operator takes the rows of its inputs one by one."""
-    is_linear = op.linearity in (Linearity.LINEAR, Linearity.TEMPORAL)
-    return is_linear or op.due is not None or isinstance(op, InTime | Touched)
-
-
 def _key_before(t: Apply, key: KeyParts, reader: Operator) -> KeyParts:
     """The key over the rows that an operator reads, for a key over those of its result.
 
     Rows that are equal in the one are equal in the other.
     """
     for op in reversed(t.parts):
-        if isinstance(op, InTime) or (op.keeps_rows and _is_by_row(op)):
+        if isinstance(op, InTime) or (op.keeps_rows and op.by_row):
             continue
         if not isinstance(op, Map) or op.carried or python_of(t.vertex) is not None:
             raise NotInTasks(f"{reader.name} reads the result of {t.operator.name}")

@@ -10,9 +10,9 @@ the server. Here an aggregate puts the values of a column together, in their bin
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, LiteralString
 
 import numpy as np
@@ -27,7 +27,7 @@ from stepping_spark.relations.arrow import Array, concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.placement import LOOKED_UP_KEYS
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
-from stepping_spark.relations.store import Size
+from stepping_spark.relations.store import AddedRows, Now, Register, Size
 from stepping_spark.relations.transfer import column
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line, raised_in_worker
@@ -210,6 +210,93 @@ def spark_errors(address: Address) -> Iterator[None]:
     except raised.PySparkException as e:
         kind, text = raised_in_worker(e) or ("", f"{address}: Spark failed: {first_line(e)}")
         raise _ERRORS.get(kind, StoreError)(text) from e
+
+
+@dataclass
+class TaskTables:
+    """The state before a step as Spark's tasks read it, and where they add to it.
+
+    A task has a connection of its own. It reads the last committed step: the store's process is the
+    only one that writes. What it adds goes to staging tables of the step, by the names of the
+    registers, under a number that no other attempt has. The store's process merges the rows of
+    those attempts that succeeded.
+    """
+
+    address: Address
+    registers: Mapping[str, tuple[Register, Layout]]
+    staging: Mapping[str, sql.Identifier]
+    most_rows: int  # that a task reads for some keys at once
+    most_bytes: int  # of a register that a task reads whole
+    step: int
+    now: Now
+    settings: Mapping[str, str]
+    added: list[AddedRows] = field(default_factory=list)
+    _open: list[Connection] = field(default_factory=list)
+
+    @contextmanager
+    def begun(self) -> Iterator[TaskTables]:
+        """The same state for an attempt of a task, with a connection that ends with the block."""
+        attempt = replace(self, added=[], _open=[])
+        try:
+            yield attempt
+        finally:
+            for connection in attempt._open:
+                connection.close()
+
+    def last_step(self) -> int:
+        """The number of the last committed step."""
+        return self.step
+
+    def last_now(self) -> Now:
+        """The `now` of the last committed step."""
+        return self.now
+
+    def last_settings(self) -> Mapping[str, str]:
+        """The session settings that the state depends on."""
+        return self.settings
+
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
+        """The committed value, as parts that add up to it; with `keys`, only the rows of those."""
+        of, layout = self.registers[register]
+        where = None
+        if keys is not None:
+            assert keys.table is not None
+            if not keys.table.num_rows:
+                return ()
+            where = layout.of_keys(conform(keys.table, of.keys))
+        with self.address.errors("could not be read by a worker"):
+            held = self._read(register, layout, where)
+        return () if held.is_empty else (held,)
+
+    def _read(self, register: str, layout: Layout, where: sql.Composed | None) -> DriverRelation:
+        connection = self._connection()
+        if where is not None:
+            few = few_rows(connection, layout, where, self.most_rows)
+            if few is not None:
+                return few
+        elif (size := size_of(connection, layout)[1]) > self.most_bytes:
+            raise StoreError(
+                f"register {register!r} has {size:,} bytes, and a task reads at most "
+                f"{self.most_bytes:,} of it"
+            )
+        rows = concat(got(connection, layout, where), layout.schema)
+        return DriverRelation(rows, layout.schema, consolidated=True)
+
+    def add(self, register: str, change: Relation) -> None:
+        """Write the rows of a change to the staging table of the register."""
+        assert isinstance(change, DriverRelation)
+        _, layout = self.registers[register]
+        rows = conform(change.added_up().table, layout.schema)
+        if rows.num_rows:
+            number = secrets.randbits(62)
+            with self.address.errors("could not take rows from a worker"):
+                put(self._connection(), layout, [rows], self.staging[register], number)
+            self.added.append(AddedRows(register, rows.num_rows, number))
+
+    def _connection(self) -> Connection:
+        if not self._open:
+            self._open.append(self.address.connect("worker"))
+        return self._open[0]
 
 
 def wanted_keys(keys: Relation, schema: Schema) -> pa.Table | None:

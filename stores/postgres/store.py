@@ -34,10 +34,9 @@ from stores.postgres.catalog import (
 )
 from stores.postgres.changes import Additions, Outputs
 from stores.postgres.connection import Address, Connection, identity
-from stores.postgres.copy import few_rows, size_on_disk, wanted_keys, whole
+from stores.postgres.copy import TaskTables, few_rows, size_on_disk, wanted_keys, whole
 from stores.postgres.session import PostgresSession
 from stores.postgres.statements import Layout, identifier
-from stores.postgres.tasks import PostgresState
 from stores.step_lock import Pins, Turns
 
 
@@ -429,13 +428,13 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._begin_step()
         self._added.add(register, layout, change)
 
-    def for_tasks(self, *, here: bool) -> PostgresState:
+    def for_tasks(self, *, here: bool) -> TaskTables:
         """The state for tasks, which connect to the server themselves."""
         self._begin_step()
         served = self._registers.by_name
         staging = self._added.for_tasks(layout for _, layout in served.values())
         limits, last = self._limits, self._last()
-        return PostgresState(
+        return TaskTables(
             self._address,
             dict(served),
             {name: staging[layout.table] for name, (_, layout) in served.items()},

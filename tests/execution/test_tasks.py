@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.execution.tasks import pickled
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Segment, segments_of
+from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Piece, Segment, segments_of
 from stepping_spark.rows.schema import ZSetType
 from tests.cases import constants
 from tests.elsewhere import QUERY
@@ -143,7 +144,8 @@ def stepper_of(
 
 
 def where(stepper: st.Stepper[Any, Any]) -> set[str]:
-    return {v.how for v in stepper.metrics[-1].vertices.values()}
+    metrics = stepper.metrics[-1]
+    return {v.how for v in metrics.vertices.values()} | {metrics.not_in_tasks} - {""}
 
 
 def test_a_step_is_one_job(spark: SparkSession) -> None:
@@ -262,6 +264,23 @@ def test_tasks_call_python(spark: SparkSession) -> None:
         assert where(stepper) == {"tasks"}
 
 
+def test_a_function_that_workers_cannot_get_is_called_on_the_driver(spark: SparkSession) -> None:
+    lock = threading.Lock()
+
+    def price(s: Sale) -> str:
+        with lock:
+            return of_price(s)
+
+    def locked(sales: st.ZSet[Sale]) -> st.ZSet[str]:
+        return st.distinct(st.map(sales, f=st.python(price)))
+
+    stepper = stepper_of(locked)
+    assert shown(stepper.step((sales(500),))) == st.reference(st.compile(locked)).step(
+        (sales(500),)
+    )
+    assert "cannot be sent to workers" in stepper.metrics[-1].not_in_tasks
+
+
 def test_a_row_that_python_cannot_take_keeps_no_later_step_from_tasks(spark: SparkSession) -> None:
     told = []
     for rows in (0, 10):
@@ -302,7 +321,7 @@ def test_a_plan_for_workers_is_without_classes_of_the_user() -> None:
 def test_a_plan_is_cut_where_rows_change_places() -> None:
     plan = plan_of(st.compile(sold))
     cut = [
-        {plan.names[p.member.vertex][0].parts[-1] for p in segment.pieces}
+        {plan.names[p.member.vertex][0].parts[-1] for p in segment.pieces if isinstance(p, Piece)}
         for segment in segments_of(plan).segments
     ]
     # By shop; then by city, the buckets of which are where the city is.

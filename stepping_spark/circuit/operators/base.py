@@ -89,6 +89,11 @@ class Operator:
         return None
 
     @property
+    def by_row(self) -> bool:
+        """Whether it takes the rows of its inputs one by one."""
+        return self.linearity in (Linearity.LINEAR, Linearity.TEMPORAL)
+
+    @property
     def unit_weights(self) -> bool:
         """Whether each row of the result has the weight 1."""
         return False

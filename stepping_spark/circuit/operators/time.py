@@ -98,6 +98,7 @@ class Hold(Temporal):
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
     gives_change: ClassVar[bool] = True
+    by_row: ClassVar[bool] = True
     how: ClassVar[str] = "linear, and keeps what is still to come"
 
     @property
@@ -110,6 +111,7 @@ class ByWatermark(Operator):
 
     gives_change: ClassVar[bool] = True
     of_rows: ClassVar[int] = 1  # so many inputs have rows; those after them have greatest times
+    by_row: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return inputs[0]
@@ -192,6 +194,7 @@ class Touched(Operator):
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
     gives_change: ClassVar[bool] = True
+    by_row: ClassVar[bool] = True
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[1]
@@ -219,6 +222,7 @@ class Settled(ByWatermark):
     free: tuple[tuple[Expr, int], ...]
     distances: tuple[int, ...]  # from the greatest time of each input
     of_rows: ClassVar[int] = 3
+    by_row: ClassVar[bool] = False
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     how: ClassVar[str] = "not linear: looks at partitions of which the watermark passes a row"
 
