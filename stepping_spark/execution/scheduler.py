@@ -93,6 +93,7 @@ class Scheduler:
         keeps: bool = True,
     ) -> None:
         self.limits = limits
+        self._few_rows = min(limits.task_rows, limits.local_rows)
         self.plan = plan
         self.store = store
         self._spark = spark
@@ -205,7 +206,7 @@ class Scheduler:
         """
         few = True  # computed in place: a small step saves the call of a function
         for held in inputs.values():
-            few = few and held.table is not None and len(held.table) <= self.limits.task_rows
+            few = few and held.table is not None and len(held.table) <= self._few_rows
         if not few and self._tasks.are_many(inputs):
             outputs = self._in_tasks(metrics, inputs, now, first=first)
             if outputs is not None:
