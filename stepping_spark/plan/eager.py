@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.graph import Fixpoint, Vertex
 from stepping_spark.circuit.physical import (
     Argument,
     Contributions,
@@ -42,8 +42,8 @@ def branches_of(t: Term) -> tuple[Branch, ...]:
 
     f(a ⋈ b + c ⋈ d) = f(a ⋈ b) + f(c ⋈ d) for maps, filters and sums.
     """
-    if not isinstance(t, Apply):
-        return ()
+    if not isinstance(t, Apply) or isinstance(t.operator, Fixpoint):
+        return ()  # a recursion has no trees
     first, *rest = t.trees
     is_join = isinstance(first, EquiJoin)
     is_sum = isinstance(first, Union) and all(isinstance(i, Argument) for i in first.inputs)

@@ -14,46 +14,27 @@ tables. Medians; the heap is BENCHMARK_HEAP (12g here).
 
 from __future__ import annotations
 
-import csv
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import click
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from rich.console import Console
-from rich.table import Table
 
 from stepping_spark.spark.session import count_jobs, with_settings
 from tests.benchmarks.peers import ours, spark_sql_delta, workload
 from tests.benchmarks.peers.peer import TABLES, VIEWS, Tables, Way
-from tests.benchmarks.peers.spark import HEAP
+from tests.benchmarks.peers.spark import AS_BY_DEFAULT, HEAP
 from tests.benchmarks.peers.worker import tables_of
 from tests.benchmarks.peers.workload import Workload
 from tests.benchmarks.took import Took, took
+from tests.benchmarks.turns import BY_DEFAULT, BY_HAND, CACHED, medians, remember, run, shown
 
-BY_HAND, IN_SPARK, BY_DEFAULT = "by hand", "everything in Spark", "by default"
-CACHED, FILES = "query, cached", "query, files"
+IN_SPARK, FILES = "everything in Spark", "query, files"
 QUERY = VIEWS["orders"]
-AS_BY_DEFAULT = {
-    f"spark.sql.{name}.enabled": "true" for name in ("adaptive", "constraintPropagation")
-}
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one engine took for one change of K orders, which has so many rows."""
-
-    k: int
-    engine: str
-    rows: int
-    took: Took
-    jobs: int
 
 
 class Engines:
@@ -126,69 +107,6 @@ def _new(directory: Path) -> Path:
     return directory
 
 
-def run(made: Workload, engines: Engines, console: Console) -> list[Step]:
-    """Take all engines through all changes, one change after the other."""
-    found = []
-    names = engines.names()
-    for change in made.changes:
-        rows = tables_of(made.root / change.directory)
-        at = change.number % len(names)
-        said = []
-        for name in (*names[at:], *names[:at]):  # nobody comes always after the same one
-            jobs, taken = engines.step(name, rows)
-            said.append(f"{name} {taken.wall * 1e3:.0f}")
-            if change.measured:
-                many = sum(t.num_rows for t in rows.values())
-                found.append(Step(change.k, name, many, taken, jobs or 0))
-        engines.keep()
-        console.print(f"{change.number} K={change.k}: {', '.join(said)}", highlight=False)
-    return found
-
-
-def medians(found: Sequence[Step]) -> list[Step]:
-    """One for each K and engine."""
-    by: dict[tuple[int, str], list[Step]] = {}
-    for step in found:
-        by.setdefault((step.k, step.engine), []).append(step)
-    return [
-        Step(
-            k,
-            engine,
-            round(median(s.rows for s in of)),
-            Took(median(s.took.wall for s in of), median(s.took.cpu for s in of)),
-            round(median(s.jobs for s in of)),
-        )
-        for (k, engine), of in by.items()
-    ]
-
-
-def shown(title: str, found: Sequence[Step], names: Sequence[str]) -> Table:
-    """The times, and what they are beside those by hand: below 1 is faster."""
-    table = Table(title=title)
-    for name in ("K", "rows", "engine", "ms", "/ by hand", "CPU, ms", "/ by hand", "jobs"):
-        table.add_column(name, justify="left" if name == "engine" else "right")
-    of = {(s.k, s.engine): s for s in found}
-    for k in dict.fromkeys(s.k for s in found):
-        hand = of[k, BY_HAND].took
-        for s in (of[k, name] for name in names):
-            table.add_row(
-                f"{k:,}", f"{s.rows:,}", s.engine,
-                f"{s.took.wall * 1e3:,.0f}", f"{s.took.wall / hand.wall:.2f}",
-                f"{s.took.cpu * 1e3:,.0f}", f"{s.took.cpu / hand.cpu:.2f}", str(s.jobs),
-            )  # fmt: skip
-        table.add_section()
-    return table
-
-
-def remember(results: Path, scale: float, store: str, found: Sequence[Step]) -> None:
-    """Add lines to a CSV file, with the columns of `fair.csv`."""
-    with results.open("a", encoding="utf-8", newline="") as file:
-        lines = csv.writer(file, lineterminator="\n")
-        for s in found:
-            times = (round(seconds * 1e3) for seconds in (s.took.wall, s.took.cpu))
-            lines.writerow((f"{scale:g}", store, s.k, s.rows, s.engine, *times, s.jobs))
-
-
 @click.command(help=__doc__)
 @click.option("--scale", default=0.1, show_default=True, help="TPC-H's scale factor")
 @click.option("--sizes", default="3000,10000", show_default=True, help="K, by commas")
@@ -214,7 +132,7 @@ def main(scale: float, sizes: str, warm: int, steps: int, store: str, results: P
     if wrong:
         raise click.ClickException(f"DuckDB says otherwise of: {', '.join(wrong)}")
     if results is not None:
-        remember(results, scale, store, found)
+        remember(results, (f"{scale:g}", store), found)
 
 
 if __name__ == "__main__":

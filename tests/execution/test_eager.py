@@ -399,3 +399,11 @@ def test_aggregates_that_join_for_themselves_can_do_so_in_spark(spark: SparkSess
         assert out == expected
     ran = steppers[1].metrics[-1].vertices
     assert {v.how for p, v in ran.items() if p.endswith("join.join")} == {"spark"}
+
+
+def test_a_recursion_is_no_join_that_is_added_up() -> None:
+    def reached(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
+        return st.transitive_closure(edges)
+
+    (out,) = stepped(reached).step((Z({st.Pair(left=i, right=i + 1): 1 for i in range(3)}),))
+    assert out == Z({st.Pair(left=i, right=j): 1 for j in range(4) for i in range(j)})

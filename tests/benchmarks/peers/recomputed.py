@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from stepping_spark.spark.session import count_jobs
 from tests.benchmarks.peers.peer import TABLES, VIEWS, Tables, Way
-from tests.benchmarks.peers.spark import cached, changed, session
+from tests.benchmarks.peers.spark import KEY, cached, changed, session
 
 
 class Peer(Way):
@@ -36,7 +36,9 @@ class Peer(Way):
 
     def prepare(self, change: Tables) -> None:
         for name, rows in change.items():
-            self._place(name, changed(self._tables[name], self._spark.createDataFrame(rows)))
+            self._place(
+                name, changed(self._tables[name], self._spark.createDataFrame(rows), "orderkey")
+            )
 
     def step(self, change: Tables) -> int | None:
         with count_jobs(self._spark) as jobs:
@@ -56,7 +58,7 @@ class Peer(Way):
         """Let a table have these rows."""
         old = self._tables.get(name)
         if self._cached:
-            self._tables[name] = cached(frame, name)
+            self._tables[name] = cached(frame, KEY[name])
             if old is not None:
                 old.unpersist()
         else:

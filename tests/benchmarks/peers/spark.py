@@ -12,6 +12,9 @@ from stepping_spark.spark.session import with_settings
 from tests.benchmarks.peers.peer import WEIGHT
 
 KEY = {"customers": "custkey", "orders": "orderkey", "lines": "orderkey", "days": "custkey"}
+AS_BY_DEFAULT = {
+    f"spark.sql.{name}.enabled": "true" for name in ("adaptive", "constraintPropagation")
+}
 HEAP = "BENCHMARK_HEAP"  # the environment variable that says how much memory a JVM may take
 
 
@@ -40,18 +43,17 @@ def session(directory: Path, **settings: str) -> SparkSession:
     return builder.config(map={**conf, **given}).getOrCreate()
 
 
-def changed(table: DataFrame, change: DataFrame) -> DataFrame:
-    """The rows of a table after a change, which brings and takes orders with their lines."""
-    gone = change.where(f"{WEIGHT} < 0").select("orderkey")
+def changed(table: DataFrame, change: DataFrame, *keys: str) -> DataFrame:
+    """The rows of a table after a change, which brings and takes all rows of some keys."""
+    gone = change.where(f"{WEIGHT} < 0").select(*keys)
     come = change.where(f"{WEIGHT} > 0").drop(WEIGHT)
-    return table.join(gone, "orderkey", "left_anti").select(table.columns).unionByName(come)
+    return table.join(gone, list(keys), "left_anti").select(table.columns).unionByName(come)
 
 
-def cached(frame: DataFrame, name: str) -> DataFrame:
-    """The rows in Spark's cache, partitioned and sorted by the key of the table of this name."""
-    key = KEY[name]
+def cached(frame: DataFrame, *keys: str) -> DataFrame:
+    """The rows in Spark's cache, partitioned and sorted by a key."""
     # With it, Spark would forget how they are partitioned.
     with with_settings(frame.sparkSession, {"spark.sql.adaptive.enabled": "false"}):
-        made = frame.repartition(key).sortWithinPartitions(key).localCheckpoint().cache()
+        made = frame.repartition(*keys).sortWithinPartitions(*keys).localCheckpoint().cache()
         made.count()
     return made

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from stepping_spark.spark.session import count_jobs
 from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables, Way, summed
-from tests.benchmarks.peers.spark import cached, changed, session
+from tests.benchmarks.peers.spark import KEY, cached, changed, session
 
 BROADCAST_ROWS = 2_000_000
 CHANGED = ("orders", "lines")
@@ -103,7 +103,7 @@ class Peer(Way):
     def keep(self) -> None:
         self._outs.append(self._change["view"].toArrow())
         for name in CHANGED:
-            self._place(name, changed(self._tables[name], self._change[name]))
+            self._place(name, changed(self._tables[name], self._change[name], "orderkey"))
         self._place("days", self._spark.sql(ADDED_UP))
 
     def result(self) -> pa.Table:
@@ -118,7 +118,7 @@ class Peer(Way):
     def _place(self, name: str, frame: DataFrame) -> None:
         """Let a table have these rows."""
         old = self._tables.get(name)
-        self._tables[name] = cached(frame, name)
+        self._tables[name] = cached(frame, KEY[name])
         self._tables[name].createOrReplaceTempView(name)
         if old is not None:
             old.unpersist()

@@ -16,13 +16,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.benchmarks.peers.peer import TABLES, CannotDo, Tables, Way
+from tests.benchmarks.peers.peer import CannotDo, Tables, Way
 
 
 def tables_of(directory: Path) -> Tables:
-    """The tables below a directory, those that are there."""
-    files = {name: directory / f"{name}.parquet" for name in TABLES}
-    return {n: pq.read_table(f).combine_chunks() for n, f in files.items() if f.exists()}
+    """The tables in a directory."""
+    return {f.stem: pq.read_table(f).combine_chunks() for f in directory.glob("*.parquet")}
 
 
 def answer(peer: Way, root: Path, command: str, argument: str) -> dict[str, object]:

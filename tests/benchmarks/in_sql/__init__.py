@@ -1,0 +1,1 @@
+"""Views that are maintained by hand in Spark SQL: their tables, changes, queries, and steps."""
