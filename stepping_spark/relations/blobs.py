@@ -46,10 +46,18 @@ def cut(
 def packed(table: pa.Table) -> Iterator[Any]:
     """Rows as the bytes of blobs."""
     for at in range(0, table.num_rows, BLOB_ROWS):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table.slice(at, BLOB_ROWS))
-        yield sink.getvalue()
+        rows = table.slice(at, BLOB_ROWS)
+        # A sink that grows as it is written copies what it has, again and again.
+        size = pa.MockOutputStream()
+        _write(rows, size)
+        blob = pa.allocate_buffer(size.size())
+        _write(rows, pa.FixedSizeBufferWriter(blob))
+        yield blob
+
+
+def _write(rows: pa.Table, sink: Any) -> None:
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
 
 
 def unpacked(blobs: Iterable[Any]) -> pa.Table:
