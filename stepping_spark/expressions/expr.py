@@ -479,6 +479,37 @@ def bare(e: Expr) -> Expr:
     return dataclasses.replace(e, type=unwrap(e.type)) if isinstance(e, Field) else e
 
 
+def places_in(f: Expr, value: Expr) -> Iterator[Expr]:
+    """Where a value of the row stands in what a function gives."""
+    if bare(f) == value:
+        yield Field(value.type, ())
+    elif isinstance(f, Build):
+        made = unwrap(f.type)
+        assert isinstance(made, Struct)
+        for (name, _), e in zip(made.fields, f.fields, strict=True):
+            for place in places_in(e, value):
+                yield place.under(name)
+    elif isinstance(f, Call) and f.op == "known":
+        (known,) = f.args
+        yield from places_in(known, value)
+    elif isinstance(f, Field):
+        within = _within(value, f.path)
+        if within is not None:
+            yield within
+
+
+def _within(value: Expr, path: tuple[str, ...]) -> Expr | None:
+    """A value of a row as one of what is at a path in it; None where it is of more than that."""
+    if isinstance(value, Field):
+        starts = value.path[: len(path)] == path
+        return Field(value.type, value.path[len(path) :]) if starts else None
+    if not isinstance(value, Call):
+        return value if isinstance(value, Literal) else None
+    args = [_within(a, path) for a in value.args]
+    known = tuple(a for a in args if a is not None)
+    return Call(value.type, value.op, known) if len(known) == len(args) else None
+
+
 _MINUTE = dt.timedelta(minutes=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCHS = {

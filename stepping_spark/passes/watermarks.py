@@ -33,10 +33,10 @@ from stepping_spark.expressions.expr import (
     Call,
     Expr,
     Field,
-    Literal,
     Opaque,
     bare,
     fields_of,
+    places_in,
 )
 from stepping_spark.expressions.spark_to_arrow import SparkFunction
 from stepping_spark.rows.atoms import DATETIME
@@ -203,7 +203,7 @@ def _moved(bounds: LowerBounds, f: Expr) -> Iterator[LowerBound]:
 def _kept_by(bounds: LowerBounds, f: Expr) -> Iterator[LowerBound]:
     """The bounds of what a function makes of rows: of the values that it keeps, or rounds down."""
     for b in bounds:
-        for place in _places(b.value, f):
+        for place in places_in(f, b.value):
             yield LowerBound(place, b.marks)
         for e, place in _parts(f):
             yield from _rounded_down(b, e, place)
@@ -233,33 +233,3 @@ def _rounded_down(b: LowerBound, e: Expr, place: Field) -> Iterator[LowerBound]:
         yield LowerBound(
             place, frozenset(InputWatermark(m.greatest, m.distance + longest) for m in b.marks)
         )
-
-
-def _places(value: Expr, f: Expr) -> Iterator[Expr]:
-    """Where in what a function gives a value of the row stands."""
-    if bare(f) == value:
-        yield Field(value.type, ())
-    elif isinstance(f, Build):
-        made = unwrap(f.type)
-        assert isinstance(made, Struct)
-        for (name, _), e in zip(made.fields, f.fields, strict=True):
-            for place in _places(value, e):
-                yield place.under(name)
-    elif isinstance(f, Call) and f.op == "known":
-        yield from _places(value, *f.args)
-    elif isinstance(f, Field):
-        within = _within(value, f.path)
-        if within is not None:
-            yield within
-
-
-def _within(value: Expr, path: tuple[str, ...]) -> Expr | None:
-    """A value of a row as one of what is at a path in it; None where it is of more than that."""
-    if isinstance(value, Field):
-        starts = value.path[: len(path)] == path
-        return Field(value.type, value.path[len(path) :]) if starts else None
-    if not isinstance(value, Call):
-        return value if isinstance(value, Literal) else None
-    args = [_within(a, path) for a in value.args]
-    known = tuple(a for a in args if a is not None)
-    return Call(value.type, value.op, known) if len(known) == len(args) else None

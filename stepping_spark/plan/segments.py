@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import (
     ALL,
     Add,
     ByWatermark,
-    Haitch,
     IdentityPrint,
     InTime,
     Linearity,
@@ -30,10 +29,19 @@ from stepping_spark.circuit.operators import (
 )
 from stepping_spark.circuit.physical import cells_of, walk
 from stepping_spark.expressions.arrow_kernels import is_known
-from stepping_spark.expressions.expr import Expr, field_of, replaced
+from stepping_spark.expressions.expr import Expr, Field, NotComposed, field_of, replaced
 from stepping_spark.expressions.portable import Bucket
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
+from stepping_spark.plan.spread import (
+    NOT_SPREAD,
+    Picks,
+    Spread,
+    picked,
+    picks_of,
+    spread_by,
+    spread_of,
+)
 from stepping_spark.plan.step_ir import (
     Apply,
     Leaf,
@@ -129,22 +137,45 @@ class Segments:
     empty: frozenset[Vertex] = frozenset()
 
 
+_LEAST = 2
+"""Segments of a step that computes anything: one of changes, and one of parts of the keys."""
+
+
 def segments_of(plan: Plan, empty: Iterable[Vertex] = ()) -> Segments:
     """The segments of a plan for a step in which some inputs are empty.
 
     Raises `NotInTasks` if tasks cannot compute a part of the plan that has rows.
     """
-    return _Cut(plan, empty).segments()
+    empty = tuple(empty)
+    anywhere: dict[Vertex, KeyParts] = {}
+    best = _Cut(plan, empty, anywhere).segments()
+    # What may be anywhere may be where a later reader needs it.
+    for v in dict.fromkeys(r.vertex for r in best.sent if r.key == ANYWHERE):
+        for name, t in v.type.schema.columns:
+            if len(best.segments) <= _LEAST:
+                break
+            by_column = {**anywhere, v: (Field(t, (name,)),)}
+            found = _Cut(plan, empty, by_column).segments()
+            if len(found.segments) < len(best.segments):
+                best, anywhere = found, by_column
+    return best
 
 
 class _Cut:
-    """Cuts one plan, and holds the intermediate results."""
+    """Cuts one plan, and holds the intermediate results.
 
-    def __init__(self, plan: Plan, empty: Iterable[Vertex]) -> None:
+    `anywhere` has the keys by which to send streams of the first segment whose rows may be
+    anywhere; by all columns if it has none.
+    """
+
+    def __init__(
+        self, plan: Plan, empty: Iterable[Vertex], anywhere: Mapping[Vertex, KeyParts]
+    ) -> None:
         self._plan = plan
         self._empty = set(empty)
+        self._anywhere_by = anywhere
         self._places: dict[Vertex, int] = dict.fromkeys(plan.graph.inputs, 0)
-        self._keys: dict[Vertex, KeyParts | None] = {}  # by which the rows of a stream are spread
+        self._spread: dict[Vertex, Spread] = {}
         self._placed: list[tuple[int, Piece | LoopPiece]] = []
         self._adds: list[tuple[int, tuple[RegisterPlan, Route]]] = []
         self._sent: dict[Route, tuple[int, int]] = {}
@@ -163,13 +194,11 @@ class _Cut:
                     self._empty.add(m.vertex)
                 else:
                     self._place(m if term is m.term else Materialized(m.vertex, term))
+        last = max((at for at, _ in self._placed), default=0)
         for state in self._plan.states:
-            if state.change in self._empty:
-                continue
-            self._check_key_known(state)
-            key = self._sending(state.change, state.key or ANYWHERE)
-            at = self._at(state.change, key)
-            self._adds.append((at, (state, self._used(state.change, key, at))))
+            if state.change not in self._empty:
+                self._check_key_known(state)
+                self._adds.append(self._adding(state, last))
         number = 1 + max((at for at, _ in (*self._placed, *self._adds)), default=0)
         segments = (
             Segment(
@@ -193,12 +222,14 @@ class _Cut:
             return None
         if not isinstance(t, Apply):
             return t
-        if not isinstance(t.operator, Add):
-            return t
-        args = tuple(a for a in map(self._with_rows, t.args) if a is not None)
-        if args == t.args:
-            return t
-        return args[0] if len(args) == 1 else Apply(t.vertex, t.operator, args)
+        args = tuple(map(self._with_rows, t.args))
+        if isinstance(t.operator, Add):
+            known = tuple(a for a in args if a is not None)
+            if len(known) == 1:
+                return known[0]
+        else:
+            known = tuple(a or old for a, old in zip(args, t.args, strict=True))
+        return t if known == t.args else Apply(t.vertex, t.operator, known)
 
     def _pieces(self, m: Materialized) -> Iterator[tuple[Materialized, Needs]]:
         """A stream and its needs; or its summands, if they read one stream by different keys."""
@@ -300,34 +331,96 @@ class _Cut:
 
     def _place(self, m: Materialized) -> None:
         """Find the segment of a stream: the first one that can have all streams that it reads."""
-        pieces = [
-            (piece, {v: self._sending(v, k) for v, k in needs.items()})
-            for piece, needs in self._pieces(m)
-        ]
+        pieces = [(piece, self._routing(needs)) for piece, needs in self._pieces(m)]
         # The first segment has no parts of the keys, which share the work of reading registers,
         # and that of calling Python.
         at = max(
             int(m.python is not None or any(map(_reads_rows, (p.term for p, _ in pieces)))),
-            *(self._at(v, key) for _, needs in pieces for v, key in needs.items()),
+            *(self._at(v, key) for _, routing in pieces for v, key in routing.sent.items()),
             0,
         )
         self._places[m.vertex] = at
-        for piece, needs in pieces:
-            routes = {v: self._used(v, key, at) for v, key in needs.items()}
-            self._placed.append((at, Piece(piece, routes, reads_whole(piece.term))))
-        op = m.vertex.operator
-        if isinstance(op, Haitch) and op.of.row_at == ():
-            keys = {key for _, needs in pieces for key in needs.values()}
-            if len(keys) == 1 and None not in keys:  # its rows are rows of the change
-                self._keys[m.vertex] = keys.pop()
+        spreads = []
+        for piece, routing in pieces:
+            routes = {v: self._used(v, key, at) for v, key in routing.sent.items()}
+            whole = reads_whole(piece.term)
+            self._placed.append((at, Piece(piece, routes, whole)))
+            spreads.append(NOT_SPREAD if whole else self._spread_in(piece.term, routing, routes))
+        if at:
+            self._spread[m.vertex] = frozenset.intersection(*spreads)
 
-    def _sending(self, v: Vertex, key: KeyParts | None) -> KeyParts | None:
-        """The key by which to send a stream; None if its rows are spread by that key already.
+    def _routing(self, needs: Needs) -> _Routing:
+        """By which keys to send the streams that a piece reads, so that it can begin soonest.
 
-        The key without its bucket will do: all buckets of a key are then in one task.
+        All streams may be sent by values that their keys determine, the same of each: rows with
+        equal keys meet then, too. So those that are spread by such values stay where they are.
         """
-        key = key and (tuple(e for e in key if not isinstance(e, Bucket)) or key)
-        return None if key is not None and self._keys.get(v) == key else key
+        keyed = {v: _without_bucket(k) for v, k in needs.items() if _is_key(k)}
+        choices: dict[Picks | None, _Routing] = {}
+        for picks in (None, *self._picks(keyed)):
+            sent = dict(needs)
+            for v, key in keyed.items():
+                values = picked(key, picks)
+                if values is None:
+                    break
+                sent[v] = None if spread_by(values) <= self._spread_at(v) else values
+            else:
+                choices.setdefault(picks, _Routing(sent, keyed, picks))
+        return min(choices.values(), key=self._cost)
+
+    def _picks(self, keyed: Mapping[Vertex, KeyParts]) -> Iterator[Picks]:
+        """The values that keys determine, and by which one of the streams is spread."""
+        of_all = {v.type.schema for v, k in keyed.items() if k == (ALL,)}
+        if len({len(k) for k in keyed.values()}) != 1 or len(of_all) > 1:
+            return
+        if of_all and any(k != (ALL,) for k in keyed.values()):
+            return
+        for v, key in keyed.items():
+            for values in sorted(self._spread_at(v), key=str):
+                picks = picks_of(values, key)
+                if picks is not None:
+                    yield picks
+
+    def _cost(self, routing: _Routing) -> tuple[int, int]:
+        """The segment that a piece waits for, and how many streams are sent."""
+        at = max((self._at(v, key) for v, key in routing.sent.items()), default=0)
+        return at, sum(key is not None for key in routing.sent.values())
+
+    def _spread_at(self, v: Vertex) -> Spread:
+        return self._spread.get(v, NOT_SPREAD)
+
+    def _spread_in(self, t: Term, routing: _Routing, routes: Mapping[Vertex, Route]) -> Spread:
+        """The spread of the rows of a term."""
+
+        def of(leaf: Leaf) -> Spread:
+            if isinstance(leaf, Ref):
+                route = routes.get(leaf.vertex)
+                if route is None or route.key in (WHOLE, EVERYWHERE):
+                    return NOT_SPREAD
+                return self._spread_at(leaf.vertex) if route.key is None else spread_by(route.key)
+            assert isinstance(leaf, Read)
+            if not leaf.by or any(k.of not in routing.keyed for k in leaf.by):
+                return NOT_SPREAD
+            values = picked(_without_bucket(leaf.key), routing.picks)
+            return NOT_SPREAD if values is None else spread_by(values)
+
+        return spread_of(t, of)
+
+    def _adding(self, state: RegisterPlan, last: int) -> tuple[int, tuple[RegisterPlan, Route]]:
+        """The segment in which a register is added to, and by what its rows are sent.
+
+        Each task then has a range of its keys. No further exchange is made for that: rows stay
+        where equal ones are in one task.
+        """
+        v, key = state.change, _without_bucket(state.key or ANYWHERE)
+        spread = self._spread_at(v)
+        sent: KeyParts | None = key
+        if spread_by(key) <= spread or (
+            self._places[v] >= last and any(picks_of(values, key) for values in spread)
+        ):
+            sent = None
+        at = self._at(v, sent)
+        return at, (state, self._used(v, sent, at))
 
     def _at(self, v: Vertex, key: KeyParts | None) -> int:
         """The first segment that can read a stream by a key."""
@@ -336,16 +429,37 @@ class _Cut:
     def _used(self, v: Vertex, key: KeyParts | None, at: int) -> Route:
         """The route of a stream that a segment reads by a key."""
         place = self._places[v]
-        if key is None and place == 0 < at:
-            key = ANYWHERE  # changes are not spread by a key
+        if key is None and place == 0 < at:  # changes are not spread by a key
+            key = self._anywhere_by.get(v, ANYWHERE)
         route = Route(v, key)
         _, last = self._sent.get(route, (place, 0))
         self._sent[route] = place, max(last, at)
         return route
 
 
+@dataclass(frozen=True)
+class _Routing:
+    """How the streams that a piece reads are sent: by these keys, or not at all.
+
+    `picks` says by which of the values of the keys that are `keyed`; None: by all of them.
+    """
+
+    sent: Needs
+    keyed: Mapping[Vertex, KeyParts]
+    picks: Picks | None
+
+
 class _Clash(Exception):
     """A term reads a stream by two keys."""
+
+
+def _is_key(key: KeyParts | None) -> TypeGuard[KeyParts]:
+    return bool(key) and key != EVERYWHERE
+
+
+def _without_bucket(key: KeyParts) -> KeyParts:
+    """A key without the bucket of a group: all buckets of a key are in one task."""
+    return tuple(e for e in key if not isinstance(e, Bucket)) or key
 
 
 def reads_whole(t: Term) -> bool:
@@ -408,4 +522,7 @@ def _over_row_of(f: Expr, key: KeyParts) -> KeyParts:
     """A key over the rows that a function makes, as one over its own rows."""
     if key == (ALL,):
         return tuple(cell.expr for cell in cells_of(f))
-    return tuple(replaced(e, lambda field: field_of(f, field.path, field.type)) for e in key)
+    try:
+        return tuple(replaced(e, lambda field: field_of(f, field.path, field.type)) for e in key)
+    except NotComposed as e:
+        raise NotInTasks("a key is not known before a function") from e

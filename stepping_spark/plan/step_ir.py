@@ -146,6 +146,14 @@ class Apply:
         return parts_of(self.operator)
 
     @cached_property
+    def is_of_vertex(self) -> bool:
+        """Whether it is the operator of its vertex, and no sum or difference of the planner's.
+
+        In a worker these are not always one object: an equal vertex of another plan may be there.
+        """
+        return self.operator is self.vertex.operator or self.operator == self.vertex.operator
+
+    @cached_property
     def types(self) -> tuple[StreamType, ...]:
         """The types of its inputs."""
         return tuple(type_of(a) for a in self.args)
@@ -415,8 +423,8 @@ def type_of(t: Term) -> StreamType:
     """The type of a term's value."""
     if isinstance(t, Read):
         return t.change.type
-    if isinstance(t, Apply) and t.operator is not t.vertex.operator:
-        return type_of(t.args[0])  # an addition or subtraction that the planner added
+    if isinstance(t, Apply) and not t.is_of_vertex:
+        return type_of(t.args[0])
     return t.vertex.type
 
 

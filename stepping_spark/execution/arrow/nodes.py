@@ -381,7 +381,6 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
     if early is not None:
         return _eagerly(t, early, compute(t))
     args, parts = [compute(a, eagerly=eagerly) for a in t.args], _parts(t)
-    is_told = t.operator is t.vertex.operator
     state = t.args[0] if isinstance(t.args[0], Read) else None
 
     def node(run: Evaluation) -> DriverRelation:
@@ -391,7 +390,7 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
             rows += given[-1].table.num_rows
         run.context.prefixes = None if state is None else run.prefixes.get(state)
         made = parts(run, given)
-        if is_told:
+        if t.is_of_vertex:
             run.rows[t.vertex] = (rows, made.table.num_rows)
         return made
 

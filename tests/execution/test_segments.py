@@ -1,0 +1,120 @@
+"""Where a plan is cut for tasks, and what many parts of the keys give together, without a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as hs
+from pyspark.sql import SparkSession
+
+import stepping_spark as st
+from stepping_spark.execution import task_executor
+from stepping_spark.execution.task_executor import TaskExecutor
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.segments import Piece, segments_of
+from stepping_spark.relations.blobs import SCHEMA
+from tests.cases import A, B
+from tests.elsewhere import QUERY
+from tests.execution.test_tasks import both_ways, in_tasks, of_one_input
+from tests.oracle.test_oracle import expected, shown
+from tests.queries import Circuit
+from tests.strategies import streams_of
+from tests.tpch.test_tpch import MAINTAINED
+
+PARTS = 5
+LIMITS = st.Limits(local_rows=0, parallelism=PARTS)
+
+
+class Frame:
+    """Blobs, with what the executor asks of a DataFrame; each part is a task of this process."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    def mapInArrow(self, work: Callable[[Iterator[Any]], Iterator[Any]], _: str) -> Frame:  # noqa: N802
+        made: list[pa.RecordBatch] = []
+        for part in range(PARTS):
+            rows = self.rows.filter(pc.equal(self.rows.column("part"), pa.scalar(part)))
+            made += work(iter(rows.to_batches()))
+        return Frame(pa.Table.from_batches(made, SCHEMA))
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        return self.rows
+
+
+class Session:
+    """A session whose DataFrames are those."""
+
+    def createDataFrame(self, rows: pa.Table, _: str) -> Frame:  # noqa: N802
+        return Frame(rows)
+
+
+@pytest.fixture(scope="module")
+def in_process() -> Iterator[None]:
+    """Tasks run in this process."""
+    made = TaskExecutor.__init__
+
+    def with_session(self: Any, plan: Any, store: Any, _: Any, zone: Any, limits: Any) -> None:
+        made(self, plan, store, Session, zone, limits)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TaskExecutor, "__init__", with_session)
+        patch.setattr(task_executor, "with_settings", lambda *_: nullcontext())
+        patch.setattr(task_executor, "in_parts", lambda frame, _: frame)
+        patch.setattr(task_executor, "runs_here", lambda _: True)
+        yield
+
+
+@pytest.mark.parametrize(("query", "optimize"), both_ways(QUERY.values()))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
+@given(data=hs.data())
+def test_many_parts_of_the_keys_give_what_plain_python_gives(
+    in_process: None, spark: SparkSession, query: Circuit, optimize: bool, data: hs.DataObject
+) -> None:
+    if not in_tasks(query, optimize=optimize):
+        pytest.skip("tasks do not take it")
+    steps = data.draw(streams_of(*query.rows, max_steps=3))
+    steps += data.draw(streams_of(*query.rows, max_steps=2).map(of_one_input))
+    graph = st.compile(query.in_spark, optimize=optimize)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LIMITS)
+    assert [shown(stepper.step(s)) for s in steps] == expected(query.changes, steps)
+    assert {m.not_in_tasks for m in stepper.metrics} == {""}
+
+
+def test_rows_are_exchanged_only_where_they_meet_others() -> None:
+    """Q9 with changed orders and lines: those of an order are in one task, which adds them up."""
+    plan = plan_of(st.compile(MAINTAINED[9]))
+    changed = {"orders", "lineitem"}
+    empty = [v for v in plan.graph.inputs if plan.names[v][0].parts[-1] not in changed]
+    assert len(segments_of(plan, empty).segments) == 3
+
+
+def test_a_stream_is_not_sent_to_a_reader_whose_key_says_where_it_is() -> None:
+    def query(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[str]:
+        pairs = st.join(a, b, on_left=lambda a: a.name, on_right=lambda b: b.name)
+        each = st.distinct(pairs)  # equal pairs have equal names
+        return st.distinct(st.map(each, f=lambda p: p.right.name))
+
+    plan = plan_of(st.compile(query))
+    (_, second) = segments_of(plan).segments
+    sent = {str(plan.names[r.vertex][0]) for r in second.reads if r.key is not None}
+    assert sent == {"query.a", "query.b"}
+
+
+def test_what_may_be_anywhere_goes_where_a_later_reader_needs_it() -> None:
+    def query(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
+        """Rows that have a partner by one column, each once by another."""
+        pairs = st.join(a, b, on_left=lambda a: a.name, on_right=lambda b: b.name)
+        return st.first_n(pairs, lambda p: p.right.y, 1, by=lambda p: p.left.x)
+
+    plan = plan_of(st.compile(query))
+    a, b = plan.graph.inputs
+    (_, second) = segments_of(plan, [b]).segments
+    pieces = [p for p in second.pieces if isinstance(p, Piece) and a in p.routes]
+    assert [list(map(str, p.routes[a].key or ())) for p in pieces] == [["x"]]
