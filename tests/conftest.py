@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.execution.scheduler import Scheduler
+from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.store import Store
 from stepping_spark.spark.session import get_session
@@ -125,6 +126,12 @@ def without_spark_unless_marked(
         request.getfixturevalue("spark")
     elif request.node.get_closest_marker("spark") is None:
         monkeypatch.setattr(SparkSession, "active", _refuse)
+
+
+@pytest.fixture
+def by_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries of Spark take large steps, stream by stream, as where its tasks cannot."""
+    monkeypatch.setattr(TaskExecutor, "_why_not", lambda *_: "they are for queries")
 
 
 def _refuse() -> NoReturn:

@@ -31,7 +31,7 @@ from tests.strategies import Number, Step, streams_of
 
 Edge = st.Pair[int, int]
 WORKERS = "local-cluster[2,1,1024]"  # two workers with a core each
-IN_TASKS = st.Limits(local_rows=0, task_rows=0)
+IN_TASKS = st.Limits(local_rows=0)
 """Spark's tasks take each step, if they can."""
 
 

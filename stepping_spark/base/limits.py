@@ -65,7 +65,8 @@ class Limits:
     """Rows of an input's change for which streams are computed one by one. Beyond: Spark's tasks.
 
     Then tasks take the whole step as one job and compute with Arrow, if they know all of its
-    functions, can read the state, and are estimated to take less time than the driver.
+    functions, can read the state, and are estimated to take less time than the driver. A change of
+    more than `local_rows` rows is for them in any case.
     """
 
     parallelism: int = _limit(0, "tasks", zero="asks the session")

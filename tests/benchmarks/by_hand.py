@@ -8,7 +8,7 @@ are orders, in components of ten nodes (`reach`). By turns K orders come with th
 go, or the other way; for `reach` they are edges. A tenth of all is away at first.
 
 Engines take turns on each change, as those of `tests.benchmarks.fair`: by hand
-(`tests/benchmarks/in_sql`), this library in Spark's tasks (`local_rows=0, task_rows=0`) and by
+(`tests/benchmarks/in_sql`), this library in Spark's tasks (`local_rows=0`) and by
 default, both with their state in memory, and the query on the tables in Spark's cache, whose rows
 are thrown away. CPU is that of all processes. What puts a change into the state by hand is not
 timed. At the end the sum of all changes is compared with the query on the final tables. Medians;
@@ -44,7 +44,7 @@ from tests.benchmarks.took import Took, took
 from tests.benchmarks.turns import BY_DEFAULT, BY_HAND, CACHED, medians, remember, run, shown
 
 IN_TASKS = "in tasks"
-LIMITS = {IN_TASKS: st.Limits(local_rows=0, task_rows=0), BY_DEFAULT: st.Limits()}
+LIMITS = {IN_TASKS: st.Limits(local_rows=0), BY_DEFAULT: st.Limits()}
 
 
 class Ours:

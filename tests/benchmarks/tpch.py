@@ -40,7 +40,7 @@ from tests.tpch.sql import QUERIES
 from tests.tpch.tables import TABLES
 from tests.tpch.test_tpch import MAINTAINED
 
-MODES = {"driver": st.Limits(), "spark": st.Limits(local_rows=0, task_rows=0)}
+MODES = {"driver": st.Limits(), "spark": st.Limits(local_rows=0)}
 ORDERS = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
 OFFERS = {"partsupp": "ps_partkey"}
 WEIGHT = "_n_"

@@ -19,6 +19,8 @@ from stepping_spark.relations.transfer import measure
 from tests.cases import Z, constants
 from tests.compositions import Composition, Row, compositions, steps_of
 
+pytestmark = pytest.mark.usefixtures("by_queries")
+
 LARGE = st.Limits(local_rows=0)  # the driver may fetch, and computes nothing
 
 

@@ -125,6 +125,7 @@ def test_what_fans_out_stays_in_spark(
     assert out == expected
 
 
+@pytest.mark.usefixtures("by_queries")
 @pytest.mark.parametrize("make_store", ["parquet", "postgres"], indirect=True)
 @pytest.mark.parametrize("local_rows", [GIVEN, 0])
 @constants(sampled_rows=GIVEN)
@@ -168,6 +169,7 @@ def wide_pairs(a: st.ZSet[Wide], b: st.ZSet[Wide]) -> st.ZSet[st.Pair[Wide, Wide
     return st.join(a, b, on_left=lambda x: x.key, on_right=lambda x: x.key)
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_few_rows_of_long_values_that_give_many_bytes_stay_in_spark(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

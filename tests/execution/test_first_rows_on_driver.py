@@ -70,6 +70,7 @@ def test_they_are_those_of_all_rows_whatever_comes_and_goes(seed: int) -> None:
         assert stepper.step((change,)) == oracle.step((change,))
 
 
+@pytest.mark.usefixtures("by_queries")
 @pytest.mark.parametrize("local_rows", [2_000_000, 0])
 @constants(cut_rows=10)
 def test_few_rows_of_a_key_are_read_whatever_goes(local_rows: int, spark: SparkSession) -> None:

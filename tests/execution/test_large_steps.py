@@ -28,6 +28,8 @@ from stores.batches import spark as spark_batches
 from stores.memory import StoreMemory
 from tests.cases import Z, constants
 
+pytestmark = pytest.mark.usefixtures("by_queries")
+
 Two = tuple[int, int]
 PAIRS: Any = Two
 SCHEMA = ZSetType(row_type(Two)).schema

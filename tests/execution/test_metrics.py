@@ -75,6 +75,7 @@ def test_a_step_names_the_functions_of_keys_that_ask_spark(spark: SparkSession) 
     assert "keys ask Spark for base64(item)" in " ".join(str(stepper.metrics[-1]).split())
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_more_rows_than_local_rows_are_for_spark(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> st.ZSet[Order]:
         return st.distinct(a)
@@ -88,6 +89,7 @@ def test_more_rows_than_local_rows_are_for_spark(spark: SparkSession) -> None:
     assert told(stepper)["query.distinct.distinct"] == ("spark", many)
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_rows_in_spark_stay_there(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> tuple[st.ZSet[Order], st.ZSet[str], st.ZSet[int]]:
         once = st.distinct(a)
@@ -146,6 +148,7 @@ def test_a_recursion_has_the_vertices_that_it_iterates(spark: SparkSession) -> N
     )
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_the_jobs_of_a_recursion_are_told_with_the_vertices_that_have_them(
     spark: SparkSession,
 ) -> None:
@@ -172,6 +175,7 @@ def test_every_vertex_that_computes_is_named(query: Circuit, optimize: bool) -> 
     assert computing <= set(stepper.metrics[-1].vertices)
 
 
+@pytest.mark.usefixtures("by_queries")
 @constants(small_rows=0)
 def test_jobs_of_large_streams_are_told_with_each(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> tuple[st.ZSet[int], st.ZSet[Order], st.ZSet[str]]:
@@ -190,6 +194,7 @@ def test_jobs_of_large_streams_are_told_with_each(spark: SparkSession) -> None:
     assert metrics.queries == 2
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_jobs_of_python_functions_in_spark_are_told(spark: SparkSession) -> None:
     def query(a: st.ZSet[Order]) -> st.ZSet[str]:
         once = st.distinct(a)
@@ -241,6 +246,7 @@ def test_two_recursions_are_told_apart(spark: SparkSession) -> None:
     assert gave["query.transitive_closure_2.closed.add"] == 2 + 1
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_printed_it_is_a_page(spark: SparkSession) -> None:
     stepper = stepper_of(counts, st.Limits(local_rows=0))
     stepper.step((orders(2),))

@@ -20,7 +20,7 @@ from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Piece, Segment, segments_of
 from stepping_spark.rows.schema import ZSetType
 from tests.cases import constants
-from tests.elsewhere import QUERY
+from tests.elsewhere import IN_TASKS, QUERY
 from tests.every_store import MakeStore
 from tests.oracle.test_oracle import REGISTERS, expected, shown
 from tests.queries import Circuit
@@ -91,7 +91,7 @@ def test_a_store_opened_anew_between_steps_gives_that_too(
         found = []
         for step in steps:
             store = make_store.reopen(store, graph)
-            stepper = st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=0))
+            stepper = st.Stepper(graph, store, limits=IN_TASKS)
             found.append(shown(stepper.step(step)))
             if in_tasks(query, optimize=optimize):
                 assert not stepper.metrics[-1].not_in_tasks
@@ -136,11 +136,11 @@ def sales(n: int, weight: int = 1) -> st.ZSetPython[Sale]:
 
 
 def stepper_of(
-    query: Any, *, optimize: bool = True, task_rows: int = 0, **limits: int
+    query: Any, *, optimize: bool = True, local_rows: int = 0, **limits: int
 ) -> st.Stepper[Any, Any]:
     graph = st.compile(query, optimize=optimize)
     store = st.StoreMemory.from_graph(graph)
-    return st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=task_rows, **limits))
+    return st.Stepper(graph, store, limits=st.Limits(local_rows=local_rows, **limits))
 
 
 def where(stepper: st.Stepper[Any, Any]) -> set[str]:
@@ -160,7 +160,7 @@ def test_a_step_is_one_job(spark: SparkSession) -> None:
 
 
 def test_few_rows_are_not_for_tasks(spark: SparkSession) -> None:
-    stepper = stepper_of(sold, task_rows=100)
+    stepper = stepper_of(sold, local_rows=100)
     stepper.step((sales(50), SHOPS))
     assert "tasks" not in where(stepper)
     stepper.step((sales(101), None))
@@ -180,7 +180,7 @@ def test_the_driver_goes_on_where_tasks_ended_and_the_other_way_round(spark: Spa
     graph = st.compile(sold)
     store = st.StoreMemory.from_graph(graph)
     driver = st.Stepper(graph, store)
-    tasks = st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=0))
+    tasks = st.Stepper(graph, store, limits=IN_TASKS)
     reference = st.reference(graph)
     for stepper, weight in ((driver, 1), (tasks, 2), (driver, -1), (tasks, -1), (driver, -1)):
         step = (sales(500, weight), SHOPS)
@@ -190,8 +190,8 @@ def test_the_driver_goes_on_where_tasks_ended_and_the_other_way_round(spark: Spa
 def test_an_error_of_a_function_is_told_as_without_tasks(spark: SparkSession) -> None:
     large = st.ZSetPython({Sale(item=1, shop=1, cents=2**62): 1})
     told = []
-    for rows in (0, 10):
-        stepper = stepper_of(sold, task_rows=rows)
+    for rows in (0, 20):
+        stepper = stepper_of(sold, local_rows=rows)
         stepper.step((sales(5), SHOPS))
         with pytest.raises(st.StepError) as error:
             stepper.step((large, None))
@@ -229,8 +229,8 @@ def test_a_recursion_without_an_end_is_told_as_without_tasks(spark: SparkSession
         return st.transitive_closure(e, max_iterations=3)
 
     told = []
-    for rows in (0, 10):
-        stepper = stepper_of(closed, task_rows=rows)
+    for rows in (0, 20):
+        stepper = stepper_of(closed, local_rows=rows)
         with pytest.raises(st.FixpointError) as error:
             stepper.step((edges,))
         told.append(str(error.value))
@@ -283,8 +283,8 @@ def test_a_function_that_workers_cannot_get_is_called_on_the_driver(spark: Spark
 
 def test_a_row_that_python_cannot_take_keeps_no_later_step_from_tasks(spark: SparkSession) -> None:
     told = []
-    for rows in (0, 10):
-        stepper = stepper_of(prices, task_rows=rows)
+    for rows in (0, 20):
+        stepper = stepper_of(prices, local_rows=rows)
         with pytest.raises(st.StepError, match="no price") as error:
             stepper.step((st.ZSetPython({Sale(item=1, shop=1, cents=-1): 1}),))
         told.append(str(error.value))
@@ -296,7 +296,7 @@ def test_a_row_that_python_cannot_take_keeps_no_later_step_from_tasks(spark: Spa
 def test_what_failed_tasks_have_written_goes_away(spark: SparkSession) -> None:
     graph = st.compile(sold)
     with closing(st.StoreMemory.from_graph(graph)) as store:
-        stepper = st.Stepper(graph, store, limits=st.Limits(local_rows=0, task_rows=0))
+        stepper = st.Stepper(graph, store, limits=IN_TASKS)
         stepper.step((sales(100), SHOPS))
         before = store.for_tasks(here=True)
         assert before is not None

@@ -15,7 +15,7 @@ from tests.cases import A, Z
 from tests.late_rows import LATENESS, SETTLED, Event, annotated, in_time
 from tests.oracle.test_oracle import shown
 
-IN_TASKS = st.Limits(local_rows=0, task_rows=0)
+IN_TASKS = st.Limits(local_rows=0)
 LATE = {"l": (lambda e: e.at, LATENESS), "r": (lambda e: e.at, LATENESS)}
 
 

@@ -130,10 +130,11 @@ def is_something(change: Any) -> bool:
     return not change.empty() if isinstance(change, Z) else bool(change)
 
 
+@pytest.mark.usefixtures("by_queries")
 @some_as_written
-@settings(max_examples=2)
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=hs.data())
-def test_spark_jobs_give_what_plain_python_gives(
+def test_queries_of_spark_give_what_plain_python_gives(
     spark: SparkSession, query: Circuit, optimize: bool, data: hs.DataObject
 ) -> None:
     steps = data.draw(streams_of(*query.rows, max_steps=3))
@@ -155,9 +156,10 @@ def test_it_does_not_matter_how_changes_are_dealt_into_steps(
     assert summed(run(query.in_spark, dealt)) == whole
 
 
+@pytest.mark.usefixtures("by_queries")
 @every_circuit
 @pytest.mark.turn(12)
-@settings(max_examples=2)
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=hs.data())
 def test_a_large_change_in_spark_gives_what_a_small_one_gives(
     spark: SparkSession, query: Circuit, data: hs.DataObject

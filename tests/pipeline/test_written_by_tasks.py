@@ -379,7 +379,7 @@ def test_a_large_output_stays_in_spark_from_the_step_to_the_table(
 
     monkeypatch.setattr(DeltaSink, "_append", refuse)
     monkeypatch.setattr(DeltaSink, "_by_key", refuse)
-    limits = st.Limits(local_rows=0, task_rows=0, fetched_rows=1)
+    limits = st.Limits(local_rows=0, fetched_rows=1)
     steps = steps_of(9, 3)
     table = st.DeltaTable(tmp_path / "pairs", key=("left", "right"))
     url = "memory" if store == "memory" else f"parquet:{tmp_path / 'state'}"

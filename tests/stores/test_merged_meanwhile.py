@@ -25,7 +25,7 @@ from tests.every_store import InFiles, InMemory, MakeStore
 
 pytestmark = pytest.mark.spark
 
-IN_TASKS = st.Limits(local_rows=0, task_rows=0)
+IN_TASKS = st.Limits(local_rows=0)
 
 
 class Sale(st.Data):
