@@ -114,6 +114,8 @@ class Form:
     takes it for nullable always, and it is NULL only of NULL. The kernel gets instants as the
     local times of the session's zone, and days as days. `in_zone` is the kernel of what needs the
     zone itself, which is its last argument; `needs_zone` says for which types and constants.
+    `bits` are those of a whole number in Spark: 32 of an INT. If the function is
+    `constant_first`, its first argument is the constant that the kernel takes last.
     """
 
     types: frozenset[RowType]
@@ -125,6 +127,8 @@ class Form:
     nulls: str | Callable[[RowType], str] = "any"
     in_zone: ArrowFunction | None = None
     needs_zone: Callable[[frozenset[RowType], tuple[Any, ...]], bool] = _has_instants
+    bits: int = 64
+    constant_first: bool = False
 
 
 UNITS = {
@@ -371,7 +375,7 @@ FORMS: dict[str, Form] = {
     # text
     "upper": Form(_TEXT, partial(_letters, pc.utf8_upper)),
     "lower": Form(_TEXT, partial(_letters, pc.utf8_lower)),
-    "length": Form(_TEXT, partial(_long, pc.utf8_length), INT),
+    "length": Form(_TEXT, partial(_long, pc.utf8_length), INT, bits=32),
     "trim": Form(_TEXT, lambda x: pc.utf8_trim(x, " ")),
     "ltrim": Form(_TEXT, lambda x: pc.utf8_ltrim(x, " ")),
     "rtrim": Form(_TEXT, lambda x: pc.utf8_rtrim(x, " ")),
@@ -380,7 +384,9 @@ FORMS: dict[str, Form] = {
         lambda *x: pc.binary_join_element_wise(*x, "", null_handling="emit_null"),
         columns=0,
     ),
-    "concat_ws": Form(_TEXT, _joined, columns=-1, takes=_is_text, nulls="never"),
+    "concat_ws": Form(
+        _TEXT, _joined, columns=-1, takes=_is_text, nulls="never", constant_first=True
+    ),
     "substring": Form(
         _TEXT, lambda x, at, n: pc.utf8_slice_codeunits(x, at - 1, at - 1 + n), takes=_is_piece
     ),
@@ -415,30 +421,31 @@ FORMS: dict[str, Form] = {
     "split": Form(_TEXT, split, ListOf(STR), takes=is_separator),
     "split_part": Form(_TEXT, part, takes=is_part, nulls="doubted"),
     "substring_index": Form(_TEXT, before, takes=is_index),
-    "locate": Form(_TEXT, place, INT, takes=is_sought),
-    "instr": Form(_TEXT, place, INT, takes=is_sought),
+    "locate": Form(_TEXT, place, INT, takes=is_sought, bits=32, constant_first=True),
+    "instr": Form(_TEXT, place, INT, takes=is_sought, bits=32),
     "translate": Form(_TEXT, translated, takes=are_texts),
     "initcap": Form(_TEXT, with_capitals),
     "array_join": Form(frozenset({TEXTS}), joined, STR, takes=_is_text),
-    "size": Form(frozenset({LISTS, TEXTS}), partial(_long, pc.list_value_length), INT),
+    "size": Form(frozenset({LISTS, TEXTS}), partial(_long, pc.list_value_length), INT, bits=32),
     "soundex": Form(_TEXT, _soundex),
     # dates, local times and instants
-    "year": Form(_DAYS, partial(_long, pc.year), INT, nulls=_OF_LOCAL),
-    "quarter": Form(_DAYS, partial(_long, pc.quarter), INT, nulls=_OF_LOCAL),
-    "month": Form(_DAYS, partial(_long, pc.month), INT, nulls=_OF_LOCAL),
-    "weekofyear": Form(_DAYS, partial(_long, pc.iso_week), INT, nulls=_OF_LOCAL),
-    "day": Form(_DAYS, partial(_long, pc.day), INT, nulls=_OF_LOCAL),
-    "dayofyear": Form(_DAYS, partial(_long, pc.day_of_year), INT, nulls=_OF_LOCAL),
+    "year": Form(_DAYS, partial(_long, pc.year), INT, nulls=_OF_LOCAL, bits=32),
+    "quarter": Form(_DAYS, partial(_long, pc.quarter), INT, nulls=_OF_LOCAL, bits=32),
+    "month": Form(_DAYS, partial(_long, pc.month), INT, nulls=_OF_LOCAL, bits=32),
+    "weekofyear": Form(_DAYS, partial(_long, pc.iso_week), INT, nulls=_OF_LOCAL, bits=32),
+    "day": Form(_DAYS, partial(_long, pc.day), INT, nulls=_OF_LOCAL, bits=32),
+    "dayofyear": Form(_DAYS, partial(_long, pc.day_of_year), INT, nulls=_OF_LOCAL, bits=32),
     "dayofweek": Form(
         _DAYS,
         partial(_long, partial(pc.day_of_week, count_from_zero=False, week_start=7)),
         INT,
         nulls=_OF_LOCAL,
+        bits=32,
     ),
-    "weekday": Form(_DAYS, partial(_long, pc.day_of_week), INT, nulls=_OF_LOCAL),
-    "hour": Form(_LOCAL_TIMES, partial(_long, pc.hour), INT),
-    "minute": Form(_LOCAL_TIMES, partial(_long, pc.minute), INT),
-    "second": Form(_LOCAL_TIMES, partial(_long, pc.second), INT),
+    "weekday": Form(_DAYS, partial(_long, pc.day_of_week), INT, nulls=_OF_LOCAL, bits=32),
+    "hour": Form(_LOCAL_TIMES, partial(_long, pc.hour), INT, bits=32),
+    "minute": Form(_LOCAL_TIMES, partial(_long, pc.minute), INT, bits=32),
+    "second": Form(_LOCAL_TIMES, partial(_long, pc.second), INT, bits=32),
     "to_date": Form(_DAYS | _TEXT, _date, DATE, nulls=_doubted_of(LOCAL_DATETIME, STR)),
     "date_trunc": Form(
         _DAYS,
@@ -448,6 +455,7 @@ FORMS: dict[str, Form] = {
         nulls="doubted",
         in_zone=_truncated_time,
         needs_zone=_always,
+        constant_first=True,
     ),
     "date_format": Form(
         _DAYS, _formatted, STR, takes=_is_format, in_zone=_formatted_in, needs_zone=_has_hours
@@ -459,13 +467,13 @@ FORMS: dict[str, Form] = {
         takes=_is_unit,
         nulls="doubted",
     ),
-    "datediff": Form(_DAYS, _days_between, INT, 2, nulls=_OF_LOCAL),
+    "datediff": Form(_DAYS, _days_between, INT, 2, nulls=_OF_LOCAL, bits=32),
     "last_day": Form(_DAYS, _last_day, DATE, nulls=_OF_LOCAL),
     "add_months": Form(
         _DAYS, lambda x, n: months_later(_days(x), n), DATE, takes=is_months, nulls=_OF_LOCAL
     ),
     "make_date": Form(_INTS, made_date, DATE, 3),
-    "unix_date": Form(_DATE, lambda x: x.cast(pa.int32()).cast(pa.int64()), INT),
+    "unix_date": Form(_DATE, lambda x: x.cast(pa.int32()).cast(pa.int64()), INT, bits=32),
     "unix_micros": Form(_INSTANTS, partial(_since_1970, 1), INT, needs_zone=_never),
     "unix_millis": Form(_INSTANTS, partial(_since_1970, 1_000), INT, needs_zone=_never),
     "unix_seconds": Form(_INSTANTS, partial(_since_1970, 1_000_000), INT, needs_zone=_never),

@@ -56,7 +56,6 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.spark.column_tree import Tree
 
 pc: Any = pyarrow.compute
-_CONSTANT_FIRST = ("date_trunc", "concat_ws", "locate")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class SparkFunction(Derived):
             return f"TRY_CAST({args[0]} AS {self.type.ddl})"
         if self.name in ("&", "|", "^"):
             return f"{args[0]} {self.name} {args[1]}"
-        if self.name in _CONSTANT_FIRST:
+        if FORMS[self.name].constant_first:
             args, constants = [constants[-1], *args], constants[:-1]
         called = f"{self.name}({', '.join([*args, *constants])})"
         # Many of these functions give an INT, and the column is a BIGINT
@@ -94,6 +93,11 @@ class SparkFunction(Derived):
         if found is None:
             raise StepError(f"plain Python cannot evaluate {self} of {values}: only Spark can")
         return self.type.decode(found[0].as_py())
+
+    @property
+    def is_int(self) -> bool:
+        """Whether it is an INT in Spark, whose column here is a BIGINT."""
+        return unwrap(self.type) == INT and FORMS[self.name].bits == 32
 
     @property
     def in_session_zone(self) -> bool:
@@ -370,7 +374,7 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     form = FORMS.get(name)
     if form is None:
         return None
-    if name in _CONSTANT_FIRST:
+    if form.constant_first:
         args = [*args[1:], args[0]]
     columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
     if len(columns) < form.columns:  # Spark says how many it takes

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.portable import narrowed
-from stepping_spark.expressions.spark_to_arrow import function_of
+from stepping_spark.expressions.spark_to_arrow import SparkFunction, function_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import unwrap
 from stepping_spark.sql.kinds import BITS, FLOATS, INTEGERS, is_decimal, is_months, kind_of
@@ -61,13 +61,6 @@ _SESSION = {
 }
 _OF_JAVA = {"java_method", "reflect", "try_reflect"}
 
-# Functions whose result has 32 bits in Spark
-_INTS = {
-    *("length", "len", "char_length", "character_length", "year", "quarter", "month", "day"),
-    *("dayofmonth", "weekofyear", "dayofweek", "weekday", "dayofyear", "hour", "minute", "second"),
-    *("datediff", "date_diff", "unix_date", "ascii", "instr", "locate", "position", "sign_of_int"),
-    *("size", "array_size", "cardinality"),
-}
 # Functions that convert their arguments to one type, which their result has
 _ALIKE = {"greatest", "least", "pmod", "&", "|", "^"}
 _CASTS = {
@@ -158,7 +151,7 @@ def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
     if unwrap(found.type) != INT:
         kind = kind_of(found.type)
         return ours(found, args[0].kind if args[0].kind.startswith("interval") else kind)
-    if name in _INTS:
+    if isinstance(found, SparkFunction) and found.is_int:
         return ours(found, "int")
     # The widest of the ints; a function that makes ints of others makes BIGINTs
     widths = [a.kind for a in args if a.kind in INTEGERS]
