@@ -1,21 +1,18 @@
 """Spark's functions that the driver computes: one table of their signatures and kernels.
 
 A kernel computes a column of Arrow from columns and constants, with Spark's result bit for bit. It
-returns None, or raises `ArrowInvalid`, where Spark must be asked. `spark_to_arrow` makes
-expressions of calls. The page *functions of rows* lists the names; a test compares them.
+returns None, or raises `ArrowInvalid`, where Spark must be asked. Kernels of text are in
+`text_kernels`, of numbers in `number_kernels`, of days, times and casts here. `spark_to_arrow`
+makes expressions of calls. The page *functions of rows* lists the names; a test compares them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import string
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial, reduce
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -40,8 +37,10 @@ from stepping_spark.expressions.number_kernels import (
 from stepping_spark.expressions.text_kernels import (
     are_texts,
     before,
+    crc32,
     day,
     extracted,
+    hashed,
     is_group,
     is_index,
     is_part,
@@ -53,6 +52,7 @@ from stepping_spark.expressions.text_kernels import (
     number,
     part,
     place,
+    sounds,
     split,
     substituted,
     translated,
@@ -195,37 +195,6 @@ def _joined(*columns: Any) -> Any:
 def _padded(pad: ArrowFunction, x: Any, width: int, padding: str) -> Any:
     """Text of exactly this many characters."""
     return pc.utf8_slice_codeunits(pad(x, width=width, padding=padding), 0, width)
-
-
-def _hashed(name: str, x: Any) -> Any:
-    """The hash of each text in UTF-8, as hexadecimal digits."""
-    made = partial(hashlib.new, name, usedforsecurity=False)
-    found = [None if v is None else made(v.encode()).hexdigest() for v in x.to_pylist()]
-    return pa.array(found, pa.string())
-
-
-def _crc32(x: Any) -> Any:
-    found = [None if v is None else zlib.crc32(v.encode()) for v in x.to_pylist()]
-    return pa.array(found, pa.int64())
-
-
-_SOUNDS = dict(zip(string.ascii_letters, "01230127022455012623017202" * 2, strict=True))
-"""The digits of letters: 0 is a vowel, and 7 is H and W, which do not part equal digits."""
-
-
-def _sound(text: str) -> str:
-    """The first letter and three digits; unchanged if it does not begin with an ASCII letter."""
-    if text[:1] not in _SOUNDS:
-        return text
-    first, *others = (_SOUNDS.get(c, "0") for c in text)
-    sounds = pairwise([first, *(d for d in others if d != "7")])
-    return (text[0].upper() + "".join(d for last, d in sounds if d not in ("0", last)))[:4].ljust(
-        4, "0"
-    )
-
-
-def _soundex(x: Any) -> Any:
-    return pa.array([None if v is None else _sound(v) for v in x.to_pylist()], pa.string())
 
 
 def _last_day(x: Any) -> Any:
@@ -406,15 +375,15 @@ FORMS: dict[str, Form] = {
     "startswith": Form(_TEXT, lambda x, t: pc.starts_with(x, t), BOOL, takes=_is_text),
     "endswith": Form(_TEXT, lambda x, t: pc.ends_with(x, t), BOOL, takes=_is_text),
     "contains": Form(_TEXT, lambda x, t: pc.match_substring(x, t), BOOL, takes=_is_text),
-    "md5": Form(_TEXT, partial(_hashed, "md5")),
-    "sha1": Form(_TEXT, partial(_hashed, "sha1")),
+    "md5": Form(_TEXT, partial(hashed, "md5")),
+    "sha1": Form(_TEXT, partial(hashed, "sha1")),
     "sha2": Form(
         _TEXT,
-        lambda x, bits: _hashed(f"sha{bits or 256}", x),
+        lambda x, bits: hashed(f"sha{bits or 256}", x),
         takes=_is_length_of_hash,
         nulls="doubted",
     ),
-    "crc32": Form(_TEXT, _crc32, INT),
+    "crc32": Form(_TEXT, crc32, INT),
     "rlike": Form(_TEXT, matches, BOOL, takes=lambda *v: is_group(*v, 0)),
     "regexp_extract": Form(_TEXT, extracted, takes=is_group),
     "regexp_replace": Form(_TEXT, substituted, takes=is_substitution),
@@ -427,7 +396,7 @@ FORMS: dict[str, Form] = {
     "initcap": Form(_TEXT, with_capitals),
     "array_join": Form(frozenset({TEXTS}), joined, STR, takes=_is_text),
     "size": Form(frozenset({LISTS, TEXTS}), partial(_long, pc.list_value_length), INT, bits=32),
-    "soundex": Form(_TEXT, _soundex),
+    "soundex": Form(_TEXT, sounds),
     # dates, local times and instants
     "year": Form(_DAYS, partial(_long, pc.year), INT, nulls=_OF_LOCAL, bits=32),
     "quarter": Form(_DAYS, partial(_long, pc.quarter), INT, nulls=_OF_LOCAL, bits=32),

@@ -1,4 +1,4 @@
-"""Kernels of text: patterns, parts, and casts of text to numbers and days, as Spark has them.
+"""Kernels of text: patterns, parts, hashes, and casts to numbers and days, as Spark has them.
 
 A pattern is computed here if Java and Python read it alike: `pattern_of` says which. Text is made a
 number or a day here if it has the usual form; for other forms Spark is asked.
@@ -7,11 +7,14 @@ number or a day here if it has the usual form; for other forms Spark is asked.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import re
 import string
+import zlib
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -197,6 +200,35 @@ def with_capitals(x: Any) -> Any:
     return each(
         lambda v: " ".join(w[:1].upper() + w[1:].lower() for w in v.split(" ")), pa.string(), x
     )
+
+
+def hashed(name: str, x: Any) -> Any:
+    """The hash of each text in UTF-8, as hexadecimal digits."""
+    made = partial(hashlib.new, name, usedforsecurity=False)
+    return each(lambda v: made(v.encode()).hexdigest(), pa.string(), x)
+
+
+def crc32(x: Any) -> Any:
+    return each(lambda v: zlib.crc32(v.encode()), pa.int64(), x)
+
+
+_SOUNDS = dict(zip(string.ascii_letters, "01230127022455012623017202" * 2, strict=True))
+"""The digits of letters: 0 is a vowel, and 7 is H and W, which do not part equal digits."""
+
+
+def _sound(text: str) -> str:
+    """The first letter and three digits; unchanged if it does not begin with an ASCII letter."""
+    if text[:1] not in _SOUNDS:
+        return text
+    first, *others = (_SOUNDS.get(c, "0") for c in text)
+    pairs = pairwise([first, *(d for d in others if d != "7")])
+    return (text[0].upper() + "".join(d for last, d in pairs if d not in ("0", last)))[:4].ljust(
+        4, "0"
+    )
+
+
+def sounds(x: Any) -> Any:
+    return each(_sound, pa.string(), x)
 
 
 def joined(x: Any, separator: str) -> Any:
