@@ -144,14 +144,14 @@ _FORMAT = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
 
 def strftime(pattern: str) -> str | None:
     """A datetime pattern of Spark as one of C; None if a part of it is unknown."""
-    found = ""
+    result = ""
     while pattern:
         part = next((p for p in _FORMAT if pattern.startswith(p)), pattern[0])
         rest = pattern.removeprefix(part)
         if (part not in _FORMAT and part not in "-/. :") or rest[:1] == part[0]:
             return None
-        found, pattern = found + _FORMAT.get(part, part), rest
-    return found
+        result, pattern = result + _FORMAT.get(part, part), rest
+    return result
 
 
 def _letters(change: ArrowFunction, x: Any) -> Any:
@@ -180,8 +180,8 @@ def _divided(a: Any, b: Any) -> Any:
 
 
 def _positive_remainder(a: Any, b: Any) -> Any:
-    found = remainder(a, b)
-    return pc.if_else(pc.less(found, 0), remainder(pc.add_checked(found, b), b), found)
+    rest = remainder(a, b)
+    return pc.if_else(pc.less(rest, 0), remainder(pc.add_checked(rest, b), b), rest)
 
 
 def _joined(*columns: Any) -> Any:

@@ -61,22 +61,22 @@ def pattern_of(written: Any) -> re.Pattern[str] | None:
     """
     if not isinstance(written, str) or not written:
         return None
-    at, made = (1, ["^"]) if written[0] == "^" else (0, [])
+    at, pieces = (1, ["^"]) if written[0] == "^" else (0, [])
     while at < len(written):
         piece = _PIECE.match(written, at)
         if piece is None:
             if written[at:] != "$":
                 return None
-            made.append(_IN_PYTHON["$"])
+            pieces.append(_IN_PYTHON["$"])
             break
-        made.append(_IN_PYTHON.get(piece[0], piece[0]))
+        pieces.append(_IN_PYTHON.get(piece[0], piece[0]))
         at = piece.end()
     try:
-        found = re.compile("".join(made), re.ASCII)
+        pattern = re.compile("".join(pieces), re.ASCII)
     except (re.error, OverflowError):
         return None
     # Where nothing matches, Java and Python go on in ways of their own
-    return None if found.fullmatch("") else found
+    return None if pattern.fullmatch("") else pattern
 
 
 def matches(x: Any, written: str) -> Any:
@@ -91,8 +91,8 @@ def extracted(x: Any, written: str, group: int = 1) -> Any:
     assert pattern is not None
 
     def first(v: str) -> str:
-        found = pattern.search(v)
-        return "" if found is None else found[group] or ""
+        match = pattern.search(v)
+        return "" if match is None else match[group] or ""
 
     return each(first, pa.string(), x)
 
@@ -204,8 +204,8 @@ def with_capitals(x: Any) -> Any:
 
 def hashed(name: str, x: Any) -> Any:
     """The hash of each text in UTF-8, as hexadecimal digits."""
-    made = partial(hashlib.new, name, usedforsecurity=False)
-    return each(lambda v: made(v.encode()).hexdigest(), pa.string(), x)
+    digest = partial(hashlib.new, name, usedforsecurity=False)
+    return each(lambda v: digest(v.encode()).hexdigest(), pa.string(), x)
 
 
 def crc32(x: Any) -> Any:
@@ -234,8 +234,8 @@ def sounds(x: Any) -> Any:
 def joined(x: Any, separator: str) -> Any:
     """The items of lists that are not NULL, with a separator."""
     lists = x.to_pylist()
-    found = [None if v is None else separator.join(t for t in v if t is not None) for v in lists]
-    return pa.array(found, pa.string())
+    texts = [None if v is None else separator.join(t for t in v if t is not None) for v in lists]
+    return pa.array(texts, pa.string())
 
 
 def _is_some(value: Any) -> bool:
@@ -260,10 +260,10 @@ def _cast(of: Callable[[str], Any], is_try: bool, t: pa.DataType, x: Any) -> Any
     """The values of texts. What is none is NULL where it `is_try`, else Spark raises an error."""
 
     def value(v: str) -> Any:
-        found = of(v.strip(_BLANK)) if v.isascii() else _Asks
-        if found is _Asks or (found is None and not is_try):
+        result = of(v.strip(_BLANK)) if v.isascii() else _Asks
+        if result is _Asks or (result is None and not is_try):
             raise _Asks
-        return found
+        return result
 
     try:
         return each(value, t, x)
@@ -286,8 +286,8 @@ def _number(v: str) -> Any:
 def _digits(precision: int, scale: int, v: str) -> Any:
     if not _FRACTION.fullmatch(v):
         return None if not v or set(v) & _LETTERS else _Asks
-    found = Decimal(v).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
-    return found if abs(found) < Decimal(10) ** (precision - scale) else _Asks
+    decimal = Decimal(v).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
+    return decimal if abs(decimal) < Decimal(10) ** (precision - scale) else _Asks
 
 
 def _day(v: str) -> Any:
