@@ -3,9 +3,10 @@
 `memory`, `parquet` and `postgres` are the kinds; `base` is what they share: a last step, and its
 commit, registers by the names of a circuit, and the JSON that they read. `step_lock` lets one
 thread at a time take a step, and gives readers one committed step. `batches` are rows in key order.
-`threads` wait for disks, networks and sorts. `inspection` looks at a state without its circuit.
-`location` parses the place of a state on a command line, such as `parquet:PATH`, and `redaction`
-says which parts of an address a message may show.
+`threads` wait for disks, networks and sorts. `contract` is what every store must do, as tests.
+`inspection` looks at a state without its circuit. `location` parses the place of a state on a
+command line, such as `parquet:PATH`, and `redaction` says which parts of an address a message may
+show.
 """
 
 # The facade re-exports this package: the facade must be loaded before the modules below.

@@ -55,7 +55,7 @@ def held_to_sql(
 ) -> None:
     """Compare the sum of a query's outputs with SQL's answers, and each with `st.reference`.
 
-    `stepper` gives one for a step.
+    `texts` are in the order of the outputs. `stepper` gives one for a step.
     """
     reference = st.reference(graph)
     total: list[st.ZSetPython[Any]] = [st.ZSetPython() for _ in texts]

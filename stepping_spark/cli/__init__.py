@@ -4,6 +4,10 @@ Long-running programs can use `Stop`, which lets Ctrl-C end them between two ste
 code `INTERRUPTED`. Programs that take the URL of a store can use `Quiet`, whose errors do not quote
 the arguments. `open_page` opens a report in the browser of an interactive user.
 
+`commands` has `report`, `source` and `sql`, and `run` and `state` those of their names. `loading`
+runs a user's file. `tables` makes pipelines without Python, of SQL or of a TOML file. `output` is
+what all commands share.
+
 A command does what a user's program could do: it takes from the facade all that is public there.
 """
 

@@ -3,12 +3,14 @@
 `functions` calls the user's function once with a symbolic row, and converts the result to an
 expression (`symbolic`, `expr`). Operators on known types become plain expressions (`operations`).
 An expression that only Spark can evaluate stays a Column, and `columns` converts the others to
-Columns. `coercion` converts values to the types of fields. `index` is an ordered key. `portable`,
-`statistics` (deviations, correlations, regressions) and `lists` are expressions that the library
-itself creates. `arrow_evaluator` evaluates expressions in Arrow, with the kernels of operators in
-`arrow_kernels`; `spark_functions` is the table of Spark's functions that the driver computes, and
-`spark_to_arrow` reads Columns with them. `fingerprint` tells expressions and Python functions
-apart, the same in every process.
+Columns. `coercion` converts values to the types of fields. `index` is an ordered key. `portable`
+(buckets, choices, windows of time, wider and narrower numbers), `statistics` (deviations,
+correlations, regressions) and `lists` (aggregates of the values of a group) are expressions that
+the library itself creates. `arrow_evaluator` evaluates expressions in Arrow, with the kernels of
+operators in `arrow_kernels`; `spark_functions` is the table of Spark's functions that the driver
+computes, with kernels in `text_kernels` and `number_kernels`, and `spark_to_arrow` reads Columns
+with them. `zones` has the clocks of time zones. `fingerprint` tells expressions and Python
+functions apart, the same in every process.
 
 Input: Python functions. Output: typed expressions, as SQL, as Columns and on Arrow tables. Imports
 `relations` and the packages before it.

@@ -116,8 +116,8 @@ def values_of(schema: Schema, exprs: Sequence[Expr]) -> ArraysOf:
             columns.append(column)
         if asked:
             wanted = tuple(distinct[i] for i in asked)
-            found = ask.values(table, schema, wanted) if table.num_rows else map(_nothing, wanted)
-            for i, column in zip(asked, found, strict=True):
+            answers = ask.values(table, schema, wanted) if table.num_rows else map(_nothing, wanted)
+            for i, column in zip(asked, answers, strict=True):
                 columns[i] = column
         return columns if places is None else [columns[i] for i in places]
 
@@ -130,8 +130,8 @@ def _nothing(e: Expr) -> Any:
 
 def relation_of(schema: Schema) -> RelationOf:
     """A function that makes a table of columns and diffs."""
-    made = schema.arrow
-    fields = list(made)
+    arrow_schema = schema.arrow
+    fields = list(arrow_schema)
 
     types = [f.type for f in fields]
 
@@ -140,7 +140,7 @@ def relation_of(schema: Schema) -> RelationOf:
             if column.type != t:
                 columns = cast(columns, fields)
                 break
-        return pa.Table.from_arrays(columns, schema=made)
+        return pa.Table.from_arrays(columns, schema=arrow_schema)
 
     return relation
 
@@ -167,14 +167,14 @@ def _field(e: Field) -> Evaluator:
 
 def _row(t: Struct) -> Evaluator:
     """A function that makes one column of a table's columns."""
-    names, made = [n for n, _ in t.fields], struct_of(t)
+    names, to_struct = [n for n, _ in t.fields], struct_of(t)
 
     def row(table: pa.Table, _: ZoneOf) -> Any:
         columns = []
         for name in names:
             chunks: Any = table.column(name)
             columns.append(chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks))
-        return made(columns)
+        return to_struct(columns)
 
     return row
 
@@ -184,18 +184,18 @@ def _at(name: str, *path: str) -> Evaluator:
 
     def read(table: pa.Table, _: ZoneOf) -> Any:
         chunks: Any = table.column(name)
-        found: Any = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
+        column: Any = chunks.chunk(0) if chunks.num_chunks == 1 else one_array(chunks)
         for part in path:
-            found = pc.struct_field(found, part) if found.null_count else found.field(part)
-        return found
+            column = pc.struct_field(column, part) if column.null_count else column.field(part)
+        return column
 
     return read
 
 
 def _part(rows: Any, name: str) -> Array:
     """The column of a field; NULL where the row is."""
-    found: Array = pc.struct_field(rows, name) if rows.null_count else rows.field(name)
-    return found
+    column: Array = pc.struct_field(rows, name) if rows.null_count else rows.field(name)
+    return column
 
 
 def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Evaluator:
@@ -232,7 +232,7 @@ def _column_of(variable: Variable) -> str:
 
 def _of_items(e: Transformed, items: Evaluator, body: Evaluator) -> Evaluator:
     """A function that computes lists, of a row for each item of others."""
-    made: Any = unwrap(e.type).arrow
+    list_type: Any = unwrap(e.type).arrow
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
         lists = items(table, zone)
@@ -245,25 +245,27 @@ def _of_items(e: Transformed, items: Evaluator, body: Evaluator) -> Evaluator:
         places = np.arange(len(parents)) - (ends - lengths)[parents]
         for v, column in zip(e.variables, (pc.list_flatten(lists), pa.array(places)), strict=False):
             rows = rows.append_column(_column_of(v), column)
-        found = body(rows, zone)
-        if found is None:
+        results = body(rows, zone)
+        if results is None:
             return None
         offsets = pa.array(np.append(0, ends), pa.int32())
-        (values,) = cast([found], [made.value_field])
+        (values,) = cast([results], [list_type.value_field])
         mask = lists.is_null() if lists.null_count else None
-        return pa.ListArray.from_arrays(offsets, values, type=made, mask=mask)
+        return pa.ListArray.from_arrays(offsets, values, type=list_type, mask=mask)
 
     return compute
 
 
 def _lists(t: RowType, columns: Arrays) -> Any:
     """The lists of one item of each column."""
-    made: Any = unwrap(t).arrow
+    list_type: Any = unwrap(t).arrow
     width, rows = len(columns), len(columns[0])
-    each = pa.concat_arrays(cast(columns, [made.value_field] * width))
+    each = pa.concat_arrays(cast(columns, [list_type.value_field] * width))
     in_turn = np.arange(rows * width).reshape(width, rows).T.reshape(-1)
     offsets = pa.array(np.arange(rows + 1) * width, pa.int32())
-    return pa.ListArray.from_arrays(offsets, each.take(pa.array(in_turn, pa.int64())), type=made)
+    return pa.ListArray.from_arrays(
+        offsets, each.take(pa.array(in_turn, pa.int64())), type=list_type
+    )
 
 
 def _singletons(e: Singleton) -> Callable[[Arrays], Array]:
@@ -298,11 +300,11 @@ def struct_of(t: Struct) -> Callable[[Arrays], Array]:
 
 def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Arrays:
     """The columns, cast to the types of the fields."""
-    made = list(columns)
+    results = list(columns)
     for i, f in enumerate(fields):
-        if made[i].type != f.type:
-            made[i] = made[i].cast(f.type)
-    return made
+        if results[i].type != f.type:
+            results[i] = results[i].cast(f.type)
+    return results
 
 
 def spread(values: Array, t: RowType) -> Arrays:

@@ -101,18 +101,18 @@ def kernel_of(e: Call) -> Callable[[Sequence[Any]], Any] | None:
     if function is None:
         return None
     constants = [i for i, a in enumerate(e.args) if i and isinstance(a, Literal)]
-    made = unwrap(e.type).arrow
+    arrow_type = unwrap(e.type).arrow
 
     def computed(columns: Sequence[Any]) -> Any | None:
-        given = list(columns)
+        operands = list(columns)
         if len(columns[0]):
             for i in constants:
-                given[i] = columns[i][0]
+                operands[i] = columns[i][0]
         try:
-            found = function(*given)
+            result = function(*operands)
         except pa.ArrowInvalid:
             return None
-        return found if found is None or found.type == made else None
+        return result if result is None or result.type == arrow_type else None
 
     return computed
 
@@ -176,8 +176,8 @@ def _rounded(op: str, types: Sequence[RowType], given: RowType, a: Any, b: Any) 
         x.cast(pa.decimal128(*size)).cast(pa.decimal256(*size))
         for x, size in zip((a, b), sizes, strict=True)
     ]
-    found = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](*exact)
-    rounded = pc.round(found, digits(given)[1], round_mode="half_towards_infinity")
+    result = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](*exact)
+    rounded = pc.round(result, digits(given)[1], round_mode="half_towards_infinity")
     return rounded.cast(given.arrow)
 
 
@@ -186,13 +186,13 @@ def _by_row(op: str, given: RowType, a: Any, b: Any) -> Any:
     others = repeat(b.as_py()) if isinstance(b, pa.Scalar) else b.to_pylist()
     f = OPERATORS[op].python
     try:
-        found = [
+        values = [
             None if x is None or y is None else fit(f(x, y), given, op)
             for x, y in zip(a.to_pylist(), others, strict=False)
         ]
     except StepError:  # a divisor is zero: Spark raises the error
         return None
-    return pa.array(found, given.arrow)
+    return pa.array(values, given.arrow)
 
 
 def remainder(a: Any, b: Any) -> Any:
@@ -208,10 +208,10 @@ def _of_floats(op: str, a: Any, b: Any) -> Any:
     if op in ("/", "%"):
         if pc.any(pc.equal(b, 0.0)).as_py() if isinstance(b, pa.Array) else b.as_py() == 0:
             return None  # Spark raises an error, or gives NULL
-        found = pc.divide(a, b) if op == "/" else _float_remainder(a, b)
+        result = pc.divide(a, b) if op == "/" else _float_remainder(a, b)
     else:
-        found = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](a, b)
-    return one_nan(found)
+        result = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[op](a, b)
+    return one_nan(result)
 
 
 def _float_remainder(a: Any, b: Any) -> Any:
@@ -222,8 +222,8 @@ def _float_remainder(a: Any, b: Any) -> Any:
     else:
         divisor = b.to_numpy(zero_copy_only=False)
     with np.errstate(invalid="ignore"):  # of an infinity it is NaN
-        found = pa.array(np.fmod(a.to_numpy(zero_copy_only=False), divisor))
-    return pc.if_else(there, found, pa.scalar(None, pa.float64()))
+        remainders = pa.array(np.fmod(a.to_numpy(zero_copy_only=False), divisor))
+    return pc.if_else(there, remainders, pa.scalar(None, pa.float64()))
 
 
 def as_floats(x: Any) -> Any:
@@ -276,11 +276,11 @@ def _days(op: str, t: RowType) -> KernelFunction | None:
         return None
 
     def moved(day: Any, by: Any) -> Any:
-        found = _ARITHMETIC[op](day.cast(pa.int32()).cast(pa.int64()), by)
-        least, most = pc.min_max(found).as_py().values()
+        days = _ARITHMETIC[op](day.cast(pa.int32()).cast(pa.int64()), by)
+        least, most = pc.min_max(days).as_py().values()
         if least is not None and (least < _FIRST_DAY or most > _LAST_DAY):
             return None
-        return found.cast(pa.int32()).cast(pa.date32())
+        return days.cast(pa.int32()).cast(pa.date32())
 
     return moved
 
@@ -385,8 +385,8 @@ def _compared(op: str, a: Any, b: Any) -> Any:
     nans = pc.is_nan(a), pc.is_nan(b)
     same = pc.or_(pc.equal(a, b), pc.and_(*nans))
     less = pc.or_(pc.less(a, b), pc.and_(pc.invert(nans[0]), nans[1]))
-    found = {"==": same, "!=": pc.invert(same), "<": less, "<=": pc.or_(less, same)}[op]
-    return pc.if_else(pc.and_(pc.is_valid(a), pc.is_valid(b)), found, pa.scalar(None, pa.bool_()))
+    result = {"==": same, "!=": pc.invert(same), "<": less, "<=": pc.or_(less, same)}[op]
+    return pc.if_else(pc.and_(pc.is_valid(a), pc.is_valid(b)), result, pa.scalar(None, pa.bool_()))
 
 
 def _of_nulls(op: str, types: Sequence[RowType]) -> KernelFunction | None:
@@ -395,13 +395,13 @@ def _of_nulls(op: str, types: Sequence[RowType]) -> KernelFunction | None:
     equals = [_comparison("==", types[0], t, may_round=False) for t in types[1:]]
     if op == "coalesce":
         return pc.coalesce if isinstance(types[0], Atom) and types[0] == types[1] else None
-    found = [f for f in equals if f is not None]
-    if len(found) < len(equals):
+    comparisons = [f for f in equals if f is not None]
+    if len(comparisons) < len(equals):
         return None
     if op == "eqNullSafe":
-        return partial(_same, found[0])
+        return partial(_same, comparisons[0])
     return lambda x, *among: reduce(
-        pc.or_kleene, (f(x, y) for f, y in zip(found, among, strict=True))
+        pc.or_kleene, (f(x, y) for f, y in zip(comparisons, among, strict=True))
     )
 
 

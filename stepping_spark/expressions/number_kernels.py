@@ -47,14 +47,14 @@ _LG = (
 
 def _high(x: float) -> int:
     """The upper half of the bits."""
-    found: int = struct.unpack(">i", struct.pack(">d", x)[:4])[0]
-    return found
+    half: int = struct.unpack(">i", struct.pack(">d", x)[:4])[0]
+    return half
 
 
 def _with_high(x: float, high: int) -> float:
     low = struct.pack(">d", x)[4:]
-    found: float = struct.unpack(">d", struct.pack(">i", high) + low)[0]
-    return found
+    number: float = struct.unpack(">d", struct.pack(">i", high) + low)[0]
+    return number
 
 
 def exp(x: float) -> float:
@@ -136,13 +136,13 @@ def _decimal(precision: int, scale: int) -> Atom:
 
 def rounded_type(t: RowType, *constants: int) -> RowType:
     """The type of `round`: a Decimal has as many digits as its whole part may get."""
-    found, places = _digits(t), constants[0] if constants else 0
-    if found is None:
+    size, places = _digits(t), constants[0] if constants else 0
+    if size is None:
         return t
-    whole = found[0] - found[1] + 1
+    whole = size[0] - size[1] + 1
     if places < 0:
         return _decimal(max(whole, 1 - places), 0)
-    scale = min(found[1], places)
+    scale = min(size[1], places)
     return _decimal(whole + scale, scale)
 
 
@@ -172,10 +172,10 @@ def rounded(x: Any, places: int = 0) -> Any:
 
 def whole_type(t: RowType) -> RowType:
     """The type of `floor` and `ceil`."""
-    found = _digits(t)
-    if found is None:
+    size = _digits(t)
+    if size is None:
         return INT
-    return t if found[1] == 0 else _decimal(found[0] - found[1] + 1, 0)
+    return t if size[1] == 0 else _decimal(size[0] - size[1] + 1, 0)
 
 
 def floor(x: Any) -> Any:
@@ -192,11 +192,11 @@ def _whole(x: Any, of_floats: Callable[[Any], Any], mode: str) -> Any:
     if pa.types.is_decimal(x.type):
         t = whole_type(Atom("Decimal", Decimal, x.type.precision, x.type.scale))
         return _each_decimal(lambda v: v.quantize(Decimal(1), mode, _EXACT), x, t)
-    found = of_floats(x.fill_null(0.0).to_numpy(zero_copy_only=False))
-    if not np.all(np.abs(found) < 2.0**63):
+    numbers = of_floats(x.fill_null(0.0).to_numpy(zero_copy_only=False))
+    if not np.all(np.abs(numbers) < 2.0**63):
         return None  # Spark raises an error, or takes the nearest int
     mask = x.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(found.astype(np.int64), pa.int64(), mask=mask)
+    return pa.array(numbers.astype(np.int64), pa.int64(), mask=mask)
 
 
 def _each_decimal(f: Callable[[Decimal], Decimal], x: Any, t: RowType) -> Any:
@@ -213,15 +213,15 @@ def logarithms(x: Any) -> Any:
 
 
 def _each_float(f: Callable[[float], float | None], x: Any) -> Any:
-    found = [None if v is None else f(v) for v in as_floats(x).to_pylist()]
-    return one_nan(pa.array(found, pa.float64()))
+    numbers = [None if v is None else f(v) for v in as_floats(x).to_pylist()]
+    return one_nan(pa.array(numbers, pa.float64()))
 
 
 def sign(x: Any) -> Any:
     """1.0, -1.0, or the zero or NaN that a number is."""
     floats = pc.cast(x, pa.float64(), safe=False) if pa.types.is_decimal(x.type) else as_floats(x)
-    found = pc.if_else(pc.greater(floats, 0.0), 1.0, pc.if_else(pc.less(floats, 0.0), -1.0, floats))
-    return one_nan(found)
+    signs = pc.if_else(pc.greater(floats, 0.0), 1.0, pc.if_else(pc.less(floats, 0.0), -1.0, floats))
+    return one_nan(signs)
 
 
 # Days
@@ -231,10 +231,10 @@ def made_date(year: Any, month: Any, day: Any) -> Any:
     """The days; None where one does not exist: Spark raises the error."""
     rows = zip(*(c.to_pylist() for c in (year, month, day)), strict=True)
     try:
-        found = [None if None in row else dt.date(*row) for row in rows]
+        days = [None if None in row else dt.date(*row) for row in rows]
     except (ValueError, OverflowError):
         return None
-    return pa.array(found, pa.date32())
+    return pa.array(days, pa.date32())
 
 
 def months_later(x: Any, months: int) -> Any:
@@ -270,8 +270,8 @@ def counted(first: Any, last: Any) -> Any:
     known = [(a, b) for a, b in pairs if a is not None and b is not None]
     if sum(abs(b - a) for a, b in known) > 1_000_000:
         return None
-    found = [
+    lists = [
         None if a is None or b is None else list(range(a, b + 1) if a <= b else range(a, b - 1, -1))
         for a, b in pairs
     ]
-    return pa.array(found, pa.list_(pa.int64()))
+    return pa.array(lists, pa.list_(pa.int64()))

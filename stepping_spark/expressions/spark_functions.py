@@ -1,21 +1,18 @@
 """Spark's functions that the driver computes: one table of their signatures and kernels.
 
 A kernel computes a column of Arrow from columns and constants, with Spark's result bit for bit. It
-returns None, or raises `ArrowInvalid`, where Spark must be asked. `spark_to_arrow` makes
-expressions of calls. The page *functions of rows* lists the names; a test compares them.
+returns None, or raises `ArrowInvalid`, where Spark must be asked. Kernels of text are in
+`text_kernels`, of numbers in `number_kernels`, of days, times and casts here. `spark_to_arrow`
+makes expressions of calls. The page *functions of rows* lists the names; a test compares them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
-import string
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial, reduce
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -40,8 +37,10 @@ from stepping_spark.expressions.number_kernels import (
 from stepping_spark.expressions.text_kernels import (
     are_texts,
     before,
+    crc32,
     day,
     extracted,
+    hashed,
     is_group,
     is_index,
     is_part,
@@ -53,6 +52,7 @@ from stepping_spark.expressions.text_kernels import (
     number,
     part,
     place,
+    sounds,
     split,
     substituted,
     translated,
@@ -114,6 +114,8 @@ class Form:
     takes it for nullable always, and it is NULL only of NULL. The kernel gets instants as the
     local times of the session's zone, and days as days. `in_zone` is the kernel of what needs the
     zone itself, which is its last argument; `needs_zone` says for which types and constants.
+    `bits` are those of a whole number in Spark: 32 of an INT. If the function is
+    `constant_first`, its first argument is the constant that the kernel takes last.
     """
 
     types: frozenset[RowType]
@@ -125,6 +127,8 @@ class Form:
     nulls: str | Callable[[RowType], str] = "any"
     in_zone: ArrowFunction | None = None
     needs_zone: Callable[[frozenset[RowType], tuple[Any, ...]], bool] = _has_instants
+    bits: int = 64
+    constant_first: bool = False
 
 
 UNITS = {
@@ -140,14 +144,14 @@ _FORMAT = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
 
 def strftime(pattern: str) -> str | None:
     """A datetime pattern of Spark as one of C; None if a part of it is unknown."""
-    found = ""
+    result = ""
     while pattern:
         part = next((p for p in _FORMAT if pattern.startswith(p)), pattern[0])
         rest = pattern.removeprefix(part)
         if (part not in _FORMAT and part not in "-/. :") or rest[:1] == part[0]:
             return None
-        found, pattern = found + _FORMAT.get(part, part), rest
-    return found
+        result, pattern = result + _FORMAT.get(part, part), rest
+    return result
 
 
 def _letters(change: ArrowFunction, x: Any) -> Any:
@@ -176,8 +180,8 @@ def _divided(a: Any, b: Any) -> Any:
 
 
 def _positive_remainder(a: Any, b: Any) -> Any:
-    found = remainder(a, b)
-    return pc.if_else(pc.less(found, 0), remainder(pc.add_checked(found, b), b), found)
+    rest = remainder(a, b)
+    return pc.if_else(pc.less(rest, 0), remainder(pc.add_checked(rest, b), b), rest)
 
 
 def _joined(*columns: Any) -> Any:
@@ -191,37 +195,6 @@ def _joined(*columns: Any) -> Any:
 def _padded(pad: ArrowFunction, x: Any, width: int, padding: str) -> Any:
     """Text of exactly this many characters."""
     return pc.utf8_slice_codeunits(pad(x, width=width, padding=padding), 0, width)
-
-
-def _hashed(name: str, x: Any) -> Any:
-    """The hash of each text in UTF-8, as hexadecimal digits."""
-    made = partial(hashlib.new, name, usedforsecurity=False)
-    found = [None if v is None else made(v.encode()).hexdigest() for v in x.to_pylist()]
-    return pa.array(found, pa.string())
-
-
-def _crc32(x: Any) -> Any:
-    found = [None if v is None else zlib.crc32(v.encode()) for v in x.to_pylist()]
-    return pa.array(found, pa.int64())
-
-
-_SOUNDS = dict(zip(string.ascii_letters, "01230127022455012623017202" * 2, strict=True))
-"""The digits of letters: 0 is a vowel, and 7 is H and W, which do not part equal digits."""
-
-
-def _sound(text: str) -> str:
-    """The first letter and three digits; unchanged if it does not begin with an ASCII letter."""
-    if text[:1] not in _SOUNDS:
-        return text
-    first, *others = (_SOUNDS.get(c, "0") for c in text)
-    sounds = pairwise([first, *(d for d in others if d != "7")])
-    return (text[0].upper() + "".join(d for last, d in sounds if d not in ("0", last)))[:4].ljust(
-        4, "0"
-    )
-
-
-def _soundex(x: Any) -> Any:
-    return pa.array([None if v is None else _sound(v) for v in x.to_pylist()], pa.string())
 
 
 def _last_day(x: Any) -> Any:
@@ -371,7 +344,7 @@ FORMS: dict[str, Form] = {
     # text
     "upper": Form(_TEXT, partial(_letters, pc.utf8_upper)),
     "lower": Form(_TEXT, partial(_letters, pc.utf8_lower)),
-    "length": Form(_TEXT, partial(_long, pc.utf8_length), INT),
+    "length": Form(_TEXT, partial(_long, pc.utf8_length), INT, bits=32),
     "trim": Form(_TEXT, lambda x: pc.utf8_trim(x, " ")),
     "ltrim": Form(_TEXT, lambda x: pc.utf8_ltrim(x, " ")),
     "rtrim": Form(_TEXT, lambda x: pc.utf8_rtrim(x, " ")),
@@ -380,7 +353,9 @@ FORMS: dict[str, Form] = {
         lambda *x: pc.binary_join_element_wise(*x, "", null_handling="emit_null"),
         columns=0,
     ),
-    "concat_ws": Form(_TEXT, _joined, columns=-1, takes=_is_text, nulls="never"),
+    "concat_ws": Form(
+        _TEXT, _joined, columns=-1, takes=_is_text, nulls="never", constant_first=True
+    ),
     "substring": Form(
         _TEXT, lambda x, at, n: pc.utf8_slice_codeunits(x, at - 1, at - 1 + n), takes=_is_piece
     ),
@@ -400,45 +375,46 @@ FORMS: dict[str, Form] = {
     "startswith": Form(_TEXT, lambda x, t: pc.starts_with(x, t), BOOL, takes=_is_text),
     "endswith": Form(_TEXT, lambda x, t: pc.ends_with(x, t), BOOL, takes=_is_text),
     "contains": Form(_TEXT, lambda x, t: pc.match_substring(x, t), BOOL, takes=_is_text),
-    "md5": Form(_TEXT, partial(_hashed, "md5")),
-    "sha1": Form(_TEXT, partial(_hashed, "sha1")),
+    "md5": Form(_TEXT, partial(hashed, "md5")),
+    "sha1": Form(_TEXT, partial(hashed, "sha1")),
     "sha2": Form(
         _TEXT,
-        lambda x, bits: _hashed(f"sha{bits or 256}", x),
+        lambda x, bits: hashed(f"sha{bits or 256}", x),
         takes=_is_length_of_hash,
         nulls="doubted",
     ),
-    "crc32": Form(_TEXT, _crc32, INT),
+    "crc32": Form(_TEXT, crc32, INT),
     "rlike": Form(_TEXT, matches, BOOL, takes=lambda *v: is_group(*v, 0)),
     "regexp_extract": Form(_TEXT, extracted, takes=is_group),
     "regexp_replace": Form(_TEXT, substituted, takes=is_substitution),
     "split": Form(_TEXT, split, ListOf(STR), takes=is_separator),
     "split_part": Form(_TEXT, part, takes=is_part, nulls="doubted"),
     "substring_index": Form(_TEXT, before, takes=is_index),
-    "locate": Form(_TEXT, place, INT, takes=is_sought),
-    "instr": Form(_TEXT, place, INT, takes=is_sought),
+    "locate": Form(_TEXT, place, INT, takes=is_sought, bits=32, constant_first=True),
+    "instr": Form(_TEXT, place, INT, takes=is_sought, bits=32),
     "translate": Form(_TEXT, translated, takes=are_texts),
     "initcap": Form(_TEXT, with_capitals),
     "array_join": Form(frozenset({TEXTS}), joined, STR, takes=_is_text),
-    "size": Form(frozenset({LISTS, TEXTS}), partial(_long, pc.list_value_length), INT),
-    "soundex": Form(_TEXT, _soundex),
+    "size": Form(frozenset({LISTS, TEXTS}), partial(_long, pc.list_value_length), INT, bits=32),
+    "soundex": Form(_TEXT, sounds),
     # dates, local times and instants
-    "year": Form(_DAYS, partial(_long, pc.year), INT, nulls=_OF_LOCAL),
-    "quarter": Form(_DAYS, partial(_long, pc.quarter), INT, nulls=_OF_LOCAL),
-    "month": Form(_DAYS, partial(_long, pc.month), INT, nulls=_OF_LOCAL),
-    "weekofyear": Form(_DAYS, partial(_long, pc.iso_week), INT, nulls=_OF_LOCAL),
-    "day": Form(_DAYS, partial(_long, pc.day), INT, nulls=_OF_LOCAL),
-    "dayofyear": Form(_DAYS, partial(_long, pc.day_of_year), INT, nulls=_OF_LOCAL),
+    "year": Form(_DAYS, partial(_long, pc.year), INT, nulls=_OF_LOCAL, bits=32),
+    "quarter": Form(_DAYS, partial(_long, pc.quarter), INT, nulls=_OF_LOCAL, bits=32),
+    "month": Form(_DAYS, partial(_long, pc.month), INT, nulls=_OF_LOCAL, bits=32),
+    "weekofyear": Form(_DAYS, partial(_long, pc.iso_week), INT, nulls=_OF_LOCAL, bits=32),
+    "day": Form(_DAYS, partial(_long, pc.day), INT, nulls=_OF_LOCAL, bits=32),
+    "dayofyear": Form(_DAYS, partial(_long, pc.day_of_year), INT, nulls=_OF_LOCAL, bits=32),
     "dayofweek": Form(
         _DAYS,
         partial(_long, partial(pc.day_of_week, count_from_zero=False, week_start=7)),
         INT,
         nulls=_OF_LOCAL,
+        bits=32,
     ),
-    "weekday": Form(_DAYS, partial(_long, pc.day_of_week), INT, nulls=_OF_LOCAL),
-    "hour": Form(_LOCAL_TIMES, partial(_long, pc.hour), INT),
-    "minute": Form(_LOCAL_TIMES, partial(_long, pc.minute), INT),
-    "second": Form(_LOCAL_TIMES, partial(_long, pc.second), INT),
+    "weekday": Form(_DAYS, partial(_long, pc.day_of_week), INT, nulls=_OF_LOCAL, bits=32),
+    "hour": Form(_LOCAL_TIMES, partial(_long, pc.hour), INT, bits=32),
+    "minute": Form(_LOCAL_TIMES, partial(_long, pc.minute), INT, bits=32),
+    "second": Form(_LOCAL_TIMES, partial(_long, pc.second), INT, bits=32),
     "to_date": Form(_DAYS | _TEXT, _date, DATE, nulls=_doubted_of(LOCAL_DATETIME, STR)),
     "date_trunc": Form(
         _DAYS,
@@ -448,6 +424,7 @@ FORMS: dict[str, Form] = {
         nulls="doubted",
         in_zone=_truncated_time,
         needs_zone=_always,
+        constant_first=True,
     ),
     "date_format": Form(
         _DAYS, _formatted, STR, takes=_is_format, in_zone=_formatted_in, needs_zone=_has_hours
@@ -459,13 +436,13 @@ FORMS: dict[str, Form] = {
         takes=_is_unit,
         nulls="doubted",
     ),
-    "datediff": Form(_DAYS, _days_between, INT, 2, nulls=_OF_LOCAL),
+    "datediff": Form(_DAYS, _days_between, INT, 2, nulls=_OF_LOCAL, bits=32),
     "last_day": Form(_DAYS, _last_day, DATE, nulls=_OF_LOCAL),
     "add_months": Form(
         _DAYS, lambda x, n: months_later(_days(x), n), DATE, takes=is_months, nulls=_OF_LOCAL
     ),
     "make_date": Form(_INTS, made_date, DATE, 3),
-    "unix_date": Form(_DATE, lambda x: x.cast(pa.int32()).cast(pa.int64()), INT),
+    "unix_date": Form(_DATE, lambda x: x.cast(pa.int32()).cast(pa.int64()), INT, bits=32),
     "unix_micros": Form(_INSTANTS, partial(_since_1970, 1), INT, needs_zone=_never),
     "unix_millis": Form(_INSTANTS, partial(_since_1970, 1_000), INT, needs_zone=_never),
     "unix_seconds": Form(_INSTANTS, partial(_since_1970, 1_000_000), INT, needs_zone=_never),

@@ -56,7 +56,6 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.spark.column_tree import Tree
 
 pc: Any = pyarrow.compute
-_CONSTANT_FIRST = ("date_trunc", "concat_ws", "locate")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class SparkFunction(Derived):
             return f"TRY_CAST({args[0]} AS {self.type.ddl})"
         if self.name in ("&", "|", "^"):
             return f"{args[0]} {self.name} {args[1]}"
-        if self.name in _CONSTANT_FIRST:
+        if FORMS[self.name].constant_first:
             args, constants = [constants[-1], *args], constants[:-1]
         called = f"{self.name}({', '.join([*args, *constants])})"
         # Many of these functions give an INT, and the column is a BIGINT
@@ -90,10 +89,15 @@ class SparkFunction(Derived):
         """The value by the same kernel, for a column of one value."""
         pairs = zip(self.args, values, strict=True)
         columns = [pa.array([a.type.encode(v, str(self))], a.type.arrow) for a, v in pairs]
-        found = None if self.in_session_zone else self.arrow(columns)
-        if found is None:
+        column = None if self.in_session_zone else self.arrow(columns)
+        if column is None:
             raise StepError(f"plain Python cannot evaluate {self} of {values}: only Spark can")
-        return self.type.decode(found[0].as_py())
+        return self.type.decode(column[0].as_py())
+
+    @property
+    def is_int(self) -> bool:
+        """Whether it is an INT in Spark, whose column here is a BIGINT."""
+        return unwrap(self.type) == INT and FORMS[self.name].bits == 32
 
     @property
     def in_session_zone(self) -> bool:
@@ -102,11 +106,11 @@ class SparkFunction(Derived):
 
     def arrow(self, columns: Sequence[Any]) -> Any:
         try:
-            found = FORMS[self.name].kernel(*columns, *self.constants)
+            column = FORMS[self.name].kernel(*columns, *self.constants)
         except pa.ArrowInvalid:
             return None
-        made = unwrap(self.type).arrow
-        return found if found is None or found.type == made else found.cast(made)
+        arrow_type = unwrap(self.type).arrow
+        return column if column is None or column.type == arrow_type else column.cast(arrow_type)
 
     def arrow_in(self, columns: Sequence[Any], zone: dt.tzinfo) -> Any:
         in_zone = FORMS[self.name].in_zone
@@ -125,8 +129,8 @@ def reading_of(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
 
     `texts` maps texts of SQL to the expressions that they stand for.
     """
-    found = _read(tree, texts)
-    return found if found is not None and is_known(found) else None
+    reading = _read(tree, texts)
+    return reading if reading is not None and is_known(reading) else None
 
 
 def function_of(name: str, args: Sequence[Expr]) -> Expr | None:
@@ -135,11 +139,11 @@ def function_of(name: str, args: Sequence[Expr]) -> Expr | None:
     It is nullable if an argument is. Spark's own type may be wider.
     """
     is_there = name == "array" or ALSO_CALLED.get(name, name) in FORMS
-    found = _function(name, list(args)) if is_there else None
-    if isinstance(found, SparkFunction) and _nulls_of(found) != "always":
-        t = found.type.inner if isinstance(found.type, Optional) else found.type
-        found = replace(found, type=_null_as(found.args, t))
-    return found if found is not None and is_known(found) else None
+    call = _function(name, list(args)) if is_there else None
+    if isinstance(call, SparkFunction) and _nulls_of(call) != "always":
+        t = call.type.inner if isinstance(call.type, Optional) else call.type
+        call = replace(call, type=_null_as(call.args, t))
+    return call if call is not None and is_known(call) else None
 
 
 def _read(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
@@ -189,8 +193,8 @@ def _transformed(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
     body = _read(function.parts[0], known)
     if body is None:
         return None
-    made = _null_as([items], ListOf(body.type))
-    return Transformed(made, items, tuple(variables.values()), body)
+    list_type = _null_as([items], ListOf(body.type))
+    return Transformed(list_type, items, tuple(variables.values()), body)
 
 
 def _struct(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
@@ -220,16 +224,16 @@ def _cast(e: Expr, ddl: str, *, is_try: bool = False) -> Expr | None:
     if ddl == "DOUBLE" and have == INT:
         return _call("to_float", [e], FLOAT)
     if ddl in _BITS:
-        found = e if have == INT else _function(f"{CAST}bigint", [e])
-        return None if found is None or is_try else narrowed(found, _BITS[ddl])
+        bigint = e if have == INT else _function(f"{CAST}bigint", [e])
+        return None if bigint is None or is_try else narrowed(bigint, _BITS[ddl])
     if ddl.startswith("DECIMAL(") and (_is_decimal(have) or (have == INT and _is_wide(e))):
         digits = ddl.removeprefix("DECIMAL(").removesuffix(")").split(",")
         t = Atom("Decimal", Decimal, *(int(d) for d in digits))
         whole, scale = (20, 0) if have == INT else _digits_of(have)
         room = t.precision - t.scale
         fits = (room >= whole and t.scale >= scale) or (_is_decimal(have) and room > whole)
-        made = _null_as([e], t) if fits else Optional(t)  # Spark takes it for nullable
-        return None if is_try else Call(made, "to_decimal", (e,))
+        decimal = _null_as([e], t) if fits else Optional(t)  # Spark takes it for nullable
+        return None if is_try else Call(decimal, "to_decimal", (e,))
     return _function(f"{TRY_CAST if is_try else CAST}{ddl.lower()}", [e])
 
 
@@ -251,14 +255,14 @@ def _case(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
         return None
     (t,) = types
     null = Literal(Optional(t), None)
-    found = null if _is_null(rest) else _read(rest, texts)
+    result = null if _is_null(rest) else _read(rest, texts)
     for condition, value in reversed([*zip(branches[::2], branches[1::2], strict=True)]):
         when = _read(condition, texts)
         then = null if _is_null(value) else _read(value, texts)
-        if found is None or when is None or then is None or unwrap(when.type) != BOOL:
+        if result is None or when is None or then is None or unwrap(when.type) != BOOL:
             return None
-        found = choice(when, then, found)
-    return found if isinstance(t, Atom) else None
+        result = choice(when, then, result)
+    return result if isinstance(t, Atom) else None
 
 
 def _is_null(tree: Tree) -> bool:
@@ -370,7 +374,7 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     form = FORMS.get(name)
     if form is None:
         return None
-    if name in _CONSTANT_FIRST:
+    if form.constant_first:
         args = [*args[1:], args[0]]
     columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
     if len(columns) < form.columns:  # Spark says how many it takes

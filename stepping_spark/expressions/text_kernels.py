@@ -1,4 +1,4 @@
-"""Kernels of text: patterns, parts, and casts of text to numbers and days, as Spark has them.
+"""Kernels of text: patterns, parts, hashes, and casts to numbers and days, as Spark has them.
 
 A pattern is computed here if Java and Python read it alike: `pattern_of` says which. Text is made a
 number or a day here if it has the usual form; for other forms Spark is asked.
@@ -7,11 +7,14 @@ number or a day here if it has the usual form; for other forms Spark is asked.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import re
 import string
+import zlib
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -58,22 +61,22 @@ def pattern_of(written: Any) -> re.Pattern[str] | None:
     """
     if not isinstance(written, str) or not written:
         return None
-    at, made = (1, ["^"]) if written[0] == "^" else (0, [])
+    at, pieces = (1, ["^"]) if written[0] == "^" else (0, [])
     while at < len(written):
         piece = _PIECE.match(written, at)
         if piece is None:
             if written[at:] != "$":
                 return None
-            made.append(_IN_PYTHON["$"])
+            pieces.append(_IN_PYTHON["$"])
             break
-        made.append(_IN_PYTHON.get(piece[0], piece[0]))
+        pieces.append(_IN_PYTHON.get(piece[0], piece[0]))
         at = piece.end()
     try:
-        found = re.compile("".join(made), re.ASCII)
+        pattern = re.compile("".join(pieces), re.ASCII)
     except (re.error, OverflowError):
         return None
     # Where nothing matches, Java and Python go on in ways of their own
-    return None if found.fullmatch("") else found
+    return None if pattern.fullmatch("") else pattern
 
 
 def matches(x: Any, written: str) -> Any:
@@ -88,8 +91,8 @@ def extracted(x: Any, written: str, group: int = 1) -> Any:
     assert pattern is not None
 
     def first(v: str) -> str:
-        found = pattern.search(v)
-        return "" if found is None else found[group] or ""
+        match = pattern.search(v)
+        return "" if match is None else match[group] or ""
 
     return each(first, pa.string(), x)
 
@@ -199,11 +202,40 @@ def with_capitals(x: Any) -> Any:
     )
 
 
+def hashed(name: str, x: Any) -> Any:
+    """The hash of each text in UTF-8, as hexadecimal digits."""
+    digest = partial(hashlib.new, name, usedforsecurity=False)
+    return each(lambda v: digest(v.encode()).hexdigest(), pa.string(), x)
+
+
+def crc32(x: Any) -> Any:
+    return each(lambda v: zlib.crc32(v.encode()), pa.int64(), x)
+
+
+_SOUNDS = dict(zip(string.ascii_letters, "01230127022455012623017202" * 2, strict=True))
+"""The digits of letters: 0 is a vowel, and 7 is H and W, which do not part equal digits."""
+
+
+def _sound(text: str) -> str:
+    """The first letter and three digits; unchanged if it does not begin with an ASCII letter."""
+    if text[:1] not in _SOUNDS:
+        return text
+    first, *others = (_SOUNDS.get(c, "0") for c in text)
+    pairs = pairwise([first, *(d for d in others if d != "7")])
+    return (text[0].upper() + "".join(d for last, d in pairs if d not in ("0", last)))[:4].ljust(
+        4, "0"
+    )
+
+
+def sounds(x: Any) -> Any:
+    return each(_sound, pa.string(), x)
+
+
 def joined(x: Any, separator: str) -> Any:
     """The items of lists that are not NULL, with a separator."""
     lists = x.to_pylist()
-    found = [None if v is None else separator.join(t for t in v if t is not None) for v in lists]
-    return pa.array(found, pa.string())
+    texts = [None if v is None else separator.join(t for t in v if t is not None) for v in lists]
+    return pa.array(texts, pa.string())
 
 
 def _is_some(value: Any) -> bool:
@@ -228,10 +260,10 @@ def _cast(of: Callable[[str], Any], is_try: bool, t: pa.DataType, x: Any) -> Any
     """The values of texts. What is none is NULL where it `is_try`, else Spark raises an error."""
 
     def value(v: str) -> Any:
-        found = of(v.strip(_BLANK)) if v.isascii() else _Asks
-        if found is _Asks or (found is None and not is_try):
+        result = of(v.strip(_BLANK)) if v.isascii() else _Asks
+        if result is _Asks or (result is None and not is_try):
             raise _Asks
-        return found
+        return result
 
     try:
         return each(value, t, x)
@@ -254,8 +286,8 @@ def _number(v: str) -> Any:
 def _digits(precision: int, scale: int, v: str) -> Any:
     if not _FRACTION.fullmatch(v):
         return None if not v or set(v) & _LETTERS else _Asks
-    found = Decimal(v).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
-    return found if abs(found) < Decimal(10) ** (precision - scale) else _Asks
+    decimal = Decimal(v).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
+    return decimal if abs(decimal) < Decimal(10) ** (precision - scale) else _Asks
 
 
 def _day(v: str) -> Any:

@@ -65,16 +65,16 @@ from stepping_spark.zsets.spark import ZSet, ZSetPython
 
 def collated(a: Any, groups: Groups | None, planner: Planner) -> Stream:
     """Rows with the key and the result of each reduction."""
-    made = [_reduced(a, groups, r, planner.group_size) for r in planner.reductions]
+    reduced = [_reduced(a, groups, r, planner.group_size) for r in planner.reductions]
     key_type = INT if groups is None else groups.type
-    types = [piece.type for _, _, piece in made]
-    if len(made) == 1:
-        ((stream, key_expr, piece),) = made
+    types = [piece.type for _, _, piece in reduced]
+    if len(reduced) == 1:
+        ((stream, key_expr, piece),) = reduced
         return make(Map(Build(tuple_of((key_type, *types)), (key_expr, piece))), stream)
     optional = [Optional(t) for t in types]
     rows = tuple_of((key_type, *optional))
     total: Stream | None = None
-    for i, (stream, key_expr, piece) in enumerate(made):
+    for i, (stream, key_expr, piece) in enumerate(reduced):
         pieces = [
             dataclasses.replace(piece, type=t) if i == j else Literal(t, None)
             for j, t in enumerate(optional)
@@ -108,15 +108,15 @@ def _reduced(
     pick = r.pick
     accumulated = make(Accumulate(None if groups is None else Key(own), pick), rows)
     if groups is None:
-        made = make(MakeSet(), accumulated)
-        kept: Expr = _as_built(pick.type)
-        key_kept: Expr = keys[0]
+        stream = make(MakeSet(), accumulated)
+        result: Expr = _as_built(pick.type)
+        key_expr: Expr = keys[0]
     else:
-        made = make(Flatten(), accumulated)
-        kept, key_kept = Field(pick.type, ("left",)), Field(groups.type, ("right",))
+        stream = make(Flatten(), accumulated)
+        result, key_expr = Field(pick.type, ("left",)), Field(groups.type, ("right",))
     if not isinstance(r, Sums):
-        kept = Build(tuple_of((pick.type,)), (kept,))
-    return made, key_kept, kept
+        result = Build(tuple_of((pick.type,)), (result,))
+    return stream, key_expr, result
 
 
 def _as_built(t: RowType) -> Expr:
@@ -138,8 +138,8 @@ def _listed(rows: Stream, key: Field, r: First | Gathered) -> tuple[Stream, Expr
     (item,) = r.values
     operator = Listed(key, r.order, item)
     t = operator.list_type
-    made = make(operator, rows)
-    return made, Field(key.type, ("right",)), tupled(Field(t, ("left",)))
+    stream = make(operator, rows)
+    return stream, Field(key.type, ("right",)), tupled(Field(t, ("left",)))
 
 
 def _most_frequent(
@@ -150,10 +150,10 @@ def _most_frequent(
     both = tuple_of((key.type, value.type))
     each = Key(Build(both, (key, value)), (True, True))
     counted = make(Flatten(), make(Accumulate(each, ONE), rows))
-    own, found = Field(key.type, ("right", "_1")), Field(value.type, ("right", "_2"))
-    order = ((known(found), False), (Field(INT, ("left",)), False), (found, True))
+    own, most = Field(key.type, ("right", "_1")), Field(value.type, ("right", "_2"))
+    order = ((known(most), False), (Field(INT, ("left",)), False), (most, True))
     first = make(Top((own,), order, 1, group_size=group_size), counted)
-    return first, own, tupled(found)
+    return first, own, tupled(most)
 
 
 T = TypeVar("T")
@@ -335,8 +335,8 @@ def _mapped(
     a: Any, row: RowType, groups: Groups | None, asked: list[Asked]
 ) -> tuple[Any, Groups | None, list[Asked]]:
     """The stream and its expressions, after a map that computes Python functions as fields."""
-    found = [e for x in asked for e in (x.value, x.other, *(s.expr for s in x.order))]
-    calls = list(dict.fromkeys(e for e in found if isinstance(e, PythonCall)))
+    exprs = [e for x in asked for e in (x.value, x.other, *(s.expr for s in x.order))]
+    calls = list(dict.fromkeys(e for e in exprs if isinstance(e, PythonCall)))
     if not calls:
         return a, groups, asked
     t = tuple_of(c.type for c in calls)

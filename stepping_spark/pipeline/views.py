@@ -87,10 +87,10 @@ def _together(queries: Mapping[str, QueryFunction]) -> QueryFunction:
                     f"of no view; annotate what flows in, {p}: st.ZSet[A], or name a view: "
                     f"{', '.join(queries)}"
                 )
-            found = known[p]
-            if annotations.setdefault(p, found) != found:
+            annotation = known[p]
+            if annotations.setdefault(p, annotation) != annotation:
                 raise CompileError(
-                    f"{line}: input {p!r} is {annotations[p]} in one query, and {found} in "
+                    f"{line}: input {p!r} is {annotations[p]} in one query, and {annotation} in "
                     f"{name!r}; queries of one pipeline share an input by its name: annotate both "
                     "alike, or rename one"
                 )
@@ -99,13 +99,13 @@ def _together(queries: Mapping[str, QueryFunction]) -> QueryFunction:
         streams = dict(zip(annotations, inputs, strict=True))
         for name in order:
             q = queries[name]
-            given = q(*(streams[p] for p in _parameters(q)))
-            if isinstance(given, tuple):
+            stream = q(*(streams[p] for p in _parameters(q)))
+            if isinstance(stream, tuple):
                 raise CompileError(
-                    f"{line}: query {name!r} gives {len(given)} streams; where several queries are "
-                    "given, each gives one: make a query of each"
+                    f"{line}: query {name!r} gives {len(stream)} streams; where several queries "
+                    "are given, each gives one: make a query of each"
                 )
-            streams[name] = given
+            streams[name] = stream
         return tuple(streams[name] for name in queries)
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -171,7 +171,7 @@ def outlets_of(
 ) -> list[Outlet]:
     """The sinks of each view that has some, then those of rows that do not fit an input."""
     outlets = []
-    for view, given in into.items():
+    for view, argument in into.items():
         if view not in views:
             raise InputError(
                 f"{user_line()}: a sink is for the view {view!r}, and the views are "
@@ -179,10 +179,10 @@ def outlets_of(
             )
         number = views.index(view)
         t = graph.outputs[number].type
-        sinks = given if isinstance(given, list | tuple) else [given]
+        sinks = argument if isinstance(argument, list | tuple) else [argument]
         outlets += [Outlet(view, i, number, t, sink) for i, sink in enumerate(sinks)]
-    for number, (name, given) in enumerate(rejects.items(), len(views)):
-        sinks = given if isinstance(given, list | tuple) else [given]
+    for number, (name, argument) in enumerate(rejects.items(), len(views)):
+        sinks = argument if isinstance(argument, list | tuple) else [argument]
         outlets += [
             Outlet(view_of(name), i, number, TYPE, sink, rejects_of=name)
             for i, sink in enumerate(sinks)
@@ -236,22 +236,22 @@ def place_given(store: str | Store | Place) -> Store | Place:
 def copied_place(given: str | Place, place: Store | Place) -> Place:
     """The place of the state that a pipeline's state begins as a copy of."""
     try:
-        found = place_of(given) if isinstance(given, str) else given
+        origin = place_of(given) if isinstance(given, str) else given
     except ValueError as e:
         raise InputError(f"{user_line()}: copy_of=: {e}") from None
     wrong = ""
-    if found.kind == MEMORY:
+    if origin.kind == MEMORY:
         wrong = "a state in memory cannot be copied"
     elif not isinstance(place, Place) or place.kind == MEMORY:
         wrong = "the copy is made where store= says, which is in memory, or an open store"
-    elif place == found:
+    elif place == origin:
         wrong = "store= is that state itself"
     if wrong:
         raise InputError(
             f"{user_line()}: copy_of=: {wrong}; name two places, store='parquet:…' and "
             "copy_of='parquet:…', or two schemas of a database in Postgres"
         )
-    return found
+    return origin
 
 
 def path_of(place: Store | Place) -> str | None:
@@ -329,12 +329,12 @@ def view(
     >>> seen[1] == st.ZSetPython({"ann": 1, "bob": 1})
     True
     """
-    given = {**(sources or {}), **inputs}
+    own_sources = {**(sources or {}), **inputs}
 
     def declared(query: F) -> F:
-        _check(query, name, given)
-        said = Declared(name or query.__name__, comment, given, into)
-        declare(query, said)
+        _check(query, name, own_sources)
+        declaration = Declared(name or query.__name__, comment, own_sources, into)
+        declare(query, declaration)
         return query
 
     return declared if query is None else declared(query)
@@ -347,8 +347,8 @@ def declare(query: Any, said: Declared) -> None:
 
 def declared_of(query: object) -> Declared | None:
     """What a query says of itself; None: it does not say it."""
-    found = getattr(query, _SAID, None)
-    return found if isinstance(found, Declared) else None
+    declaration = getattr(query, _SAID, None)
+    return declaration if isinstance(declaration, Declared) else None
 
 
 def by_name(
@@ -363,63 +363,65 @@ def by_name(
     if isinstance(queries, Mapping):
         return {name: _with_tables(query, given) for name, query in queries.items()}
     if callable(queries):
-        one = _with_tables(queries, given)
-        said = declared_of(one)
-        return one if said is None or said.name == one.__name__ else {said.name: one}
+        one: QueryFunction = _with_tables(queries, given)
+        declaration = declared_of(one)
+        if declaration is None or declaration.name == one.__name__:
+            return one
+        return {declaration.name: one}
     if isinstance(queries, str) or not isinstance(queries, Sequence):
         raise InputError(f"{user_line()}: expected a query function, found {short(queries)}")
-    found: dict[str, QueryFunction] = {}
+    views: dict[str, QueryFunction] = {}
     for query in queries:
-        said = declared_of(query)
-        name = getattr(query, "__name__", None) if said is None else said.name
+        declaration = declared_of(query)
+        name = getattr(query, "__name__", None) if declaration is None else declaration.name
         if name is None:
             raise InputError(f"{user_line()}: a query is a function, found {short(query)}")
-        if name in found:
+        if name in views:
             raise InputError(
                 f"{user_line()}: two views are called {name!r}; give one of them another name: "
                 "@st.view(name=…)"
             )
-        found[name] = _with_tables(query, given)
-    return found
+        views[name] = _with_tables(query, given)
+    return views
 
 
 def _with_tables(query: Any, given: Mapping[str, SourceArgument]) -> Any:
     bind = getattr(query, "with_tables", None)
     if bind is None:
         return query
-    said = declared_of(query)
-    bound = bind({**(said.sources if said else {}), **given})
-    if said is not None:
-        declare(bound, said)
+    declaration = declared_of(query)
+    bound = bind({**(declaration.sources if declaration else {}), **given})
+    if declaration is not None:
+        declare(bound, declaration)
     return bound
 
 
 def sources_of(queries: QueriesArgument, inputs: Iterable[str]) -> dict[str, SourceArgument]:
     """The sources that queries say for these inputs; an InputError where two differ."""
-    found: dict[str, SourceArgument] = {}
-    for said in _said(queries):
-        for name, given in said.sources.items():
-            if name in inputs and not _is_same(found.setdefault(name, given), given):
+    sources: dict[str, SourceArgument] = {}
+    for declaration in _declarations(queries):
+        for name, source in declaration.sources.items():
+            if name in inputs and not _is_same(sources.setdefault(name, source), source):
                 raise InputError(
-                    f"{user_line()}: input {name!r} is {told(found[name])} for one view, and "
-                    f"{told(given)} for {said.name!r}; views of one pipeline share an input by its "
-                    f"name: rename one, or give {name}=… to st.Pipeline"
+                    f"{user_line()}: input {name!r} is {told(sources[name])} for one view, and "
+                    f"{told(source)} for {declaration.name!r}; views of one pipeline share an "
+                    f"input by its name: rename one, or give {name}=… to st.Pipeline"
                 )
-    return found
+    return sources
 
 
 def sinks_of(
     queries: QueriesArgument, views: Sequence[str], into: Mapping[str, Into] | Into | None
 ) -> dict[str, Into]:
     """The sinks of views: those given, or else those that queries say; and their checks anyway."""
-    said = _said(queries)
-    checks = {view: check for one in said for view, check in one.checks.items()}
+    declarations = _declarations(queries)
+    checks = {view: check for one in declarations for view, check in one.checks.items()}
     if into is None:
-        into = {one.name: one.into for one in said if one.into is not None}
-    found = dict(into_by_view([view for view in views if view not in checks], into))
+        into = {one.name: one.into for one in declarations if one.into is not None}
+    sinks = dict(into_by_view([view for view in views if view not in checks], into))
     for view, check in checks.items():
-        found[view] = [*_listed(found.get(view, ())), *_listed(check)]
-    return found
+        sinks[view] = [*_listed(sinks.get(view, ())), *_listed(check)]
+    return sinks
 
 
 def _listed(into: Into) -> list[Any]:
@@ -428,22 +430,22 @@ def _listed(into: Into) -> list[Any]:
 
 def comments_of(queries: QueriesArgument) -> dict[str, str]:
     """The comments of queries, by their views."""
-    return {said.name: said.comment for said in _said(queries) if said.comment}
+    return {one.name: one.comment for one in _declarations(queries) if one.comment}
 
 
-def _said(queries: QueriesArgument) -> list[Declared]:
+def _declarations(queries: QueriesArgument) -> list[Declared]:
     """What queries say of themselves; in a mapping, a view has the name that it has there."""
     if isinstance(queries, Graph):
         return []
     if isinstance(queries, Mapping):
         named = [(name, declared_of(query)) for name, query in queries.items()]
         return [
-            Declared(name, said.comment, said.sources, said.into, said.checks)
-            for name, said in named
-            if said is not None
+            Declared(name, one.comment, one.sources, one.into, one.checks)
+            for name, one in named
+            if one is not None
         ]
     listed = [queries] if callable(queries) else queries
-    return [said for said in map(declared_of, listed) if said is not None]
+    return [one for one in map(declared_of, listed) if one is not None]
 
 
 def _is_same(a: object, b: object) -> bool:

@@ -150,9 +150,9 @@ def _laid(
     flat: Flat, v: Any, parts: Mapping[Any, InlinedVertex], path: tuple[str, ...], line: Line
 ) -> InlinedVertex:
     inputs = () if isinstance(v.operator, Feedback) else tuple(parts[i] for i in v.inputs)
-    made = InlinedVertex(v.operator, inputs, v.type)
-    flat.paths[made], flat.lines[made] = PartName(path), line
-    return made
+    vertex = InlinedVertex(v.operator, inputs, v.type)
+    flat.paths[vertex], flat.lines[vertex] = PartName(path), line
+    return vertex
 
 
 LEVELS = {
@@ -267,13 +267,13 @@ class _Drawing(Generic[V]):
         while isinstance(v.operator, Arrange):
             v = v.inputs[0]
         if isinstance(v.operator, Integrate):
-            beyond, kept = [v], False
+            beyond, is_output = [v], False
             readers: list[V] = []
             for a in beyond:
-                kept = kept or a in self.graph.outputs or a in self.graph.no_output
+                is_output = is_output or a in self.graph.outputs or a in self.graph.no_output
                 for r, _ in self.readers[a]:
                     (beyond if isinstance(r.operator, Arrange) else readers).append(r)
-            only = readers[0] if len(readers) == 1 and not kept else v
+            only = readers[0] if len(readers) == 1 and not is_output else v
             if isinstance(only.operator, Delay) and self._inside(only) == self._inside(v):
                 return only
         return v
@@ -291,19 +291,19 @@ class _Drawing(Generic[V]):
 
     def _tails(self, v: V) -> list[tuple[str, bool]]:
         """The boxes that a stream comes from, through omitted vertices; and if it is a state."""
-        found: dict[tuple[str, bool], None] = {}
+        tails: dict[tuple[str, bool], None] = {}
         pending, seen = [v], {v}
         while pending:
             source = pending.pop(0)
             box = self._box(self.home[source])
             if box is not None:
-                found[box, _is_state(self.home[source].operator)] = None
+                tails[box, _is_state(self.home[source].operator)] = None
                 continue
             for s in self.sources[source]:
                 if s not in seen:
                     seen.add(s)
                     pending.append(s)
-        return list(found)
+        return list(tails)
 
     def _arrows(self, v: V) -> Iterator[Arrow]:
         head = self._box(self.home[v])
@@ -350,10 +350,10 @@ class _Drawing(Generic[V]):
     def _cache(self, name: str, v: V) -> PictureBox:
         """The box of a cache whose state is not shown by a vertex."""
         keys: list[str] = []
-        kept = v
-        while isinstance(kept.operator, Arrange):
-            keys.append(f"kept by {kept.operator.key}")
-            kept = kept.inputs[0]
+        state = v
+        while isinstance(state.operator, Arrange):
+            keys.append(f"kept by {state.operator.key}")
+            state = state.inputs[0]
         lines = tuple(line for text in (f"cache {name}", *reversed(keys)) for line in wrap(text))
         hint = f"cache {name}: {v.type}"
         return PictureBox(f"cache {name}", "state", lines, hint=hint, stands_for=self._paths([v]))
@@ -364,18 +364,18 @@ class _Drawing(Generic[V]):
         if _is_state(v.operator):
             both = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
             what = "integrate, delayed" if len(both) == 2 else v.operator.name
-            said = [what, *(f"kept by {key}" for key in self._keys(v))]
-            for cache, kept in self.graph.caches.items():
-                if self.home[kept] is v:
-                    said.append(f"cache {cache}")
+            lines = [what, *(f"kept by {key}" for key in self._keys(v))]
+            for cache, stream in self.graph.caches.items():
+                if self.home[stream] is v:
+                    lines.append(f"cache {cache}")
         else:
-            said = _noted([v]) or [_short(v.operator)]
+            lines = _noted([v]) or [_short(v.operator)]
         names = (self._own_name(m) for m in self.members[v])
         doing = {f"{m.operator.name}{end}" for m in self.members[v] for end in ("d", "ed")}
         name = next((n for n in names if n and n.removesuffix("_delayed") not in doing), "")
         comments = (self.graph.comment(m) for m in self.members[v])
-        told = (name, *comments, *said)
-        return tuple(line for text in told if text for line in wrap(text))
+        texts = (name, *comments, *lines)
+        return tuple(line for text in texts if text for line in wrap(text))
 
     def _own_name(self, v: V) -> str:
         """The user's name for a vertex; "" if it only repeats the operator."""
@@ -392,21 +392,21 @@ class _Drawing(Generic[V]):
 
     def _kept(self, inside: list[V]) -> tuple[str, ...]:
         """The states of a function, one line for each."""
-        found: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for v in inside:
             if self.home[v] is v and _is_state(v.operator):
                 t = v.type
                 of = str(t.row) if isinstance(t, ZSetType) else str(t)
                 of = f"sums of {t.sum}" if isinstance(t, GroupedType) else of
                 keys = ", ".join(self._keys(v))
-                found[f"keeps {shorten(of)}" + (f" by {keys}" if keys else "")] = None
-        return tuple(line for text in found for line in wrap(text))
+                texts[f"keeps {shorten(of)}" + (f" by {keys}" if keys else "")] = None
+        return tuple(line for text in texts for line in wrap(text))
 
     # -- the keys of a state
 
     def _keys(self, v: V) -> list[str]:
         """The keys by which readers look up a state."""
-        found: dict[str, None] = {}
+        keys: dict[str, None] = {}
         pending = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
         seen = set(pending)
         while pending:
@@ -414,14 +414,14 @@ class _Drawing(Generic[V]):
             for reader, i in self.readers[state]:
                 key = self._key(reader, i)
                 if key is not None:
-                    found[key] = None
+                    keys[key] = None
                 same = reader.operator.keeps_rows or (
                     isinstance(state.operator, Integrate) and isinstance(reader.operator, Delay)
                 )
                 if same and reader not in seen:
                     seen.add(reader)
                     pending.append(reader)
-        return list(found)
+        return list(keys)
 
     def _key(self, reader: V, argument: int) -> str | None:
         op = reader.operator
@@ -466,11 +466,11 @@ def _kind(op: Operator) -> str:
 
 def _noted(vertices: Sequence[AnyVertex]) -> list[str]:
     """The notes for pictures on some vertices, as lines."""
-    found = [line for v in vertices if isinstance(v.operator, Map) for line in v.operator.note]
-    left_out = len(found) - MOST_NOTED
+    notes = [line for v in vertices if isinstance(v.operator, Map) for line in v.operator.note]
+    left_out = len(notes) - MOST_NOTED
     if left_out > 0:
-        found[MOST_NOTED:] = [f"… and {left_out} more"]
-    return [line for text in found for line in wrap(text)]
+        notes[MOST_NOTED:] = [f"… and {left_out} more"]
+    return [line for text in notes for line in wrap(text)]
 
 
 def _short(op: Operator) -> str:

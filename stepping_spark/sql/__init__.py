@@ -1,12 +1,21 @@
 """SQL: the text of a query becomes a query function, `st.sql`.
 
-`parse` reads the text, `others_syntax` refuses what Spark does not take, and `places` shows a place
-of the text in errors. `views` reads statements and the tables that they name; `changes` makes
-queries of AUTO CDC. `query`, `ctes`, `joins`, `select` and `binder` bind `names`, and make a
-relational `plan`. `unnest` turns sub-queries into joins. `rules` moves conditions and columns to
-where they cost least. `emit` makes operators on streams of the plan, with `aggregates` and `over`,
-and `relation` knows where the columns of a stream are. `scalars` turns an expression into a column
-of a traced row function, with `values`, `operators`, `functions` and `kinds`.
+`api` goes from a text to a query function, by these steps:
+
+- Text: `parse` reads it, `others_syntax` refuses what Spark does not take, and `places` shows a
+  place of it in errors. `views` reads statements and the tables that they name; `changes` makes
+  queries of AUTO CDC.
+- Names: `query` (sets, FROM, PIVOT), `ctes`, `joins` and `select` make a relational `plan`, with
+  `time_windows`. `binder` binds expressions in the scope of `names`: columns, keys of GROUP BY,
+  sub-queries, and calls of aggregates and window functions, which `aggregate_calls` tells apart.
+- Plan: `unnest` turns sub-queries into joins. `rules` moves conditions and columns to where they
+  cost least, with `inner_joins`, `groups` (rows that are joined with their own groups) and what is
+  known of columns (`facts`).
+- Streams: `emit` makes operators of the plan, with `aggregates` (`st.aggregate`), `over` (window
+  functions), and conditions on the time (`clock`). `relation` knows where the columns of a stream
+  are.
+- Scalars: `scalars` turns an expression into a column of a traced row function, with `values`,
+  `operators`, `functions` and `kinds`.
 
 Input: text, and the columns of tables. Output: a query function, as one written by hand. The rest
 of the project does not import this package. It is imported when `st.sql` is called first, since it

@@ -87,17 +87,17 @@ def _query_of(
         return _emitted(views(known), known, streams, to, whole_rows=whole_rows)
 
     def query(tables: Mapping[str, SqlTable]) -> Callable[..., Any]:
-        made = views(tables)
+        written = views(tables)
         used, before = set[str](), set[str]()
-        for view in made:
+        for view in written:
             used |= view.tables - before
             before.add(view.name)
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
             with _not_too_deep(), translating():
-                return _emitted(made, tables, streams, to, whole_rows=whole_rows)
+                return _emitted(written, tables, streams, to, whole_rows=whole_rows)
 
-        name = "views" if len(made) > 1 else made[0].name or "query"
+        name = "views" if len(written) > 1 else written[0].name or "query"
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
 
     given = {name.lower() for name in known}
@@ -127,8 +127,8 @@ def _text_of(given: Any) -> str:
         ibis = importlib.import_module("ibis")
         return str(ibis.to_sql(given, dialect="pyspark"))
     if hasattr(given, "sql"):
-        found = given.sql(dialect="spark")
-        return "; ".join(found) if isinstance(found, list) else str(found)
+        texts = given.sql(dialect="spark")
+        return "; ".join(texts) if isinstance(texts, list) else str(texts)
     raise CompileError(
         f"{user_line()}: sql takes the text of a query, or an object with a method sql(dialect=…), "
         f"found {short(given)}"
@@ -146,16 +146,16 @@ def _emitted(
     """The streams of the views' rows."""
     there = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
     clock = clock_of(e for view in views for e in view.exprs)
-    made = []
+    outputs = []
     for view in views:
         if to is None:
             there[view.name] = made_of(view, there, clock, whole_rows=whole_rows)
-            made.append(there[view.name].stream)
+            outputs.append(there[view.name].stream)
         else:  # its fields may be of other types than the columns that other views read
-            made.append(made_of(view, there, clock, to, whole_rows=whole_rows).stream)
+            outputs.append(made_of(view, there, clock, to, whole_rows=whole_rows).stream)
             unnamed = replace(view, name="")
             there[view.name] = made_of(unnamed, there, clock, whole_rows=whole_rows)
-    return made[0] if len(made) == 1 else tuple(made)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def made_of(
@@ -201,8 +201,8 @@ def _made_of(view: View, plan: RelationalPlan, emitter: Emitter, to: type[Data] 
     if view.comment:
         tracer().comments[stream.vertex] = view.comment
     kinds = map(rows.relation.kind, rows.values)
-    made = {c.name: ((n,), k) for c, n, k in zip(columns, names, kinds, strict=True)}
-    return SqlTable(stream_row(stream, "sql"), None, made, stream)
+    places = {c.name: ((n,), k) for c, n, k in zip(columns, names, kinds, strict=True)}
+    return SqlTable(stream_row(stream, "sql"), None, places, stream)
 
 
 @dataclass(frozen=True)
@@ -279,8 +279,8 @@ def _row_class(name: str, columns: tuple[PlanColumn, ...], names: list[str]) -> 
         named = n == c.name or c.name in taken
         annotations[n] = variable if named else Annotated[variable, Named(c.name)]
         taken.add(c.name)
-    made: type[Data] = type(name or "Result", (Data,), {"__annotations__": annotations})
-    return made
+    row_class: type[Data] = type(name or "Result", (Data,), {"__annotations__": annotations})
+    return row_class
 
 
 def _fields_for(to: type[Data], view: View) -> list[str]:
@@ -318,11 +318,11 @@ def unbound(
         rest = [n for n in missing if n not in given]
         return unbound(known, rest, doc, query) if rest else query(known)
 
-    made: Any = unknown
-    made.__name__ = made.__qualname__ = "query"
-    made.with_tables = with_tables
-    made.missing = missing
-    made.__doc__ = doc.strip()
+    function: Any = unknown
+    function.__name__ = function.__qualname__ = "query"
+    function.with_tables = with_tables
+    function.missing = missing
+    function.__doc__ = doc.strip()
     return unknown
 
 
@@ -342,12 +342,12 @@ def function_of(
     for table, known in tables.items():
         row: Any = known.python
         annotations[table] = ZSet[row]
-    made: Any = query
-    made.__signature__ = inspect.Signature(
+    function: Any = query
+    function.__signature__ = inspect.Signature(
         [inspect.Parameter(n, kind, annotation=a) for n, a in annotations.items()]
     )
-    made.__annotations__ = annotations
-    made.__name__ = made.__qualname__ = name
-    made.__doc__ = doc.strip()
-    made.rows = {table: known.python for table, known in tables.items()}
+    function.__annotations__ = annotations
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc.strip()
+    function.rows = {table: known.python for table, known in tables.items()}
     return query

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.portable import narrowed
-from stepping_spark.expressions.spark_to_arrow import function_of
+from stepping_spark.expressions.spark_to_arrow import SparkFunction, function_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import unwrap
 from stepping_spark.sql.kinds import BITS, FLOATS, INTEGERS, is_decimal, is_months, kind_of
@@ -61,13 +61,6 @@ _SESSION = {
 }
 _OF_JAVA = {"java_method", "reflect", "try_reflect"}
 
-# Functions whose result has 32 bits in Spark
-_INTS = {
-    *("length", "len", "char_length", "character_length", "year", "quarter", "month", "day"),
-    *("dayofmonth", "weekofyear", "dayofweek", "weekday", "dayofyear", "hour", "minute", "second"),
-    *("datediff", "date_diff", "unix_date", "ascii", "instr", "locate", "position", "sign_of_int"),
-    *("size", "array_size", "cardinality"),
-}
 # Functions that convert their arguments to one type, which their result has
 _ALIKE = {"greatest", "least", "pmod", "&", "|", "^"}
 _CASTS = {
@@ -90,14 +83,14 @@ def function(name: str, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlVa
         return handler(args, node, env)
     if lower == "array" and args and len({a.kind for a in args}) == 1:
         exprs = exprs_of(*args)
-        made = None if exprs is None else function_of(lower, exprs)
-        if made is not None:
-            return ours(made, f"array<{args[0].kind}>")
+        array = None if exprs is None else function_of(lower, exprs)
+        if array is not None:
+            return ours(array, f"array<{args[0].kind}>")
     if lower in _CASTS and len(args) == 1:
         return explicit(args[0], _CASTS[lower], node, env)
-    found = _ours(lower, args)
-    if found is not None:
-        return found
+    result = _ours(lower, args)
+    if result is not None:
+        return result
     return in_spark(F.call_function(name, *map(column_of, args)), args, node, env)
 
 
@@ -149,22 +142,22 @@ def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
             return None
         args = [converted(a, kind) for a in args]
     exprs = exprs_of(*args)
-    found = None if exprs is None else function_of(name, exprs)
-    if found is None:
+    call = None if exprs is None else function_of(name, exprs)
+    if call is None:
         return None
     if name == "sequence":
         kind = common_of(args)
-        return None if kind is None else ours(found, f"array<{kind}>")
-    if unwrap(found.type) != INT:
-        kind = kind_of(found.type)
-        return ours(found, args[0].kind if args[0].kind.startswith("interval") else kind)
-    if name in _INTS:
-        return ours(found, "int")
+        return None if kind is None else ours(call, f"array<{kind}>")
+    if unwrap(call.type) != INT:
+        kind = kind_of(call.type)
+        return ours(call, args[0].kind if args[0].kind.startswith("interval") else kind)
+    if isinstance(call, SparkFunction) and call.is_int:
+        return ours(call, "int")
     # The widest of the ints; a function that makes ints of others makes BIGINTs
     widths = [a.kind for a in args if a.kind in INTEGERS]
     if name not in (*_ALIKE, "abs") or not widths:
-        return ours(found, "bigint")
-    return ours(narrowed(found, BITS[args[0].kind]), args[0].kind)
+        return ours(call, "bigint")
+    return ours(narrowed(call, BITS[args[0].kind]), args[0].kind)
 
 
 # Functions that are operators or choices
@@ -189,9 +182,9 @@ def concatenated(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
     """`||` and `concat`: the texts of all values; NULL if one is."""
     texts = [a if a.kind in ("string", "") else _as_text(a) for a in args]
     if all(t is not None for t in texts):
-        found = _ours("concat", [t for t in texts if t is not None])
-        if found is not None:
-            return found
+        result = _ours("concat", [t for t in texts if t is not None])
+        if result is not None:
+            return result
     return in_spark(F.call_function("concat", *map(column_of, args)), args, node, env)
 
 
@@ -217,8 +210,8 @@ def _negative(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
 
 def _isnan(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
     as_double = [converted(a, "double") if a.kind in FLOATS else a for a in args]
-    found = _ours("isnan", as_double)
-    return found or in_spark(F.call_function("isnan", *map(column_of, args)), args, node, env)
+    result = _ours("isnan", as_double)
+    return result or in_spark(F.call_function("isnan", *map(column_of, args)), args, node, env)
 
 
 def _ceiling(name: str) -> CallHandler:
@@ -227,8 +220,8 @@ def _ceiling(name: str) -> CallHandler:
     def rounded(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
         if len(args) == 1 and args[0].kind in INTEGERS:
             return converted(args[0], "bigint")
-        found = _ours(name, args)
-        return found or in_spark(F.call_function(name, *map(column_of, args)), args, node, env)
+        result = _ours(name, args)
+        return result or in_spark(F.call_function(name, *map(column_of, args)), args, node, env)
 
     return rounded
 
@@ -238,8 +231,8 @@ def _bits(op: str) -> CallHandler:
 
     def combined(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
         a, b = map(column_of, args)
-        found = _ours(op, args)
-        return found or in_spark(getattr(a, _BITWISE[op])(b), args, node, env)
+        result = _ours(op, args)
+        return result or in_spark(getattr(a, _BITWISE[op])(b), args, node, env)
 
     return combined
 
@@ -301,8 +294,8 @@ def units_of_time(
         env.fail(node, f"{unit} is no unit of time", f"the units are {', '.join(_UNITS)}")
     columns = [column_of(a) for a in args]
     differs = name.lower() in ("datediff", "date_diff", "timestampdiff")
-    made = (F.timestamp_diff if differs else F.timestamp_add)(unit.upper(), *columns)
-    return in_spark(made, list(args), node, env)
+    column = (F.timestamp_diff if differs else F.timestamp_add)(unit.upper(), *columns)
+    return in_spark(column, list(args), node, env)
 
 
 # Windows of time

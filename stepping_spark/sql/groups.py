@@ -102,8 +102,8 @@ def correspondences(
     shapes = Shapes()
     of_outer = [(r, shapes.of(r)) for r in outer]
     choices = [[r for r, n in of_outer if n == shapes.of(i)] for i in inner]
-    found = (list(c) for c in itertools.product(*choices) if len(set(c)) == len(c))
-    return itertools.islice(found, MOST_TRIED)
+    ways = (list(c) for c in itertools.product(*choices) if len(set(c)) == len(c))
+    return itertools.islice(ways, MOST_TRIED)
 
 
 def columns_between(
@@ -124,9 +124,9 @@ def with_common_rows(join: InnerJoin) -> None:
     """
     for relation in list(join.relations):
         grouped = GroupsByKey.of(relation)
-        found = None if grouped is None else _Common.of(join, relation, grouped)
-        if found is not None:
-            found.put_into(join)
+        common = None if grouped is None else _Common.of(join, relation, grouped)
+        if common is not None:
+            common.put_into(join)
 
 
 @dataclass(frozen=True)
@@ -191,26 +191,26 @@ class _Common:
         keys: Sequence[Scalar],
     ) -> RelationalPlan:
         """The joins of the relations, with the keys that are asked for only."""
-        made = InnerJoin(list(relations), list(conditions))
+        join = InnerJoin(list(relations), list(conditions))
         if self.asked is None:
-            return made.plan()
+            return join.plan()
         pairs = zip(keys, self.asked.columns, strict=True)
         on = tuple(exp.EQ(this=e.copy(), expression=ref(c)) for e, c in pairs)
-        for i, r in enumerate(made.relations):
+        for i, r in enumerate(join.relations):
             if all(refs(e) <= set(r.columns) for e in keys):
-                made.relations[i] = SqlJoin(r, self.asked, "semi", on)
-                return made.plan()
-        return SqlJoin(made.plan(), self.asked, "semi", on)
+                join.relations[i] = SqlJoin(r, self.asked, "semi", on)
+                return join.plan()
+        return SqlJoin(join.plan(), self.asked, "semi", on)
 
 
 def equal_to(k: PlanColumn, relation: RelationalPlan, conditions: list[Scalar]) -> list[Scalar]:
     """What a column of a relation is equal to, of other relations."""
-    found = []
+    equals = []
     for e in conditions:
         for a, b in ((e.this, e.expression), (e.expression, e.this)) if _is_eq(e) else ():
             if _is_ref(a) and column_of(a) == k and refs(b) and not refs(b) & {*relation.columns}:
-                found.append(b)
-    return found
+                equals.append(b)
+    return equals
 
 
 def _is_eq(e: Scalar) -> bool:
@@ -271,10 +271,10 @@ def without_grouped_rows(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
     for v, on in (*join.semis, *candidates):
         grouped = GroupsByKey.of(v)
         for rows in join.relations if grouped is not None else ():
-            found = None if rows is v else _Regrouped.of(plan, join, grouped, on, rows, facts)
-            made = None if found is None else found.plan()
-            if made is not None:
-                return made
+            regrouped = None if rows is v else _Regrouped.of(plan, join, grouped, on, rows, facts)
+            result = None if regrouped is None else regrouped.plan()
+            if result is not None:
+                return result
     return plan
 
 
@@ -327,15 +327,15 @@ class _Regrouped:
         if None in (*keys, *calls):
             return None
         items: list[Item] = [(c, ref(c)) for c, _ in self.top.keys]
-        made = []
+        sums = []
         for (c, call), again in zip(self.top.calls, calls, strict=True):
             assert again is not None
             kind = self._kind_of_sum(call)
             own = PlanColumn(c.name) if is_decimal(kind) else c
-            made.append((own, again))
+            sums.append((own, again))
             items.append((c, ref(c) if own is c else _as_decimal(own, *digits(kind))))
         by = tuple((c, e) for (c, _), e in zip(self.top.keys, keys, strict=True) if e is not None)
-        return SelectList(GroupBy(self._without_rows(), by, tuple(made)), tuple(items))
+        return SelectList(GroupBy(self._without_rows(), by, tuple(sums)), tuple(items))
 
     def _key(self, e: Scalar) -> Scalar | None:
         """A key of the result, over the groups."""
@@ -364,9 +364,9 @@ class _Regrouped:
         for c, known in (*self.groups.groups.calls, *self.more):
             if known == call:
                 return c
-        made = PlanColumn(call.name)
-        self.more.append((made, call))
-        return made
+        column = PlanColumn(call.name)
+        self.more.append((column, call))
+        return column
 
     def _kind_of_sum(self, call: FunctionCall) -> str:
         """The type of a sum of which sums are exact, "" for others."""
@@ -382,8 +382,8 @@ class _Regrouped:
     def _without_rows(self) -> RelationalPlan:
         """The joins without the rows, with their groups."""
         groups = self.groups.groups
-        made = replace(groups, calls=(*groups.calls, *self.more))
-        whole = _showing(self.groups.plan, groups, made)
+        with_more = replace(groups, calls=(*groups.calls, *self.more))
+        whole = _showing(self.groups.plan, groups, with_more)
         relations = [r for r in self.join.relations if r is not self.rows]
         own = set(self.rows.columns)
         conditions = [e for e in self.join.conditions if not refs(e) & own]

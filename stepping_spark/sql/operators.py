@@ -71,8 +71,8 @@ def converted(value: SqlValue, kind: str) -> SqlValue:
     """The value as Spark converts it implicitly to a kind, to meet another value."""
     # Which type Spark makes of text beside a number depends on the other
     of_text = value.kind == "string" and not isinstance(expr_of(value), Literal)
-    found = None if of_text and kind != "string" else _cast(value, kind)
-    return found or SqlValue(column_of(value).cast(kind), kind)
+    result = None if of_text and kind != "string" else _cast(value, kind)
+    return result or SqlValue(column_of(value).cast(kind), kind)
 
 
 def explicit(
@@ -81,14 +81,14 @@ def explicit(
     """CAST, or TRY_CAST, which gives NULL where CAST fails."""
     if kind in TIMES:
         refuse_special(constant_of(value), node, env)
-    found = _cast(value, kind)
-    e = None if found is None else expr_of(found)
+    result = _cast(value, kind)
+    e = None if result is None else expr_of(result)
     # A cast that never fails, or one of a constant that did not
-    if found is not None and (not is_try or isinstance(e, Literal) or _never_fails(value, kind)):
-        return found
-    made = _tried(value, kind) if is_try else None
-    if made is not None:
-        return ours(made, kind)
+    if result is not None and (not is_try or isinstance(e, Literal) or _never_fails(value, kind)):
+        return result
+    attempt = _tried(value, kind) if is_try else None
+    if attempt is not None:
+        return ours(attempt, kind)
     column = column_of(value)
     return in_spark(column.try_cast(kind) if is_try else column.cast(kind), [value], node, env)
 
@@ -99,14 +99,14 @@ def _tried(value: SqlValue, kind: str) -> Expr | None:
     named = _BY_FUNCTION.get((value.kind, _family(kind)))
     if e is None or value.kind != "string" or named is None:
         return None
-    found = function_of(f"try_{named}", [e])
-    if found is None or kind not in INTEGERS:
-        return found
+    attempt = function_of(f"try_{named}", [e])
+    if attempt is None or kind not in INTEGERS:
+        return attempt
     bound = 1 << (BITS[kind] - 1)
     least, most = (Literal(INT, n) for n in (-bound, bound - 1))
-    checks = (Call(Optional(BOOL), op, (found, n)) for op, n in ((">=", least), ("<=", most)))
+    checks = (Call(Optional(BOOL), op, (attempt, n)) for op, n in ((">=", least), ("<=", most)))
     fits = Call(Optional(BOOL), "&", tuple(checks))
-    return choice(fits, found, Literal(Optional(INT), None))
+    return choice(fits, attempt, Literal(Optional(INT), None))
 
 
 def _never_fails(value: SqlValue, kind: str) -> bool:
@@ -144,8 +144,8 @@ def _cast(value: SqlValue, kind: str) -> SqlValue | None:
         return None
     if value.kind == "string" and isinstance(e, Literal):
         return _of_text(e.constant, kind)
-    made = _converted(e, value.kind, kind)
-    return None if made is None or not is_known(made) else ours(made, kind)
+    result = _converted(e, value.kind, kind)
+    return None if result is None or not is_known(result) else ours(result, kind)
 
 
 def _of_text(written: str, kind: str) -> SqlValue | None:
@@ -182,10 +182,10 @@ def _converted(e: Expr, have: str, want: str) -> Expr | None:
     named = _BY_FUNCTION.get((_family(have), _family(want)))
     if named is None:
         return None
-    found = function_of(named, [e])
-    if found is None:
+    result = function_of(named, [e])
+    if result is None:
         return None
-    return narrowed(found, BITS[want]) if want in INTEGERS else found
+    return narrowed(result, BITS[want]) if want in INTEGERS else result
 
 
 def _family(kind: str) -> str:
@@ -258,8 +258,8 @@ def binary(op: str, a: SqlValue, b: SqlValue, node: exp.Expr, env: Env) -> SqlVa
 def arithmetic(op: str, a: SqlValue, b: SqlValue, node: exp.Expr, env: Env) -> SqlValue:
     """`+ - * / %`, on numbers, days, times and intervals."""
     kind = arithmetic_kind(op, _exact_kind(a, b), _exact_kind(b, a))
-    found = _moved(op, a, b) if kind is None else _of_numbers(op, a, b, kind)
-    return found or binary(op, a, b, node, env)
+    result = _moved(op, a, b) if kind is None else _of_numbers(op, a, b, kind)
+    return result or binary(op, a, b, node, env)
 
 
 def _exact_kind(v: SqlValue, beside: SqlValue) -> str:
@@ -281,10 +281,10 @@ def _of_numbers(op: str, a: SqlValue, b: SqlValue, kind: str) -> SqlValue | None
     args = exprs_of(a, b)
     if args is None:
         return None
-    found = called(op, args, kind)
-    if found is None or kind not in INTEGERS:
-        return found
-    return ours(narrowed(found.column.__expr__, BITS[kind]), kind)
+    result = called(op, args, kind)
+    if result is None or kind not in INTEGERS:
+        return result
+    return ours(narrowed(result.column.__expr__, BITS[kind]), kind)
 
 
 def _as_number(v: SqlValue, kind: str) -> SqlValue:
@@ -331,8 +331,8 @@ def _moved_day(op: str, a: SqlValue, b: SqlValue, args: list[Expr]) -> SqlValue 
         return called(op, [args[0], Literal(INT, by.days)], "date")
     if is_months(b.kind) and by is not None:
         months = Literal(INT, by if op == "+" else -by)
-        found = function_of("add_months", [args[0], months])
-        return None if found is None else ours(found, "date")
+        day = function_of("add_months", [args[0], months])
+        return None if day is None else ours(day, "date")
     if op == "-" and b.kind in ("date", "string"):
         other = expr_of(converted(b, "date"))
         return None if other is None else called(op, [args[0], other], "interval day")
@@ -343,11 +343,11 @@ def negated(a: SqlValue, node: exp.Expr, env: Env) -> SqlValue:
     """`- a`."""
     e = expr_of(a)
     if e is not None and a.kind != "float" and (is_number(a.kind) or is_days(a.kind)):
-        found = called("neg", [e], a.kind)
-        if found is not None and a.kind in INTEGERS:
-            return ours(narrowed(found.column.__expr__, BITS[a.kind]), a.kind)
-        if found is not None:
-            return found
+        result = called("neg", [e], a.kind)
+        if result is not None and a.kind in INTEGERS:
+            return ours(narrowed(result.column.__expr__, BITS[a.kind]), a.kind)
+        if result is not None:
+            return result
     return in_spark(-column_of(a), [a], node, env)
 
 
@@ -361,8 +361,8 @@ def compared(op: str, a: SqlValue, b: SqlValue, node: exp.Expr, env: Env) -> Sql
             return constant(None, "boolean")
         return null_test(b if is_null(a) else a, node, env)
     args = _comparable([a, b])
-    found = None if args is None else called(op, args, "boolean")
-    return found or binary(op, a, b, node, env)
+    result = None if args is None else called(op, args, "boolean")
+    return result or binary(op, a, b, node, env)
 
 
 def _comparable(values: Sequence[SqlValue]) -> list[Expr] | None:
@@ -395,9 +395,9 @@ def _beside(v: SqlValue, kind: str) -> SqlValue:
 def null_test(a: SqlValue, node: exp.Expr, env: Env, *, negated: bool = False) -> SqlValue:
     """`a IS [NOT] NULL`."""
     e = expr_of(a)
-    found = None if e is None else called("isNotNull" if negated else "isNull", [e], "boolean")
-    if found is not None:
-        return found
+    result = None if e is None else called("isNotNull" if negated else "isNull", [e], "boolean")
+    if result is not None:
+        return result
     column = column_of(a)
     return in_spark(column.isNotNull() if negated else column.isNull(), [a], node, env)
 
@@ -407,9 +407,9 @@ def among(a: SqlValue, options: Sequence[SqlValue], node: exp.Expr, env: Env) ->
     if is_null(a) and a.kind:
         return constant(None, "boolean")
     args = _comparable([a, *options])
-    found = None if args is None else called("isin", args, "boolean")
-    if found is not None:
-        return found
+    result = None if args is None else called("isin", args, "boolean")
+    if result is not None:
+        return result
     column = column_of(a).isin(*map(column_of, options))
     return in_spark(column, [a, *options], node, env)
 
@@ -429,8 +429,8 @@ def either(a: SqlValue, b: SqlValue, node: exp.Expr, env: Env) -> SqlValue:
 
 def _logic(op: str, a: SqlValue, b: SqlValue, node: exp.Expr, env: Env) -> SqlValue:
     args = exprs_of(*(_as_boolean(v) for v in (a, b)))
-    found = None if args is None else called(op, args, "boolean")
-    return found or binary(op, a, b, node, env)
+    result = None if args is None else called(op, args, "boolean")
+    return result or binary(op, a, b, node, env)
 
 
 def _as_boolean(v: SqlValue) -> SqlValue:
@@ -443,8 +443,8 @@ def inverted(a: SqlValue, node: exp.Expr, env: Env) -> SqlValue:
     e = expr_of(a)
     if is_null(a):
         return a
-    found = None if e is None else called("~", [e], "boolean")
-    return found or in_spark(~column_of(a), [a], node, env)
+    result = None if e is None else called("~", [e], "boolean")
+    return result or in_spark(~column_of(a), [a], node, env)
 
 
 def is_true(a: SqlValue, wanted: bool, node: exp.Expr, env: Env) -> SqlValue:
@@ -465,9 +465,9 @@ def chosen(
     if kind == "void":
         return null()
     if kind is not None:
-        found = _choice(conditions, [converted(v, kind) for v in values], kind)
-        if found is not None:
-            return found
+        result = _choice(conditions, [converted(v, kind) for v in values], kind)
+        if result is not None:
+            return result
     column: Any = functions
     for condition, value in zip(conditions, values, strict=False):
         column = column.when(column_of(condition), column_of(value))
@@ -480,10 +480,10 @@ def _choice(
     whens, thens = exprs_of(*conditions), exprs_of(*values)
     if whens is None or thens is None or any(c.kind != "boolean" for c in conditions):
         return None
-    found = thens[-1]
+    result = thens[-1]
     for when, then in reversed([*zip(whens, thens[:-1], strict=True)]):
-        found = choice(when, then, found)
-    return ours(found, kind) if is_known(found) else None
+        result = choice(when, then, result)
+    return ours(result, kind) if is_known(result) else None
 
 
 def first_of(values: Sequence[SqlValue], node: exp.Expr, env: Env) -> SqlValue:

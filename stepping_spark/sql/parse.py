@@ -38,7 +38,7 @@ class SteppingSparkSql(Spark):
     def tokenize(self, sql: str, dialect: Any = None) -> list[Token]:
         """The tokens of a text. `window(…)` is a call, and no clause WINDOW; `X '1F'` are bytes."""
         tokens: list[Token] = super().tokenize(sql)
-        kept: list[Token] = []
+        result: list[Token] = []
         for token, after in itertools.zip_longest(tokens, tokens[1:]):
             if token.token_type is TokenType.WINDOW and _is(after, TokenType.L_PAREN):
                 token.token_type = TokenType.VAR
@@ -49,8 +49,8 @@ class SteppingSparkSql(Spark):
             ):
                 after.token_type = TokenType.HEX_STRING
             else:
-                kept.append(token)
-        return kept
+                result.append(token)
+        return result
 
     class Tokenizer(Spark.Tokenizer):
         # Spark 4 reads 'it''s' as one string; sqlglot as two.
@@ -69,10 +69,10 @@ class SteppingSparkSql(Spark):
         COMPARISON: ClassVar[dict[Any, Any]] = {**SparkParser.EQUALITY, **SparkParser.COMPARISON}
 
         def expression(self, *args: Any, **kwargs: Any) -> Any:
-            made = super().expression(*args, **kwargs)
-            if isinstance(made, _CLOCKS):  # to which sqlglot gives no place
-                made.update_positions(self._prev)
-            return made
+            node = super().expression(*args, **kwargs)
+            if isinstance(node, _CLOCKS):  # to which sqlglot gives no place
+                node.update_positions(self._prev)
+            return node
 
         def _parse_equality(self, *_: Any, **__: Any) -> exp.Expr | None:
             return self._parse_range(self._parse_comparison())
@@ -98,8 +98,8 @@ class SteppingSparkSql(Spark):
             """Operands between operators of one level, from the left."""
             this = operand()
             while self._match_set(operators):
-                made = operators[self._prev.token_type]
-                this = self.expression(made(this=this, expression=operand()))
+                kind = operators[self._prev.token_type]
+                this = self.expression(kind(this=this, expression=operand()))
             return this
 
         def _parse_shift(self) -> exp.Expr | None:
@@ -126,10 +126,10 @@ class SteppingSparkSql(Spark):
         def build_cast(self, strict: bool, **kwargs: Any) -> Any:
             # 3L is a literal to Spark, and CAST(3 AS BIGINT) is not
             is_literal = self._prev.text.upper() in SUFFIXES
-            made = super().build_cast(strict, **kwargs)
+            cast = super().build_cast(strict, **kwargs)
             if is_literal:
-                made.meta["literal"] = True
-            return made
+                cast.meta["literal"] = True
+            return cast
 
         def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
             # sqlglot takes a SELECT without columns, Spark does not
@@ -153,9 +153,9 @@ def _is(token: Token | None, kind: TokenType) -> bool:
 
 def _typed_literal(this: exp.Expr, to: exp.DataType) -> exp.Cast:
     """A literal with its type before it: `DATE '2024-02-29'`."""
-    made = exp.Cast(this=this, to=to)
-    made.meta["typed"] = True
-    return made
+    literal = exp.Cast(this=this, to=to)
+    literal.meta["typed"] = True
+    return literal
 
 
 class WithQuotedNames(SteppingSparkSql):
@@ -183,13 +183,13 @@ def query_of(query: str, text: str) -> exp.Expr:
     try:
         dialect = _dialect_of(text)
         tokens, levels = without_levels(rewritten(dialect.tokenize(query), dialect.tokenize))
-        found = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
+        trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
     except ParseError as e:
         known = e.errors[0] if e.errors else {}
         raise failure_at(text, _offset(text, known), str(known.get("description") or e)) from None
     except TokenError as e:
         raise _unended(text, e) from None
-    (tree,) = [tree for tree in found if tree is not None]
+    (tree,) = [tree for tree in trees if tree is not None]
     for node in tree.walk():
         if node._meta and "start" in node._meta:
             node.meta["text"] = text
@@ -229,16 +229,16 @@ def _flatten(tree: exp.Expr) -> None:
         kind = type(node)
         if type(node.parent) is kind or node.parent is None:
             continue
-        found: list[exp.Expr] = []
+        parts: list[exp.Expr] = []
         left: list[exp.Expr] = [node]
         while left:
             part = left.pop()
             if type(part) is kind:
                 left += [part.expression, part.this]
             else:
-                found.append(part)
-        if len(found) > CHAIN:
-            node.replace(connected(kind, found))
+                parts.append(part)
+        if len(parts) > CHAIN:
+            node.replace(connected(kind, parts))
 
 
 _IGNORING = ("any_value", "first", "last")
@@ -264,8 +264,8 @@ def _set_memberships(tree: exp.Expr) -> None:
         if side is None or isinstance(side, exp.Any) != isinstance(node, exp.EQ):
             continue
         query = side.this if isinstance(side.this, exp.Subquery) else exp.Subquery(this=side.this)
-        found = exp.In(this=node.this, query=query)
-        node.replace(found if isinstance(node, exp.EQ) else exp.Not(this=found))
+        membership = exp.In(this=node.this, query=query)
+        node.replace(membership if isinstance(node, exp.EQ) else exp.Not(this=membership))
 
 
 def _set_ignored_nulls(tree: exp.Expr) -> None:
@@ -382,34 +382,34 @@ def _at(token: Token, kind: TokenType, text: str) -> Token:
 
 def _with_names(tokens: list[Token], tokenize: Callable[[str], list[Token]]) -> list[Token]:
     """The tokens with `a.b` in the place of `identifier('a.b')`."""
-    kept: list[Token] = []
+    result: list[Token] = []
     at = 0
     while at < len(tokens):
         kinds = [t.token_type for t in tokens[at + 1 : at + 4]]
         called = tokens[at].text.lower() == "identifier" and tokens[at].token_type in _NAMES
         if called and kinds == [TokenType.L_PAREN, TokenType.STRING, TokenType.R_PAREN]:
             named = tokenize(tokens[at + 2].text)
-            kept += [_at(tokens[at], t.token_type, t.text) for t in named]
+            result += [_at(tokens[at], t.token_type, t.text) for t in named]
             at += 4
         else:
-            kept.append(tokens[at])
+            result.append(tokens[at])
             at += 1
-    return kept
+    return result
 
 
 def _with_selects(tokens: list[Token]) -> list[Token]:
     """The tokens with SELECT * FROM before the name of TABLE t, and before VALUES with a limit."""
-    kept: list[Token] = []
+    result: list[Token] = []
     for at, token in enumerate(tokens):
-        before = [t.token_type for t in kept[-2:]]
+        before = [t.token_type for t in result[-2:]]
         if token.token_type is TokenType.TABLE and _begins(before) and _is_named(tokens[at + 1 :]):
-            kept += [_at(token, kind, text) for kind, text in _ALL_OF]
+            result += [_at(token, kind, text) for kind, text in _ALL_OF]
             continue
         in_from = before[-1:] == [TokenType.L_PAREN] and before[0] in _RELATIONS
         if token.token_type is TokenType.VALUES and in_from and _is_limited(tokens[at:]):
-            kept += [_at(token, kind, text) for kind, text in _ALL_OF]
-        kept.append(token)
-    return kept
+            result += [_at(token, kind, text) for kind, text in _ALL_OF]
+        result.append(token)
+    return result
 
 
 def _begins(before: list[TokenType]) -> bool:
@@ -437,29 +437,29 @@ def _is_limited(tokens: list[Token]) -> bool:
 
 def _without_streams(tokens: list[Token]) -> list[Token]:
     """The tokens with `t` in the place of STREAM(t) and STREAM t: a view reads each table so."""
-    kept: list[Token] = []
+    result: list[Token] = []
     at = 0
     while at < len(tokens):
-        after_from = kept and kept[-1].text.upper() in ("FROM", "JOIN")
+        after_from = result and result[-1].text.upper() in ("FROM", "JOIN")
         if after_from and tokens[at].text.upper() == "STREAM" and len(tokens) > at + 1:
             following = tokens[at + 1]
             closed = [i for i in range(at, len(tokens)) if tokens[i].text == ")"]
             if following.token_type is TokenType.L_PAREN and closed:
-                kept += tokens[at + 2 : closed[0]]
+                result += tokens[at + 2 : closed[0]]
                 at = closed[0] + 1
                 continue
             if following.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
                 at += 1
                 continue
-        kept.append(tokens[at])
+        result.append(tokens[at])
         at += 1
-    return kept
+    return result
 
 
 def without_levels(tokens: list[Token]) -> tuple[list[Token], dict[int, int]]:
     """The tokens without MAX RECURSION LEVEL n, unknown to sqlglot; each n by its place."""
     levels: dict[int, int] = {}
-    kept: list[Token] = []
+    result: list[Token] = []
     at = 0
     while at < len(tokens):
         words = [t.text.upper() for t in tokens[at : at + 3]]
@@ -468,6 +468,6 @@ def without_levels(tokens: list[Token]) -> tuple[list[Token], dict[int, int]]:
             levels[tokens[at].start] = int(number)
             at += 4
         else:
-            kept.append(tokens[at])
+            result.append(tokens[at])
             at += 1
-    return kept, levels
+    return result, levels

@@ -71,12 +71,12 @@ def pivoted(
     queries: QueryScope, plan: RelationalPlan, scope: Scope, node: exp.Pivot
 ) -> tuple[RelationalPlan, Scope]:
     """A relation after PIVOT or UNPIVOT."""
-    made = (
+    pivot = (
         _unpivot(queries, plan, scope, node)
         if node.args.get("unpivot")
         else _pivot(queries, plan, scope, node)
     )
-    return made, Scope.of(made.columns, node.alias, scope.outer)
+    return pivot, Scope.of(pivot.columns, node.alias, scope.outer)
 
 
 # -- PIVOT
@@ -90,12 +90,12 @@ def _pivot(
     A value that no row of a group has gives NULL, for a count too.
     """
     binder = Binder(queries, plan, scope)
-    (given,) = node.args["fields"]
-    on = _columns(binder, given.this)
+    (listed,) = node.args["fields"]
+    on = _columns(binder, listed.this)
     calls: dict[FunctionCall, PlanColumn] = {}
     shown: list[Item] = []
     read = set(on)
-    for value in given.expressions:
+    for value in listed.expressions:
         parts = _parts(value.this if isinstance(value, exp.PivotAlias) else value)
         equal = [
             exp.NullSafeEQ(this=ref(c), expression=v.copy()) for c, v in zip(on, parts, strict=True)
@@ -126,10 +126,10 @@ def _with_condition(
         call = binder.call(exp.Filter(this=node.copy(), expression=exp.Where(this=exp.true())))
         one = FunctionCall(call.name, call.args, node, call.distinct, condition, call.order)
         return ref(calls.setdefault(one, PlanColumn(call.name)), node)
-    made = node.copy()
-    for part in list(made.iter_expressions()):
+    copied = node.copy()
+    for part in list(copied.iter_expressions()):
         part.replace(_with_condition(binder, part, condition, calls))
-    return made
+    return copied
 
 
 def _parts(node: Scalar) -> list[Scalar]:
@@ -160,10 +160,10 @@ def _unpivot(
 ) -> RelationalPlan:
     """A row for each of the columns that are named, with the column's name and value."""
     binder = Binder(queries, plan, scope)
-    (given,) = node.args["fields"]
+    (listed,) = node.args["fields"]
     values = [p.name for p in node.expressions for p in _parts(p)]
     sources = []
-    for entry in given.expressions:
+    for entry in listed.expressions:
         inner = entry.this if isinstance(entry, exp.PivotAlias) else entry
         columns = _columns(binder, inner)
         label = (
@@ -174,13 +174,13 @@ def _unpivot(
             queries.fail(entry, f"UNPIVOT makes {len(values)} columns of {len(columns)}")
     named = {c for columns, _ in sources for c in columns}
     others = [c for c in scope.columns if c not in named]
-    parts = [_part(plan, others, given.this.name, values, *source) for source in sources]
+    parts = [_part(plan, others, listed.this.name, values, *source) for source in sources]
     if not node.args.get("include_nulls"):
         parts = [_without_null(p, len(values)) for p in parts]
     whole = parts[0]
-    for part, entry in zip(parts[1:], given.expressions[1:], strict=True):
-        made = tuple(PlanColumn(c.name) for c in whole.columns)
-        whole = SetOf("union", True, whole, part, made, entry, casts_text=False)
+    for part, entry in zip(parts[1:], listed.expressions[1:], strict=True):
+        shared = tuple(PlanColumn(c.name) for c in whole.columns)
+        whole = SetOf("union", True, whole, part, shared, entry, casts_text=False)
     return whole
 
 
@@ -192,9 +192,9 @@ def _part(
     columns: list[PlanColumn],
     label: str,
 ) -> RelationalPlan:
-    kept = [(PlanColumn(c.name), ref(c)) for c in others]
-    given = [(PlanColumn(v), ref(c)) for v, c in zip(values, columns, strict=True)]
-    return SelectList(plan, (*kept, (PlanColumn(name), exp.Literal.string(label)), *given))
+    keys = [(PlanColumn(c.name), ref(c)) for c in others]
+    pairs = [(PlanColumn(v), ref(c)) for v, c in zip(values, columns, strict=True)]
+    return SelectList(plan, (*keys, (PlanColumn(name), exp.Literal.string(label)), *pairs))
 
 
 def _without_null(plan: RelationalPlan, n: int) -> RelationalPlan:
@@ -301,8 +301,8 @@ class QueryScope:
                 f"{len(right.columns)} columns",
             )
         distinct = node.args.get("distinct")
-        made = tuple(PlanColumn(c.name) for c in left.columns)
-        return SetOf(kind, distinct is False, left, right, made, node.right)
+        columns = tuple(PlanColumn(c.name) for c in left.columns)
+        return SetOf(kind, distinct is False, left, right, columns, node.right)
 
     def _first(self, plan: RelationalPlan, node: Scalar) -> RelationalPlan:
         """ORDER BY and LIMIT of a query that is no SELECT: by its columns."""
@@ -401,8 +401,8 @@ class QueryScope:
             for table, columns in self.tables.items():
                 if table.lower() == wanted:
                     alias = node.alias or node.name
-                    made = tuple(PlanColumn(c, alias) for c in columns)
-                    return TableScan(table, made, self.written.get(table))
+                    shown = tuple(PlanColumn(c, alias) for c in columns)
+                    return TableScan(table, shown, self.written.get(table))
         there = [*self.tables, *self.views, *(n for known in self.ctes for n in known)]
         self.fail(node, f"there is no table {name}", f"the tables are {', '.join(there) or 'none'}")
 

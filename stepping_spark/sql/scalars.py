@@ -67,14 +67,14 @@ def higher_order(name: str, args: Sequence[exp.Expr], node: exp.Expr, t: Lambdas
         listed = ", ".join(_TAKERS)
         t.fail(node, f"{name} takes no lambda", f"these functions do: {listed}")
     values: list[SqlValue] = []
-    given: list[Any] = []
+    arguments: list[Any] = []
     for arg in args:
         if isinstance(arg, exp.Lambda):
-            given.append(_lambda_function(arg, t))
+            arguments.append(_lambda_function(arg, t))
             continue
         values.append(t.value(arg))
-        given.append(column_of(values[-1]))
-    column = getattr(F, taker)(*given)
+        arguments.append(column_of(values[-1]))
+    column = getattr(F, taker)(*arguments)
     return SqlValue(column, "") if t.is_within else in_spark(column, values, node, t)
 
 
@@ -142,8 +142,8 @@ def _part(of: SqlValue, name: str, node: exp.Expr, t: Translates) -> SqlValue:
                 if isinstance(e, Build):
                     return ours(e.fields[i], kind)
                 is_nullable = isinstance(e.type, Optional)
-                found = Optional(unwrap(of_field)) if is_nullable else of_field
-                return ours(Field(found, (*e.path, n)), kind)
+                field_type = Optional(unwrap(of_field)) if is_nullable else of_field
+                return ours(Field(field_type, (*e.path, n)), kind)
     return in_spark(column_of(of).getField(name), [of], node, t)
 
 
@@ -208,14 +208,14 @@ class Translator:
                 f"{type(node).__name__} is not understood as a value",
                 "write it with functions and operators of Spark SQL",
             )
-        found = handler(node, self)
+        result = handler(node, self)
         if id(node) in self._varying:
-            return found
+            return result
         parent = node.parent
-        found = folded(found)
+        result = folded(result)
         if top or parent is None or id(parent) in self._varying:
-            return folded_in_spark(found)
-        return found
+            return folded_in_spark(result)
+        return result
 
     @property
     def is_within(self) -> bool:
@@ -224,10 +224,10 @@ class Translator:
 
     def variable(self, name: str, node: exp.Expr) -> SqlValue:
         """The variable of a lambda."""
-        found = self._variables.get(name.lower())
-        if found is None:
+        result = self._variables.get(name.lower())
+        if result is None:
             self.fail(node, f"{name} is no variable of a lambda here")
-        return found
+        return result
 
     def within(self, variables: dict[str, SqlValue], body: exp.Expr) -> SqlValue:
         """The value of a lambda's body."""
@@ -256,8 +256,8 @@ def _call(name: str, *parts: str) -> NodeHandler:
     """A node with a syntax of its own that is a call of a function, with these of its arguments."""
 
     def called(node: exp.Expr, t: Translator) -> SqlValue:
-        given = [node.args.get(part) for part in parts]
-        return function(name, [t.value(g) for g in given if g is not None], node, t)
+        nodes = [node.args.get(part) for part in parts]
+        return function(name, [t.value(g) for g in nodes if g is not None], node, t)
 
     return called
 
@@ -328,12 +328,12 @@ def _cast(node: exp.Cast, t: Translator) -> SqlValue:
     if node.meta.get("typed") and isinstance(node.this, exp.Literal):
         return values.typed_literal(node.this, kind, node, t)
     of = t.value(node.this)
-    found = explicit(of, kind, node, t, is_try=is_try)
+    result = explicit(of, kind, node, t, is_try=is_try)
     if not node.meta.get("literal"):
-        return found
+        return result
     sign = "-" if isinstance(node.this, exp.Neg) else ""
     return values.suffixed(
-        f"{sign}{(node.this.this if sign else node.this).name}", found, of.digits, node, t
+        f"{sign}{(node.this.this if sign else node.this).name}", result, of.digits, node, t
     )
 
 
@@ -342,8 +342,8 @@ def _cast(node: exp.Cast, t: Translator) -> SqlValue:
 
 def _matched(name: str) -> NodeHandler:
     def match(node: exp.Binary, t: Translator) -> SqlValue:
-        found = _match(name, node, None, t)
-        return operators.inverted(found, node, t) if node.args.get("negate") else found
+        result = _match(name, node, None, t)
+        return operators.inverted(result, node, t) if node.args.get("negate") else result
 
     return match
 
@@ -351,8 +351,8 @@ def _matched(name: str) -> NodeHandler:
 def _escaped(node: exp.Escape, t: Translator) -> SqlValue:
     inner = node.this
     name = "ilike" if isinstance(inner, exp.ILike) else "like"
-    found = _match(name, inner, t.value(node.expression), t)
-    return operators.inverted(found, node, t) if inner.args.get("negate") else found
+    result = _match(name, inner, t.value(node.expression), t)
+    return operators.inverted(result, node, t) if inner.args.get("negate") else result
 
 
 def _match(name: str, node: Any, escape: SqlValue | None, t: Translator) -> SqlValue:
@@ -363,10 +363,10 @@ def _match(name: str, node: Any, escape: SqlValue | None, t: Translator) -> SqlV
         join = operators.either if isinstance(pattern, exp.Any) else operators.both
         if node.args.get("negate"):  # NOT LIKE ALL: each is not matched
             join = operators.both if isinstance(pattern, exp.Any) else operators.either
-        found = _one_match(name, a, t.value(options[0]), escape, node, t)
+        result = _one_match(name, a, t.value(options[0]), escape, node, t)
         for option in options[1:]:
-            found = join(found, _one_match(name, a, t.value(option), escape, node, t), node, t)
-        return found
+            result = join(result, _one_match(name, a, t.value(option), escape, node, t), node, t)
+        return result
     return _one_match(name, a, t.value(pattern), escape, node, t)
 
 
@@ -397,9 +397,9 @@ def _extract(node: exp.Extract, t: Translator) -> SqlValue:
     name = _EXTRACTED.get(field)
     e = expr_of(of)
     if name is not None and e is not None:
-        found = function_of(name, [e])
-        if found is not None:
-            return ours(found, "int")
+        part = function_of(name, [e])
+        if part is not None:
+            return ours(part, "int")
     return in_spark(F.extract(F.lit(field), column_of(of)), [of], node, t)
 
 

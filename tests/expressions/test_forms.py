@@ -71,6 +71,7 @@ TEXT += [
     "1893-04-01",
 ]
 TEXT += ["abcabc", "A1b22", "%_\\", "1e5", "today", "true"]
+TEXT += ["Ashcraft", "Tymczak", "PFISTER", "ababa", "bookkeeper", "é-bcd", "b🙂b", "9 lives", "H"]
 DAYS = [dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1582, 10, 10), dt.date(2024, 2, 29)]
 DAYS += [dt.date(2023, 1, 31), dt.date(2020, 12, 31), dt.date(1969, 12, 31), dt.date(1893, 4, 1)]
 # Where clocks change in Berlin and New York, and before 1900, when each town had its own time.
@@ -155,7 +156,7 @@ def cases() -> Iterator[SparkFunction]:
             for fields in columns_of(name, t):
                 for constants in CONSTANTS.get(name, [()]):
                     arguments = [*fields, *(Literal(TYPES[type(c)], c) for c in constants)]
-                    if name in ("date_trunc", "concat_ws", "locate"):  # their last comes first
+                    if form.constant_first:
                         arguments = [arguments[-1], *arguments[:-1]]
                     by_text = {str(a): a for a in fields}
                     found = reading_of(
@@ -227,6 +228,11 @@ def compare(spark: SparkSession, cases: list[SparkFunction], zone: str) -> None:
         t = from_spark(typed.selectExpr(str(e.sql(""))).schema.fields[0])
         if t != e.type and not isinstance(unwrap(t), ListOf):  # a cast loses what items are
             wrong.append(f"{e} is {t} to Spark, and {e.type} here")
+        if unwrap(e.type) == INT and "cast" not in e.name:
+            call = str(e.sql("")).removeprefix("CAST(").removesuffix(" AS BIGINT)")
+            own = typed.selectExpr(call).schema.fields[0].dataType.simpleString()
+            if own != ("int" if e.is_int else "bigint"):
+                wrong.append(f"{e} is {own} to Spark, and has {FORMS[e.name].bits} bits here")
         for row, ours, theirs in zip(rows, found[j], made.column(j).to_pylist(), strict=True):
             values = [row.column(f.path[0])[0].as_py() for f in e.args if isinstance(f, Field)]
             if repr(ours) != repr(theirs):

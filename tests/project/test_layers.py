@@ -7,6 +7,7 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -408,6 +409,11 @@ def test_a_name_of_a_class_or_an_alias_has_one_meaning() -> None:
 def test_a_package_says_what_it_is(package: str) -> None:
     docstring = ast.get_docstring(ast.parse(MODULES[package].read_text(encoding="utf-8")))
     assert docstring, f"{package} has no docstring: its chapter"
+    if package == "stepping_spark":  # the facade: CONTRIBUTING has its packages
+        return
+    within = {m.rpartition(".")[2] for m in MODULES if m.rpartition(".")[0] == package}
+    unnamed = within - set(re.findall(r"`(\w+)`", docstring)) - {"__main__"}
+    assert not unnamed, f"the docstring of {package} does not say what these are: {unnamed}"
 
 
 # Imported in one module, where something of them is used first: PySpark may not be there, and all

@@ -81,7 +81,7 @@ def dbt_project(
             f"{user_line()}: dbt project {known.project}: {odd[0]}=… is given, and the inputs are "
             f"{', '.join(project.inputs)}; give each its name"
         )
-    return project.query({n: given for n, given in tables.items() if n in project.inputs})
+    return project.query({n: table for n, table in tables.items() if n in project.inputs})
 
 
 @dataclass
@@ -130,10 +130,10 @@ class _Project:
         text = SqlText(
             node.code or "", called, file=str(self.manifest.folder / node.file), quoted_names=quoted
         )
-        found = statements_of(text)
-        if len(found) != 1:
-            raise failure(text, None, f"it has {len(found)} statements", "write one SELECT")
-        (statement,) = found
+        statements = statements_of(text)
+        if len(statements) != 1:
+            raise failure(text, None, f"it has {len(statements)} statements", "write one SELECT")
+        (statement,) = statements
         self.reads[node.id] = []
         for table in list(tables_of(statement.tree)):
             self._rename(node, table, text)
@@ -173,10 +173,10 @@ class _Project:
     def query(self, tables: Mapping[str, Any]) -> Any:
         """The query function, which knows the columns of seeds and of these tables."""
         sources = {n: self._seed(node) for n, node in self.inputs.items() if node.kind == "seed"}
-        sources |= {n: given for n, given in tables.items() if hasattr(given, "source")}
-        known = {n: table_of(n, given) for n, given in {**sources, **tables}.items()}
-        said = Declared(self._name, None, sources, None, self._checks())
-        return self._bound(known, said)
+        sources |= {n: table for n, table in tables.items() if hasattr(table, "source")}
+        known = {n: table_of(n, table) for n, table in {**sources, **tables}.items()}
+        declaration = Declared(self._name, None, sources, None, self._checks())
+        return self._bound(known, declaration)
 
     @property
     def _name(self) -> str:
@@ -184,11 +184,11 @@ class _Project:
         names = [self.manifest.called[node.id] for node in self.outputs]
         return names[0] if len(names) == 1 else self.manifest.project
 
-    def _bound(self, known: Mapping[str, SqlTable], said: Declared) -> Any:
+    def _bound(self, known: Mapping[str, SqlTable], declaration: Declared) -> Any:
         missing = [name for name in self.inputs if name not in known]
         doc = f"The models of the dbt project {self.manifest.project}."
-        made: Any = unbound(known, missing, doc, self._function) if missing else None
-        made = made or self._function(known)
+        query: Any = unbound(known, missing, doc, self._function) if missing else None
+        query = query or self._function(known)
 
         def with_tables(given: Mapping[str, Any]) -> Any:
             new = {
@@ -196,16 +196,16 @@ class _Project:
                 for name in self.inputs
                 if name in given and (name in missing or hasattr(given[name], "source"))
             }
-            return self._bound({**known, **new}, said)
+            return self._bound({**known, **new}, declaration)
 
-        made.with_tables = with_tables
-        made.__name__ = made.__qualname__ = self._name
+        query.with_tables = with_tables
+        query.__name__ = query.__qualname__ = self._name
         called = self.manifest.called
-        made.written = {called[n.id]: self.manifest.keys.get(n.id, ()) for n in self.choice.views}
-        made.left_out = dict(self.choice.left_out)
-        made.unread = self.unread
-        declare(made, said)
-        return made
+        query.written = {called[n.id]: self.manifest.keys.get(n.id, ()) for n in self.choice.views}
+        query.left_out = dict(self.choice.left_out)
+        query.unread = self.unread
+        declare(query, declaration)
+        return query
 
     def _function(self, tables: Mapping[str, SqlTable]) -> Any:
         views, apart, refused = self._planned(tables)
@@ -213,12 +213,12 @@ class _Project:
         used = {n: t for n, t in tables.items() if refused or n in read}
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
-            given = {n: replace(used[n], stream=stream) for n, stream in streams.items()}
-            found, wrong = self._made(views, apart, given, refused)
+            relations = {n: replace(used[n], stream=stream) for n, stream in streams.items()}
+            by_id, wrong = self._streams(views, apart, relations, refused)
             if wrong:  # which of the views that they are composed of is it?
-                raise self._failure(self._made(views, list(views), given, refused)[1])
-            made = [found[node.id] for node in self.outputs]
-            return made[0] if len(made) == 1 else tuple(made)
+                raise self._failure(self._streams(views, list(views), relations, refused)[1])
+            outputs = [by_id[node.id] for node in self.outputs]
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
         return function_of(used, self._name, "", streams_of)
 
@@ -231,7 +231,7 @@ class _Project:
         state and is read more than once; other views are composed into those that read them.
         """
         views = Views({name: list(t.columns) for name, t in tables.items()})
-        found: dict[str, View] = {}
+        by_id: dict[str, View] = {}
         apart: list[str] = []
         refused = dict(self.refused)
         readers = Counter(read for reads in self.reads.values() for read in set(reads))
@@ -240,16 +240,16 @@ class _Project:
             if node.id in refused or self._reads_refused(node, refused):
                 continue
             try:
-                view = found[node.id] = views.view(self.statements[node.id])
+                view = by_id[node.id] = views.view(self.statements[node.id])
             except CompileError as e:
                 refused[node.id] = str(e)
                 continue
             if node.id in outputs or (readers[node.id] > 1 and view.keeps_state):
                 apart.append(node.id)
                 views.cut(view)
-        return found, apart, refused
+        return by_id, apart, refused
 
-    def _made(
+    def _streams(
         self,
         views: Mapping[str, View],
         which: Collection[str],
@@ -262,7 +262,7 @@ class _Project:
         """
         tables = dict(given)
         refused = dict(known)
-        made: dict[str, Stream] = {}
+        streams: dict[str, Stream] = {}
         clock = clock_of(e for id_, view in views.items() if id_ in which for e in view.exprs)
         for node in self.nodes:
             if node.id in which and not self._reads_refused(node, refused):
@@ -273,10 +273,10 @@ class _Project:
                     table = tables[view.name] = made_of(
                         view, tables, clock, whole_rows=self.whole_rows
                     )
-                    made[node.id] = table.stream
+                    streams[node.id] = table.stream
                 except CompileError as e:
                     refused[node.id] = str(e)
-        return made, refused
+        return streams, refused
 
     def _reads_refused(self, node: DbtNode, refused: dict[str, str]) -> bool:
         """Whether it reads what cannot be maintained; then this is its reason."""
@@ -310,12 +310,12 @@ class _Project:
         if package != self.manifest.project:
             roots = roots[1:]
         file = next((f for root in roots if (f := folder / root / path).is_file()), folder / path)
-        kept = self.manifest.path.resolve().parent / "stepping_spark"
-        return Seed(file, kept, self._kinds(node), str(node.config.get("delimiter") or ","))
+        cache = self.manifest.path.resolve().parent / "stepping_spark"
+        return Seed(file, cache, self._kinds(node), str(node.config.get("delimiter") or ","))
 
     def _kinds(self, node: DbtNode) -> dict[str, pa.DataType]:
         """The types of a seed's columns, as far as the project says them."""
-        found: dict[str, pa.DataType] = {}
+        kinds: dict[str, pa.DataType] = {}
         adapter = self.manifest.adapter
         dialect = adapter if adapter in {d.value for d in Dialects} else "spark"
         for column, written in (node.config.get("column_types") or {}).items():
@@ -326,14 +326,14 @@ class _Project:
                     kind = "string"
                 if kind == "timestamp" and "z" not in str(written).lower():
                     kind = "timestamp_ntz"
-                found[column] = _NARROW.get(kind) or row_type_of(kind, False).arrow
+                kinds[column] = _NARROW.get(kind) or row_type_of(kind, False).arrow
             except (ParseError, TypeError, ValueError) as e:
                 raise InputError(
                     f"{user_line()}: dbt project {self.manifest.project}: seed {node.name}: the "
                     f"type of column {column}, {written!r}, is not known ({e}); give a source for "
                     f"{self.manifest.called[node.id]}, or another type in column_types"
                 ) from None
-        return found
+        return kinds
 
     def _checks(self) -> dict[str, Check]:
         return {

@@ -1,9 +1,9 @@
 """Delta tables as sources and sinks, by the package deltalake, without Spark: `st.DeltaTable`.
 
-`source` reads snapshots and change feeds, `sink` writes views, `writing` those whose old rows are
-marked, `files` finds rows in data files, and `log` reads what each commit did. All need the
-packages of `[delta]`, which take long to import, so they are imported when a table is read or
-written.
+`source` reads snapshots and change feeds, `sink` writes views, by deltalake or by `writing`, which
+marks old rows as gone. `log` reads what each commit did, and rows of a version by deltalake's scan;
+`files` finds the places of rows in data files, which deltalake does not say. All need the packages
+of `[delta]`, which take long to import, so they are imported when a table is read or written.
 """
 
 from __future__ import annotations

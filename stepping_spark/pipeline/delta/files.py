@@ -87,28 +87,28 @@ class DataFile:
 
     def removed(self, now: int, *, changes: bool = True) -> dict[str, Any]:
         """The action that removes it."""
-        kept = ("path", "partitionValues", "size", "deletionVector")
-        said = {name: self.said[name] for name in kept if self.said.get(name) is not None}
-        told = {"dataChange": changes, "deletionTimestamp": now, "extendedFileMetadata": True}
-        return {"remove": {**said, **told}}
+        names = ("path", "partitionValues", "size", "deletionVector")
+        fields = {name: self.said[name] for name in names if self.said.get(name) is not None}
+        flags = {"dataChange": changes, "deletionTimestamp": now, "extendedFileMetadata": True}
+        return {"remove": {**fields, **flags}}
 
     def without(self, places: Places) -> DataFile:
         """The same file with more rows gone."""
         gone = self.gone | BitMap64(places.tolist())
         stats = {**json.loads(self.said.get("stats") or "{}"), "tightBounds": False}
-        said = {**self.said, "deletionVector": vector_of(gone), "stats": json.dumps(stats)}
-        return replace(self, said=said, gone=gone)
+        action = {**self.said, "deletionVector": vector_of(gone), "stats": json.dumps(stats)}
+        return replace(self, said=action, gone=gone)
 
     @cached_property
     def _stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.said.get("stats") or "{}")
-        return found
+        stats: dict[str, Any] = json.loads(self.said.get("stats") or "{}")
+        return stats
 
     @property
     def rows(self) -> int | None:
         """How many rows it has, the gone ones included; None: its statistics do not say it."""
-        found = self._stats.get("numRecords")
-        return None if found is None else int(found)
+        count = self._stats.get("numRecords")
+        return None if count is None else int(count)
 
     def may_have(self, column: str, wanted: Wanted) -> bool:
         """Whether its statistics allow that a column has one of these values."""
@@ -188,19 +188,21 @@ class DataFiles:
         assert self._version is not None
         for number in range(self._version + 1, version + 1):
             actions = list(map(json.loads, self._log.text(number).splitlines()))
-            for said in (a["remove"] for a in actions if "remove" in a):
-                self.files.pop(said["path"], None)
-            for said in (a["add"] for a in actions if "add" in a):
-                self.files[said["path"]] = _file_of(said)
+            for action in (a["remove"] for a in actions if "remove" in a):
+                self.files.pop(action["path"], None)
+            for action in (a["add"] for a in actions if "add" in a):
+                self.files[action["path"]] = _file_of(action)
             self._version = number
 
     def _checkpoint(self, version: int) -> tuple[dict[str, DataFile], int]:
         """The files of the last checkpoint, and its version; -1 where there is none."""
-        found = self._log.checkpoint()
-        if found is None or found[0] > version:
+        checkpoint = self._log.checkpoint()
+        if checkpoint is None or checkpoint[0] > version:
             return {}, -1
-        at, rows = found
-        files = [_file_of(said) for said in rows.column("add").to_pylist() if said is not None]
+        at, rows = checkpoint
+        files = [
+            _file_of(action) for action in rows.column("add").to_pylist() if action is not None
+        ]
         return {f.path: f for f in files}, at
 
     def _read_vectors(self, table: Table) -> None:
@@ -217,14 +219,14 @@ class DataFiles:
         """The rows whose key is one of these: file by file, with their places."""
         if not keys.num_rows:
             return []
-        found, wanted = [], Wanted(keys.column(0))
+        matches, wanted = [], Wanted(keys.column(0))
         for f in self.files.values():
             if f.may_have(self._key[0], wanted):
                 places, rows = self._candidates(f, wanted)
-                kept = self._matching(f, places, rows, keys)
-                if len(kept):
-                    found.append((f, places[kept], rows.take(kept)))
-        return found
+                indices = self._matching(f, places, rows, keys)
+                if len(indices):
+                    matches.append((f, places[indices], rows.take(indices)))
+        return matches
 
     def _matching(self, f: DataFile, places: Places, rows: pa.Table, keys: pa.Table) -> Places:
         """Which of some rows have one of the keys, and are not gone."""
@@ -262,10 +264,10 @@ class DataFiles:
 
     def _read(self, file: pq.ParquetFile, groups: Sequence[int]) -> pa.Table:
         rows = file.read_row_groups(list(groups), columns=self._columns.names)
-        made = [
+        columns = [
             plain(rows.column(n)).cast(self._columns.field(n).type) for n in self._columns.names
         ]
-        return pa.table(made, schema=self._columns)
+        return pa.table(columns, schema=self._columns)
 
 
 def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
@@ -281,15 +283,15 @@ def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
 _SAID = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")
 
 
-def _file_of(said: Mapping[str, Any]) -> DataFile:
+def _file_of(entry: Mapping[str, Any]) -> DataFile:
     """What an action says, without what is empty; of a checkpoint, too."""
-    told = {name: said[name] for name in _SAID if said.get(name) is not None}
-    told["partitionValues"] = dict(told.get("partitionValues") or {})
-    vector = told.get("deletionVector")
+    action = {name: entry[name] for name in _SAID if entry.get(name) is not None}
+    action["partitionValues"] = dict(action.get("partitionValues") or {})
+    vector = action.get("deletionVector")
     if vector is None:
-        return DataFile(told)
-    told["deletionVector"] = {name: x for name, x in vector.items() if x is not None}
-    return DataFile(told, _gone(vector) if vector["storageType"] == "i" else BitMap64())
+        return DataFile(action)
+    action["deletionVector"] = {name: x for name, x in vector.items() if x is not None}
+    return DataFile(action, _gone(vector) if vector["storageType"] == "i" else BitMap64())
 
 
 def _bounds_of(chunk: Any) -> Extent:

@@ -103,19 +103,21 @@ class Version:
 
 def meta_of(table: Table) -> Meta:
     """The metadata of an opened table."""
-    said = table.metadata()
-    return _meta(str(said.id), table.schema(), said.partition_columns, said.configuration)
+    metadata = table.metadata()
+    return _meta(
+        str(metadata.id), table.schema(), metadata.partition_columns, metadata.configuration
+    )
 
 
 def told_schema(table: Table) -> pa.Schema:
     """The columns of an opened table; a type that Arrow does not have is an opaque one."""
-    told = json.loads(table.schema().to_json())
-    made: Any = table.schema().to_arrow()
-    fields = pa.schema(made)
+    document = json.loads(table.schema().to_json())
+    columns: Any = table.schema().to_arrow()
+    fields = pa.schema(columns)
     return pa.schema(
         [
             fields.field(i).with_type(_told(f["type"], fields.field(i).type))
-            for i, f in enumerate(told["fields"])
+            for i, f in enumerate(document["fields"])
         ]
     )
 
@@ -133,8 +135,8 @@ def _told(said: Any, t: Any) -> pa.DataType:
         case str(name) if name.startswith(NO_ARROW):
             return pa.opaque(pa.null(), type_name=name, vendor_name="Delta")
         case _:
-            found: pa.DataType = t
-            return found
+            arrow_type: pa.DataType = t
+            return arrow_type
 
 
 def commit_of(version: int, text: str) -> Commit:
@@ -327,17 +329,17 @@ class DeltaLog:
         """The version of the last checkpoint, and its data files; None where there is none."""
         try:
             with self.files.open_input_stream("_delta_log/_last_checkpoint") as file:
-                said = json.loads(file.read())
+                pointer = json.loads(file.read())
         except FileNotFoundError:
             return None
-        version, n = int(said["version"]), said.get("parts")
+        version, n = int(pointer["version"]), pointer.get("parts")
         parts = [f".{i:010d}.{n:010d}" for i in range(1, n + 1)] if n else [""]
-        found = []
+        tables = []
         for part in parts:
             path = f"_delta_log/{version:020d}.checkpoint{part}.parquet"
             with self.files.open_input_file(path) as file:
-                found.append(pq.read_table(file, columns=["add"]))
-        return version, pa.concat_tables(found)
+                tables.append(pq.read_table(file, columns=["add"]))
+        return version, pa.concat_tables(tables)
 
 
 def _said(e: BaseException) -> str:
@@ -347,10 +349,10 @@ def _said(e: BaseException) -> str:
 
 def _foreign(e: BaseException) -> bool:
     """Whether deltalake or Arrow raised an error; a panic of Rust is no Exception."""
-    told = isinstance(
+    is_theirs = isinstance(
         e, DeltaError | OSError | pa.ArrowException | ValueError | NotImplementedError
     )
-    return told or type(e) is Exception or type(e).__name__ == "PanicException"
+    return is_theirs or type(e) is Exception or type(e).__name__ == "PanicException"
 
 
 pc: Any = pyarrow.compute
@@ -383,7 +385,7 @@ def spans_of(
     columns that are called like its own, paths that are encoded), and if the table was replaced or
     its columns have other types since.
     """
-    found: list[tuple[Span, list[Version]]] = []
+    spans: list[tuple[Span, list[Version]]] = []
     for v in changed:
         feed = (
             not by_snapshot
@@ -393,14 +395,14 @@ def spans_of(
             and v.commit.plain
             and (v.meta is v.before or _same(v, wanted))
         )
-        last = found[-1] if found else None
+        last = spans[-1] if spans else None
         alike = last is not None and last[0].by_feed == feed
         if last is not None and alike and (not feed or last[0].after is v.meta):
-            found[-1] = replace(last[0], last=v.number, after=v.meta), [*last[1], v]
+            spans[-1] = replace(last[0], last=v.number, after=v.meta), [*last[1], v]
         else:
-            found.append((Span(v.number, v.number, v.meta, feed), [v]))
+            spans.append((Span(v.number, v.number, v.meta, feed), [v]))
     return [
-        span if span.by_feed else replace(span, where=_where(versions)) for span, versions in found
+        span if span.by_feed else replace(span, where=_where(versions)) for span, versions in spans
     ]
 
 
@@ -422,7 +424,7 @@ def _where(versions: Sequence[Version]) -> str:
         for v in versions:
             if v.commit.touched is None:
                 return ""
-            values |= {said.get(name) or None for said in v.commit.touched}
+            values |= {partition.get(name) or None for partition in v.commit.touched}
         if len(values) <= MOST:
             conditions.append(_one_of(quoted(name), values))
     return all_of(conditions) if conditions else ""
@@ -441,8 +443,8 @@ def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[
     unique = dict.fromkeys([*columns, CHANGE])
     reader = table.load_cdf(span.first, span.last, columns=[quoted(name) for name in unique])
     for batch in pa.RecordBatchReader.from_stream(reader):
-        found = pa.Table.from_batches([batch])
-        yield found, counted_feed(found.select([CHANGE]), "the change feed").column(COUNT)
+        rows = pa.Table.from_batches([batch])
+        yield rows, counted_feed(rows.select([CHANGE]), "the change feed").column(COUNT)
 
 
 def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Table]:
@@ -517,19 +519,19 @@ def with_one_of(table: Table, values: Any, columns: Sequence[str]) -> pa.Table:
     unknown = [closed(f"{name} IS NULL")] if ranges and values.null_count else []
     types = meta_of(table).fields
     schema = pa.schema([plain_field(types.field(n), n) for n in columns])
-    found = [schema.empty_table()]
+    tables = [schema.empty_table()]
     condition = any_of(ranges + unknown) if ranges else ""
     for rows in scanned(table, columns, condition):
-        made = pa.table([plain(rows.column(n)) for n in columns], schema=schema)
-        found.append(made.filter(pc.is_in(made.column(0), value_set=values.cast(schema.types[0]))))
-    return pa.concat_tables(found)
+        part = pa.table([plain(rows.column(n)) for n in columns], schema=schema)
+        tables.append(part.filter(pc.is_in(part.column(0), value_set=values.cast(schema.types[0]))))
+    return pa.concat_tables(tables)
 
 
 def _ranges(values: Any) -> list[tuple[str, str]]:
     """Ranges in SQL in which the values are; none for a type without literals."""
-    for is_one, told in _LITERALS.items():
+    for is_one, to_sql in _LITERALS.items():
         if is_one(values.type):
-            return [(told(least), told(most)) for least, most in ranges_of(values)]
+            return [(to_sql(least), to_sql(most)) for least, most in ranges_of(values)]
     return []
 
 

@@ -2,9 +2,10 @@
 
 `table` is what users write. `link` is the connection. `log` makes a log of changes, which triggers
 write. `followed` is a table as the catalogs have it, and tells whose its log is, and whether it
-lacks changes. `types` has the types of its columns and their values. `source` reads rows of the
-log. `sink` writes views; `staging` compares a step's rows with the table before. All of it needs
-psycopg. Where that is not installed, `Postgres` is a class that says so when it is used.
+lacks changes. `types` has the types of its columns and their values. `source` reads the log, whose
+lines `lines` makes rows. `sink` writes views; `staging` compares a step's rows with the table
+before. All of it needs psycopg. Where that is not installed, `Postgres` is a class that says so
+when it is used.
 """
 
 from __future__ import annotations

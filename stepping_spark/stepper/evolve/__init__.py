@@ -13,6 +13,9 @@ step on the frontier makes what many steps have made. `sums` shows for each stre
 form; a stream whose value depends on the order of the steps, such as a delayed one, has not, and is
 refused.
 
+`old_streams` reads the circuit before, as the state keeps it. `evolution` decides what becomes of
+each register, and `stepping` is the part of a stepper that does it.
+
 Comes in: a circuit, its plan, and what a store says of its state. Goes out: an `Evolution`, which
 says what would happen, and the changes of a step that makes it happen. Imports `execution` and all
 that comes before it; nothing else of `stepper`.

@@ -99,14 +99,14 @@ class Evolution:
     @property
     def is_needed(self) -> bool:
         """Whether anything would change."""
-        changed = self.step and any(said != AS_BEFORE for said in self.views.values())
+        changed = self.step and any(outcome != AS_BEFORE for outcome in self.views.values())
         views = self.gone or self.moved
         return bool(self.filled or self.dropped or changed or self.renamed or views)
 
     def check_known(self, but: Collection[str] = ()) -> None:
         """Raise an error for a view, `but` for some, whose change nobody can tell."""
-        for name, said in self.views.items():
-            if said in WHOLE and name not in but:
+        for name, outcome in self.views.items():
+            if outcome in WHOLE and name not in but:
                 raise StoreMismatch(self._untold(name))
 
     def _untold(self, name: str) -> str:
@@ -146,11 +146,11 @@ class Evolution:
         for name in self.read_again:
             n = self.rows_again.get(name)
             yield f"  read again: input {name}{'' if n is None else f', {count_told(n)}'}"
-        for name, said in self.views.items():
+        for name, outcome in self.views.items():
             why = f" ({self.why[name]})" if name in self.why else ""
             read = origin(self.changed.get(name, ()))
             counted = "" if name not in self.counts else f", {_told(*self.counts[name])}"
-            yield f"  view {name}: {said}{why}{counted}{', from ' if read else ''}{read}"
+            yield f"  view {name}: {outcome}{why}{counted}{', from ' if read else ''}{read}"
         for name in self.gone:
             yield f"  view {name}: left out"
 
@@ -241,10 +241,10 @@ class _Finder:
         self.kept: Described = store.described()
         self.before: KeptCircuit | None = None
         self.damage = "the state does not say which query gave its outputs"
-        said = store.last_circuit()
-        if said is not None:
+        text = store.last_circuit()
+        if text is not None:
             try:
-                self.before = KeptCircuit(said)
+                self.before = KeptCircuit(text)
             except Unreadable as e:
                 self.damage = str(e)
         if renamed and self.before is None and store.last_step():
@@ -305,7 +305,7 @@ class _Finder:
             if step and view.said != AS_BEFORE:
                 changed[name] = filling.change_made_of(i)
         givens = [*filled.values(), *changed.values()]
-        read = [n for given in givens for n in given if n in self.kept]
+        read = [n for names in givens for n in names if n in self.kept]
         sizes = self._sizes([*parts.names.values(), *read])
         return Evolution(
             self.graph.name,
@@ -334,13 +334,13 @@ class _Finder:
         views = dict.fromkeys(_shown(self.graph), AS_BEFORE)
         step = self.store.last_step()
         sizes = self._sizes(names.values())
-        kept = _rows(names, sizes)
-        return Evolution(self.graph.name, step, kept, {}, (), (), views, names=names, sizes=sizes)
+        rows = _rows(names, sizes)
+        return Evolution(self.graph.name, step, rows, {}, (), (), views, names=names, sizes=sizes)
 
     def _words_before(self) -> dict[str, str]:
         """What registers of the state hold, in words of the query before."""
         known = {} if self.before is None else self.before.words
-        sums = {name: str(said.get("sums", "")) for name, said in self.kept.items()}
+        sums = {name: str(description.get("sums", "")) for name, description in self.kept.items()}
         return {name: known[of] for name, of in sums.items() if of in known}
 
     def _sizes(self, names: Iterable[str]) -> dict[str, Size]:
@@ -401,8 +401,8 @@ class _Finder:
         try:
             was = old.view(place, v)
         except Unreadable as e:
-            said = OTHER_COLUMNS if isinstance(e, OtherColumns) else UNKNOWN
-            return _View(v, None, said, str(e))
+            outcome = OTHER_COLUMNS if isinstance(e, OtherColumns) else UNKNOWN
+            return _View(v, None, outcome, str(e))
         return _View(v, was, AS_BEFORE if was is v else CHANGES)
 
     def _made_alike(self, graph: AnyGraph) -> set[Vertex]:
@@ -410,8 +410,8 @@ class _Finder:
         made_by = self.store.last_made_by() or ()
         if len(made_by) != len(graph.outputs):
             return set()
-        told = zip(graph.outputs, made_by, self.graph.made_by, strict=True)
-        return {v for v, then, now in told if Signature.of_text(then).digest == now.digest}
+        triples = zip(graph.outputs, made_by, self.graph.made_by, strict=True)
+        return {v for v, then, now in triples if Signature.of_text(then).digest == now.digest}
 
 
 def _numbers(
@@ -424,30 +424,30 @@ def _numbers(
     """
     if not before:
         return dict(inputs)
-    found = {label: before[label] for label, _ in inputs if label in before}
-    taken = set(found.values())
+    numbers = {label: before[label] for label, _ in inputs if label in before}
+    taken = set(numbers.values())
     renamed = set(before.values()) - taken
     for label, number in inputs:
-        if label in found:
+        if label in numbers:
             continue
         if by_name or number not in renamed or number in taken:
             number = 1 + max([*taken, *before.values(), number], default=0)
-        found[label] = number
+        numbers[label] = number
         taken.add(number)
-    return found
+    return numbers
 
 
 def _paired(names: Sequence[str], before: Sequence[str], *, by_name: bool) -> list[int | None]:
     """Where each output was before: by its name, or its place if no name tells."""
-    found: list[int | None] = []
+    places: list[int | None] = []
     for i, name in enumerate(names):
         if name and name in before:
-            found.append(before.index(name))
+            places.append(before.index(name))
         elif not by_name and i < len(before) and (not before[i] or before[i] not in names):
-            found.append(i)
+            places.append(i)
         else:
-            found.append(None)
-    return found
+            places.append(None)
+    return places
 
 
 def _shown(graph: AnyGraph) -> list[str]:
@@ -460,14 +460,14 @@ def _shown(graph: AnyGraph) -> list[str]:
 
 def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
     """Names of views, as they were given."""
-    given, known = list(whole), _shown(graph)
-    for name in given:
+    names, known = list(whole), _shown(graph)
+    for name in names:
         if name not in known:
             raise InputError(
                 f"{user_line()}: whole= names {name!r}, and the outputs are "
                 f"{', '.join(map(repr, known))}; name one of them"
             )
-    return set(given)
+    return set(names)
 
 
 def check_renames(renamed: Mapping[str, str], inputs: Collection[str]) -> None:

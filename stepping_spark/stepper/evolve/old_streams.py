@@ -38,19 +38,21 @@ class KeptCircuit:
     def __init__(self, text: str) -> None:
         try:
             whole = json.loads(text)
-            said = whole["circuit"]
-            if whole["checksum"] != checksum(said):
+            circuit = whole["circuit"]
+            if whole["checksum"] != checksum(circuit):
                 raise Unreadable("its checksum is not that of its text: somebody has edited it")
-            if said["format"] != FORMAT:
-                raise Unreadable(f"its format is {said['format']}, and this version reads {FORMAT}")
-            self.digest = str(said["digest"])
-            self.inputs = {str(label): int(n) for label, n in said["inputs"]}
-            self.outputs = [(str(name), int(place)) for name, place in said["outputs"]]
-            self.registers = {str(sums): int(place) for sums, place in said["registers"]}
+            if circuit["format"] != FORMAT:
+                raise Unreadable(
+                    f"its format is {circuit['format']}, and this version reads {FORMAT}"
+                )
+            self.digest = str(circuit["digest"])
+            self.inputs = {str(label): int(n) for label, n in circuit["inputs"]}
+            self.outputs = [(str(name), int(place)) for name, place in circuit["outputs"]]
+            self.registers = {str(sums): int(place) for sums, place in circuit["registers"]}
             # What registers hold; states of earlier versions do not say it.
-            self.words = {str(sums): str(words) for sums, words in said.get("words", {}).items()}
-            self.ids = [str(v["id"]) for v in said["vertices"]]
-            self._vertices = said["vertices"]
+            self.words = {str(sums): str(words) for sums, words in circuit.get("words", {}).items()}
+            self.ids = [str(v["id"]) for v in circuit["vertices"]]
+            self._vertices = circuit["vertices"]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
             raise Unreadable(f"the circuit of the state is damaged: {e}") from None
 
@@ -62,48 +64,48 @@ class KeptCircuit:
         Streams that depend on the time are as of `then`; None: as of the time that is given.
         Raises `Unreadable` for what this process cannot make, which names the vertex.
         """
-        made: dict[int, Vertex] = {}
+        vertices: dict[int, Vertex] = {}
         needed, pending = set(), [place]
         while pending:
             at = pending.pop()
-            if at in needed or at in made:
+            if at in needed or at in vertices:
                 continue
-            found = known(at)
-            if found is not None:
-                made[at] = found
+            vertex = known(at)
+            if vertex is not None:
+                vertices[at] = vertex
             else:
                 needed.add(at)
                 pending += self._vertices[at]["of"]
         for at in sorted(needed):  # each after its inputs
-            said = self._vertices[at]
+            entry = self._vertices[at]
             try:
-                operator = _read(said["operator"], reader)
+                operator = _read(entry["operator"], reader)
                 if isinstance(operator, Feedback):
                     raise Unreadable("it depended on the order of the steps, which no sum tells")
                 if not operator.arity and not isinstance(operator, Nothing):
                     raise Unreadable(f"{operator.name} has no rows in the state")
-                inputs = [made[i] for i in said["of"]]
+                inputs = [vertices[i] for i in entry["of"]]
                 if isinstance(operator, Add):  # what is there already may be of another class
                     inputs = [_of_class(i, inputs[0]) for i in inputs]
                 if isinstance(operator, Temporal) and then is not None:
                     operator = _as_of(operator.time, then)
-                made[at] = Vertex(operator, *inputs)
+                vertices[at] = Vertex(operator, *inputs)
             except Exception as e:  # somebody may have edited the text
-                raise Unreadable(f"{said.get('called')}: {e}") from e
-        return made[place]
+                raise Unreadable(f"{entry.get('called')}: {e}") from e
+        return vertices[place]
 
     def input_at(self, place: int, reader: Reader) -> Input | None:
         """The input at a place; None: another vertex is there."""
-        said = self._vertices[place]["operator"]
-        operator = reader.read(said) if said.get("is") == "Input" else None
+        entry = self._vertices[place]["operator"]
+        operator = reader.read(entry) if entry.get("is") == "Input" else None
         return operator if isinstance(operator, Input) else None
 
     def type_at(self, place: int, reader: Reader) -> StreamType:
         """The type of a stream that a register keeps, or that is an output."""
-        found = reader.read(self._vertices[place].get("type"))
-        if not isinstance(found, StreamType):
+        stream_type = reader.read(self._vertices[place].get("type"))
+        if not isinstance(stream_type, StreamType):
             raise Unreadable(f"{self.called(place)} has no type")
-        return found
+        return stream_type
 
     def called(self, place: int) -> str:
         """What the query called the vertex at a place."""
@@ -131,11 +133,11 @@ class OldStreams:
     ) -> None:
         self._circuit, self._frontier, self._reader = circuit, frontier, reader
         self._then = then
-        self._by_id = {found: v for v, found in ids_of(graph, graph.walk()).items()}
+        self._by_id = {identity: v for v, identity in ids_of(graph, graph.walk()).items()}
         self._placed: dict[int, str] = {}
         self._made: dict[int, Vertex] = {}
-        for name, said in kept.items():
-            place = circuit.registers.get(str(said.get("sums", "")))
+        for name, description in kept.items():
+            place = circuit.registers.get(str(description.get("sums", "")))
             if place is not None:
                 self._placed.setdefault(place, name)
         for place, name in self._placed.items():
@@ -146,16 +148,16 @@ class OldStreams:
 
     def _stream(self, place: int) -> Vertex | None:
         """The stream that a register keeps, as the circuit has it; None: it cannot be made."""
-        found = self._made.get(place) or self._same(place)
-        if found is None:
+        stream = self._made.get(place) or self._same(place)
+        if stream is None:
             with suppress(Unreadable):
-                found = self._circuit.vertex(
+                stream = self._circuit.vertex(
                     place,
                     lambda at: None if at == place else self._known(at),
                     self._reader,
                     self._then,
                 )
-        return found
+        return stream
 
     def view(self, place: int, now: Vertex) -> Vertex:
         """What a view was, as a stream of the type that it has now; `now`, if it is the same.
@@ -165,40 +167,42 @@ class OldStreams:
         """
         if self._by_id.get(self._circuit.ids[place]) is now and self.has_rows_of(place, now):
             return now
-        found = _with_nulls(self._circuit.vertex(place, self._known, self._reader, self._then), now)
-        had, has = found.type.schema, now.type.schema
+        stream = _with_nulls(
+            self._circuit.vertex(place, self._known, self._reader, self._then), now
+        )
+        had, has = stream.type.schema, now.type.schema
         if had != has:
             kind = Unreadable if _bare(had) == _bare(has) else OtherColumns
             raise kind(f"its rows had {_listed(had)}, and have {_listed(has)}")
-        return _of_class(found, now)
+        return _of_class(stream, now)
 
     def has_rows_of(self, place: int, v: Vertex) -> bool:
         """Whether a view had the columns that it has now."""
-        found = self._circuit.type_at(place, self._reader).schema
-        return found.kinds == v.type.schema.kinds
+        schema = self._circuit.type_at(place, self._reader).schema
+        return schema.kinds == v.type.schema.kinds
 
     def _same(self, place: int) -> Vertex | None:
         """The same vertex of the circuit, if it has it, over rows of the same class."""
         v = self._by_id.get(self._circuit.ids[place])
-        given = self._circuit.input_at(place, self._reader)
-        return v if v is not None and (given is None or v.type == given.type) else None
+        source = self._circuit.input_at(place, self._reader)
+        return v if v is not None and (source is None or v.type == source.type) else None
 
     def _known(self, place: int) -> Vertex | None:
         """A vertex of the circuit, or one whose sum the state has, at a place."""
-        found = self._same(place)
-        if found is not None and (place not in self._placed or self.has_rows_of(place, found)):
-            return found
+        stream = self._same(place)
+        if stream is not None and (place not in self._placed or self.has_rows_of(place, stream)):
+            return stream
         if place in self._placed:
-            found = self._made.get(place)
-            if found is None:
+            stream = self._made.get(place)
+            if stream is None:
                 t = self._circuit.type_at(place, self._reader)
                 called = self._circuit.called(place)
-                found = self._made[place] = Vertex(Input(_number(self._frontier), called, t))
-                self._frontier[found] = self._placed[place]
-            return found
+                stream = self._made[place] = Vertex(Input(_number(self._frontier), called, t))
+                self._frontier[stream] = self._placed[place]
+            return stream
         v = self._by_id.get(self._circuit.ids[place])
-        given = self._circuit.input_at(place, self._reader)
-        return None if v is None or given is None else _fewer(v, given)
+        source = self._circuit.input_at(place, self._reader)
+        return None if v is None or source is None else _fewer(v, source)
 
 
 def _listed(schema: Schema) -> str:
@@ -258,32 +262,32 @@ def _of_class(v: Vertex, like: Vertex) -> Vertex:
     return Vertex(Map(Build(row, tuple(Field(t, (n,)) for n, t in row.fields))), v)
 
 
-def _read(said: Mapping[str, Any], reader: Reader) -> Operator:
-    if "unwritten" in said:
-        raise Unreadable(said["unwritten"])
-    if "body" in said:
-        return Fixpoint(_body(said["body"], reader), said["number"], said["max_iterations"])
-    found = reader.read(said)
-    if not isinstance(found, Operator):
+def _read(entry: Mapping[str, Any], reader: Reader) -> Operator:
+    if "unwritten" in entry:
+        raise Unreadable(entry["unwritten"])
+    if "body" in entry:
+        return Fixpoint(_body(entry["body"], reader), entry["number"], entry["max_iterations"])
+    operator = reader.read(entry)
+    if not isinstance(operator, Operator):
         raise Unreadable("it is no operator")
-    return found
+    return operator
 
 
-def _body(said: Mapping[str, Any], reader: Reader) -> AnyGraph:
+def _body(entry: Mapping[str, Any], reader: Reader) -> AnyGraph:
     """The body of a recursion."""
-    made: list[Vertex] = []
+    vertices: list[Vertex] = []
     origins: dict[Vertex, Origin] = {}
-    for v in said["vertices"]:
-        made.append(Vertex(_read(v["operator"], reader), *(made[i] for i in v["of"])))
+    for v in entry["vertices"]:
+        vertices.append(Vertex(_read(v["operator"], reader), *(vertices[i] for i in v["of"])))
         path = Path(tuple(v["called"].split(".")))
-        origins.setdefault(made[-1], Origin(path, Line(said["name"], 0, "the query before")))
+        origins.setdefault(vertices[-1], Origin(path, Line(entry["name"], 0, "the query before")))
     return Graph(
-        name=said["name"],
-        inputs=tuple(made[i] for i in said["entries"]),
-        outputs=tuple(made[place] for _, place in said["outputs"]),
+        name=entry["name"],
+        inputs=tuple(vertices[i] for i in entry["entries"]),
+        outputs=tuple(vertices[place] for _, place in entry["outputs"]),
         no_output=(),
-        loops={made[leaf]: made[source] for leaf, source in said["loops"]},
+        loops={vertices[leaf]: vertices[source] for leaf, source in entry["loops"]},
         caches={},
         origins=origins,
-        single=len(said["outputs"]) == 1,
+        single=len(entry["outputs"]) == 1,
     )
