@@ -184,16 +184,16 @@ class _Cut:
         loops = self._plan.loops
         for stage in self._plan.stages:
             looping = [m for m in stage.streams if m.vertex in loops]
-            for loop in dict.fromkeys(loops[m.vertex] for m in looping):
-                self._place_loop(loop, tuple(m for m in looping if loops[m.vertex] is loop))
             for m in stage.streams:
-                if m.vertex in loops:
+                if m in looping:
                     continue
                 term = self._with_rows(m.term)
                 if term is None:
                     self._empty.add(m.vertex)
                 else:
                     self._place(m if term is m.term else Materialized(m.vertex, term))
+            for loop in dict.fromkeys(loops[m.vertex] for m in looping):
+                self._place_loop(loop, tuple(m for m in looping if loops[m.vertex] is loop))
         last = max((at for at, _ in self._placed), default=0)
         for state in self._plan.states:
             if state.change not in self._empty:

@@ -36,7 +36,7 @@ from stepping_spark.expressions.expr import (
 from stepping_spark.plan.step_ir import Apply, Leaf, Term
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import VALUE, StreamType
-from stepping_spark.rows.types import Struct
+from stepping_spark.rows.types import Struct, unwrap
 
 Values: TypeAlias = tuple[Expr, ...]
 Spread: TypeAlias = frozenset[Values]
@@ -81,7 +81,18 @@ def picked(key: Values, picks: Picks | None) -> Values | None:
 
 
 def _within(part: Expr, path: tuple[str, ...], t: RowType) -> Expr:
-    return Field(t, path) if part == ALL and path else field_of(part, path, t)
+    """What is at a path in a part of a key; `NotComposed` if that part has nothing of this type."""
+    if part == ALL and path:
+        return Field(t, path)
+    found = unwrap(part.type)
+    for name in path:
+        fields = dict(found.fields) if isinstance(found, Struct) else {}
+        if name not in fields:
+            raise NotComposed
+        found = unwrap(fields[name])
+    if path and found != t:
+        raise NotComposed
+    return field_of(part, path, t)
 
 
 def spread_of(t: Term, of: Callable[[Leaf], Spread]) -> Spread:
@@ -134,7 +145,10 @@ def _place(value: Expr, f: Expr, *path: str) -> Expr | None:
     return None if place is None else _at(place, path)
 
 
-def _at(value: Expr, path: Sequence[str]) -> Expr:
+def _at(value: Expr, path: Sequence[str]) -> Expr | None:
+    """A value of rows that are at a path in other rows."""
+    if path and (value == ALL or not value.in_sql):
+        return None
     for side in reversed(path):
         value = value.under(side)
     return value
@@ -143,7 +157,7 @@ def _at(value: Expr, path: Sequence[str]) -> Expr:
 def _in_tuple(op: LookUp, value: Expr) -> Expr | None:
     """A value of the tuples that a lookup is given, in those that it makes."""
     if op.bare:
-        return value.under(f"_{1 if op.place else 2}")
+        return _at(value, (f"_{1 if op.place else 2}",))
     if not isinstance(value, Field) or not value.path:
         return None
     number = int(value.path[0].removeprefix("_"))
@@ -159,7 +173,7 @@ def _per_key(of: Operator, t: StreamType, spread: Spread) -> Spread:
         if picks is None:  # old rows of a key may have others
             continue
         if of.row_at is not None:
-            moved.add(tuple(_at(e, of.row_at) for e in values))
+            moved |= _moved(frozenset({values}), functools.partial(_at, path=of.row_at))
         if of.key_at is not None:
             at = tuple(of.key_at)
             moved.add(tuple(Field(t, (*at, *path)) for _, path, t in picks))
@@ -178,10 +192,10 @@ def _of_collated(op: Collated, types: Sequence[StreamType], spreads: Sequence[Sp
 
 
 def _under(spread: Spread, side: str) -> Spread:
-    return _moved(spread, lambda e: e.under(side))
+    return _moved(spread, functools.partial(_at, path=(side,)))
 
 
 def _moved(spread: Spread, f: Callable[[Expr], Expr | None]) -> Spread:
     """A spread with its values at other places; those that are nowhere are left out."""
-    moved = (tuple(None if e == ALL else f(e) for e in values) for values in spread)
+    moved = (tuple(map(f, values)) for values in spread)
     return frozenset(tuple(e for e in v if e is not None) for v in moved if None not in v)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
@@ -17,9 +17,10 @@ import stepping_spark as st
 from stepping_spark.execution import task_executor
 from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.segments import Piece, segments_of
+from stepping_spark.plan.segments import NotInTasks, Piece, segments_of
 from stepping_spark.relations.blobs import SCHEMA
 from tests.cases import A, B
+from tests.compositions import Composition, compositions, steps_of
 from tests.elsewhere import QUERY
 from tests.execution.test_tasks import both_ways, in_tasks, of_one_input
 from tests.oracle.test_oracle import expected, shown
@@ -84,6 +85,28 @@ def test_many_parts_of_the_keys_give_what_plain_python_gives(
     graph = st.compile(query.in_spark, optimize=optimize)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LIMITS)
     assert [shown(stepper.step(s)) for s in steps] == expected(query.changes, steps)
+    assert {m.not_in_tasks for m in stepper.metrics} == {""}
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(composition=compositions(), steps=steps_of(), optimize=hs.booleans())
+def test_many_parts_of_the_keys_give_what_random_queries_are(
+    in_process: None,
+    spark: SparkSession,
+    composition: Composition,
+    steps: list[Any],
+    optimize: bool,
+) -> None:
+    query: Any = composition.query(st)
+    graph: Any = st.compile(query, optimize=optimize)
+    try:
+        segments_of(plan_of(graph))
+    except NotInTasks:
+        assume(False)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LIMITS)
+    reference = st.reference(graph)
+    for step in steps:
+        assert shown(stepper.step(step)) == reference.step(step)
     assert {m.not_in_tasks for m in stepper.metrics} == {""}
 
 
