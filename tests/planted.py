@@ -143,10 +143,10 @@ MISTAKES = (
     ),
     # Large steps in tasks.
     Mistake(
-        "a recursion is cut into segments",
-        "if plan.loops:\n        raise NotInTasks",
-        "if not plan.stages:\n        raise NotInTasks",
-        ("tests/execution/test_tasks.py", "-k", "recursion"),
+        "a stream that is spread by some values is not sent by others",
+        "None if spread_by(values) <= self._spread_at(v) else values",
+        "None if self._spread_at(v) else values",
+        ("tests/execution/test_segments.py",),
     ),
     # Passes.
     Mistake(

@@ -463,6 +463,7 @@ class Exchanges:
         return sum(plan.count("Exchange") for plan in self.plans)
 
 
+@pytest.mark.usefixtures("by_queries")
 @pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
 def test_a_map_and_a_filter_after_a_join_cost_no_shuffle_and_no_job(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, large: bool

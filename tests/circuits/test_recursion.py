@@ -698,6 +698,7 @@ def test_maxima_and_semijoins_over_y_are_right_in_spark_jobs(name: str, optimize
         assert tuple(out.to_python() for out in stepper.step(step)) == reference.step(step)
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_an_iteration_takes_two_spark_jobs_however_many_there_are() -> None:
     graph = st.compile(closure)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)

@@ -77,7 +77,7 @@ def test_every_operator_has_a_meaning() -> None:
     }
     # What is common to several is none itself; the leaves of a body, and of a circuit per group,
     # have a value given, or are replaced.
-    common = {operators.Operator, operators.Temporal, operators.Placeholder}
+    common = {operators.Operator, operators.Temporal, operators.ByWatermark, operators.Placeholder}
     common |= {operators.Same, operators.KeepsSigns, operators.GivesSets, operators.RowByRow}
     common |= {fixpoint.Recursive, fixpoint.Outside}
     assert set(MEANING) == defined - common

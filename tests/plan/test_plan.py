@@ -168,6 +168,7 @@ def test_a_step_is_as_large_in_the_end_as_step_3(
         assert store.batches(register.name) <= 2 * math.log2(steps) + 1
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_a_stage_with_several_streams_is_one_query(spark: SparkSession) -> None:
     def query(a: st.ZSet[Link]) -> tuple[st.ZSet[int], st.ZSet[st.Pair[int, int]], st.ZSet[Link]]:
         by_target = st.group_reduce_flatten(
@@ -183,6 +184,7 @@ def test_a_stage_with_several_streams_is_one_query(spark: SparkSession) -> None:
     assert stepper.metrics[-1].jobs == 2
 
 
+@pytest.mark.usefixtures("by_queries")
 def test_to_pick_fields_costs_no_query_and_delays_nothing(spark: SparkSession) -> None:
     def query(a: st.ZSet[Link]) -> tuple[st.ZSet[Node], st.ZSet[Node]]:
         targets = st.map(a, f=lambda a: Node(id=a.target))
