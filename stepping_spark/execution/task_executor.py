@@ -133,8 +133,13 @@ class TaskExecutor:
         return not self._why_not(frozenset())
 
     def session(self) -> SparkSession | None:
-        """The session that runs, if its tasks can take steps of the plan; starts none."""
-        return running_session() if self.may_take and not self._why_not(frozenset()) else None
+        """The session that runs, if its tasks can take steps of any size; starts none.
+
+        One task runs a recursion, which has no more memory for it than the driver.
+        """
+        if self._plan.loops or not self.may_take or self._why_not(frozenset()):
+            return None
+        return running_session()
 
     def refuse(self, why: str) -> None:
         """Let tasks take no step."""
