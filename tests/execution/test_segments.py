@@ -130,6 +130,14 @@ def test_a_stream_is_not_sent_to_a_reader_whose_key_says_where_it_is() -> None:
     assert sent == {"query.a", "query.b"}
 
 
+def test_a_stream_is_sent_to_a_reader_with_another_key() -> None:
+    def query(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
+        pairs = st.join(a, b, on_left=lambda a: a.name, on_right=lambda b: b.name)
+        return st.first_n(pairs, lambda p: p.right.y, 1, by=lambda p: p.left.x)
+
+    assert len(segments_of(plan_of(st.compile(query))).segments) == 3
+
+
 def test_what_may_be_anywhere_goes_where_a_later_reader_needs_it() -> None:
     def query(a: st.ZSet[A], b: st.ZSet[B]) -> st.ZSet[st.Pair[A, B]]:
         """Rows that have a partner by one column, each once by another."""
