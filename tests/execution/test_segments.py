@@ -136,8 +136,9 @@ def test_a_stream_is_sent_to_a_reader_with_another_key() -> None:
         return st.first_n(pairs, lambda p: p.right.y, 1, by=lambda p: p.left.x)
 
     plan = plan_of(st.compile(query))
-    (*_, last) = segments_of(plan).segments
-    sent = {str(plan.names[r.vertex][0]): r.key and [*map(str, r.key)] for r in last.reads}
+    pieces = [p for s in segments_of(plan).segments for p in s.pieces if isinstance(p, Piece)]
+    routes = [r for p in pieces for r in p.routes.values()]
+    sent = {str(plan.names[r.vertex][0]): r.key and [*map(str, r.key)] for r in routes}
     assert sent["query.join.join"] == ["left.x"]
 
 
