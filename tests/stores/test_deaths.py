@@ -17,7 +17,7 @@ from tests.stores.lives import STEPS, Place, Told, Undisturbed, caches, life, re
 CLAIMS_LEFT = 16
 CALLS = (
     *("open", "last_step", "last_now", "read", "add", "abort", "commit", "last_outputs"),
-    *("last_settings", "last_made_by", "compact", "close"),
+    *("last_settings", "last_made_by", "last_circuit", "compact", "close"),
 )
 
 
