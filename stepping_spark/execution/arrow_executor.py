@@ -50,6 +50,9 @@ from stepping_spark.rows.schema import COUNT, Schema, StreamType, ZSetType, in_g
 from stepping_spark.rows.types import ListOf
 from stepping_spark.spark.session import first_line, raised_in_worker
 
+PYTHON_ROWS = 2_000_000
+"""Rows that a Python function of a process gives at most: each is an object of some 100 bytes."""
+
 
 class StageInputs:
     """The relations of a stage, and the values that Spark evaluates over their rows.
@@ -356,12 +359,13 @@ class CalledByRow:
         """Apply the function to a relation with Arrow, in which no row stands twice.
 
         A function that raises an exception, or returns a value of another type, is a `StepError`
-        that shows the row. More rows than `most` are a `FanOut`.
+        that shows the row. More rows than `most`, or than `PYTHON_ROWS`, are a `FanOut`.
         """
         called = _called(self.operator, decode(table, self.source), self.where)
         if isinstance(self.operator, Map):
             rows = encode(called, self.result, self.where)
             return DriverRelation(rows, self.result.schema).added_up()
+        most = min(most, PYTHON_ROWS)
         pairs = list(itertools.islice(called, most + 1))
         check_cut(len(pairs), self.operator.name, most)
         return DriverRelation(encode(pairs, self.result, self.where), self.result.schema).added_up()

@@ -47,9 +47,6 @@ from stepping_spark.spark.session import (
 )
 
 _ZONE, _PARSER = "spark.sql.session.timeZone", "spark.sql.legacy.timeParserPolicy"
-PYTHON_ROWS = 2_000_000
-"""Rows that a Python function of the driver gives at most: each is an object of some 100 bytes."""
-
 _NAMES = (
     "spark.sql.ansi.enabled",
     "spark.sql.decimalOperations.allowPrecisionLoss",
@@ -277,7 +274,8 @@ class Scheduler:
         metrics.iterations.update(taken.iterations)
         for v, given in inputs.items():
             metrics.inputs[self._inputs[v]] = given.rows
-        jobs, why = 1, f"the change has more than task_rows={self.limits.task_rows:,} rows"
+        limit = "local_rows" if self.limits.local_rows < self.limits.task_rows else "task_rows"
+        jobs, why = 1, f"the change has more than {limit}={self._few_rows:,} rows"
         for m, done in taken.done.items():
             cost = Cost(done.ms, jobs, "tasks", why)
             path, within = str(self.plan.names[m.vertex][0]), self._within(m, None)
@@ -399,8 +397,7 @@ class Scheduler:
         jobs: int | None = 0
         if held.table is not None:
             try:
-                most = min(self.limits.given_rows, PYTHON_ROWS)
-                result = called.apply(held.table, most)
+                result = called.apply(held.table, self.limits.given_rows)
                 why = "a Python function, of rows on the driver"
             except FanOut as e:
                 why = f"a Python function; {e}"
