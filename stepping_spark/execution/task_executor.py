@@ -111,7 +111,7 @@ class TaskExecutor:
                 pickled, called = tasks.pickled(self._plan, segments), tasks.called_in(self._plan)
             except (AttributeError, TypeError, pickle.PicklingError) as e:
                 raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
-            here = Segmented(self._plan, segments, self._limits, self._zone)
+            here = Segmented(self._plan, segments, called, self._limits, self._zone)
             name = f"{os.getpid()} {next(_NUMBERS)}"
             if len(self._cuts) >= tasks.MOST_KEPT:
                 self._cuts.clear()
@@ -159,9 +159,9 @@ class TaskExecutor:
             return len(known) == len(counts) and sum(known) > limits.task_rows
         if rows > limits.local_rows:
             return True
-        nbytes = sum(held.nbytes or 0 for held in inputs.values())
         if self._plan.loops:  # one task would run them
             return False
+        nbytes = sum(held.nbytes or 0 for held in inputs.values())
         # The driver takes less time for a row where there is no state to read and merge.
         rows = rows if self._store.last_step() else 0
         return resources(limits).shared(rows, nbytes)

@@ -177,8 +177,11 @@ class _PartRegisters(Registers):
 class Segmented:
     """Computes the segments of one plan for parts of the keys."""
 
-    def __init__(self, plan: Plan, segments: Segments, limits: Limits, zone: ZoneOf) -> None:
+    def __init__(
+        self, plan: Plan, segments: Segments, called: bytes, limits: Limits, zone: ZoneOf
+    ) -> None:
         self.plan = plan
+        self._called = called
         self.segments = segments
         self.number_of = {m.vertex: i for i, m in enumerate(streams_of(plan))}
         self._looked_at = {v: i for i, v in enumerate(looked_at(plan))}
@@ -188,6 +191,12 @@ class Segmented:
         self.projection = Projection(_no_spark)
         self.projection.zone = zone
         self.driver = _ArrowOnly(plan, self.projection, limits)
+
+    @functools.cached_property
+    def called(self) -> Mapping[int, CalledByRow]:
+        """The Python functions, by the numbers of their streams."""
+        functions: dict[int, CalledByRow] = pickle.loads(self._called)
+        return functions
 
     def part(
         self, number: int, part: int, blobs: Mapping[int, Sequence[Any]], job: Job
@@ -388,8 +397,7 @@ class _Attempt:
         if not rows.num_rows:
             return DriverRelation.empty(m.vertex.type.schema)
         once = DriverRelation(rows, schema_of(leaf)).added_up()
-        functions: dict[int, CalledByRow] = pickle.loads(self._job.called)
-        called = functions[self._of.number_of[m.vertex]]
+        called = self._of.called[self._of.number_of[m.vertex]]
         return called.apply(once.table, self._of.limits.given_rows)
 
     def _run_loop(self, piece: LoopPiece) -> None:
@@ -491,7 +499,9 @@ def _segmented(job: Job) -> Segmented:
             _KEPT.clear()
         plan, segments = pickle.loads(job.plan)
         zone = job.zone
-        segmented = _KEPT[job.plan_name] = Segmented(plan, segments, job.limits, lambda: zone)
+        segmented = _KEPT[job.plan_name] = Segmented(
+            plan, segments, job.called, job.limits, lambda: zone
+        )
         gc.freeze()
     return segmented
 
