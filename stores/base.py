@@ -15,7 +15,7 @@ from stepping_spark.base.errors import StoreCorrupt, StoreError, StoreMismatch
 from stepping_spark.plan.difference import Described
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.relation import Relation
-from stepping_spark.relations.store import Now, Ordering, Register
+from stepping_spark.relations.store import AddedRows, Now, Ordering, Register
 from stores.step_lock import NOT_OPEN, Closing, Pins, Turns
 
 T = TypeVar("T")
@@ -174,6 +174,26 @@ class LastStep:
             self.settings if settings is None else dict(settings),
             None if made_by is None else tuple(made_by),
         )
+
+
+@dataclass(kw_only=True)
+class BeforeStep:
+    """What tasks know of the last committed step, and what an attempt of a task has added."""
+
+    last: LastStep
+    added: list[AddedRows] = field(default_factory=list)
+
+    def last_step(self) -> int:
+        """The number of the last committed step."""
+        return self.last.step
+
+    def last_now(self) -> Now:
+        """The `now` of the last committed step."""
+        return self.last.now
+
+    def last_settings(self) -> Mapping[str, str]:
+        """The session settings that the state depends on."""
+        return self.last.settings
 
 
 class BaseStore(Closing, Generic[E, P]):

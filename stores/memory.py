@@ -244,8 +244,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             n: [p for b in self._batches_of(of) if isinstance(b, MappedBatch) for p in b.paths]
             for n, of in served.items()
         }
-        last = self._last()
-        return MappedState(served, files, last.step, last.now, last.settings, folder=folder)
+        return MappedState(served, files, last=self._last(), folder=folder)
 
     def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
         """Add the rows of files that tasks have written, in the current step."""

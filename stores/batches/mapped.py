@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +25,8 @@ import pyarrow as pa
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.relation import DriverRelation, Relation
-from stepping_spark.relations.store import AddedRows, Now, Register
+from stepping_spark.relations.store import AddedRows, Register
+from stores.base import BeforeStep
 from stores.batches.driver import DriverBatch, built, wanted_places
 
 
@@ -149,7 +150,7 @@ _OPEN: dict[str, DriverBatch] = {}
 
 
 @dataclass
-class TaskReads(ABC):
+class TaskReads(BeforeStep, ABC):
     """The state before a step as tasks read it, with what an attempt of a task has added.
 
     `files` has the files of each register, by its name in the circuit.
@@ -157,10 +158,6 @@ class TaskReads(ABC):
 
     registers: Mapping[str, Register]
     files: Mapping[str, Sequence[Any]]
-    step: int
-    now: Now
-    settings: Mapping[str, str]
-    added: list[AddedRows] = field(default_factory=list)
 
     @contextmanager
     def begun(self) -> Iterator[Self]:
@@ -169,18 +166,6 @@ class TaskReads(ABC):
         for path in _OPEN.keys() - wanted:
             del _OPEN[path]
         yield replace(self, added=[])
-
-    def last_step(self) -> int:
-        """The number of the last committed step."""
-        return self.step
-
-    def last_now(self) -> Now:
-        """The `now` of the last committed step."""
-        return self.now
-
-    def last_settings(self) -> Mapping[str, str]:
-        """The session settings that the state depends on."""
-        return self.settings
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, as parts that add up to it; with `keys`, only the rows of those."""

@@ -477,13 +477,11 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             n: [f for batch in live.get(of.name, ()) for f in batch.files]
             for n, of in served.items()
         }
-        last, stems = self._last(), {of.name: self._stem(of) for of in served.values()}
+        stems = {of.name: self._stem(of) for of in served.values()}
         return spark_files.TaskFiles(
             served,
             files,
-            last.step,
-            last.now,
-            last.settings,
+            last=self._last(),
             directory=self._directory,
             stems=stems,
         )

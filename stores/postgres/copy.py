@@ -27,10 +27,11 @@ from stepping_spark.relations.arrow import Array, concat
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.placement import LOOKED_UP_KEYS
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation
-from stepping_spark.relations.store import AddedRows, Now, Register, Size
+from stepping_spark.relations.store import AddedRows, Register, Size
 from stepping_spark.relations.transfer import column
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line, raised_in_worker
+from stores.base import BeforeStep
 from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection
 from stores.postgres.statements import ATTEMPT, Layout
@@ -213,7 +214,7 @@ def spark_errors(address: Address) -> Iterator[None]:
 
 
 @dataclass
-class TaskTables:
+class TaskTables(BeforeStep):
     """The state before a step as Spark's tasks read it, and where they add to it.
 
     A task has a connection of its own. It reads the last committed step: the store's process is the
@@ -227,10 +228,6 @@ class TaskTables:
     staging: Mapping[str, sql.Identifier]
     most_rows: int  # that a task reads for some keys at once
     most_bytes: int  # of a register that a task reads whole
-    step: int
-    now: Now
-    settings: Mapping[str, str]
-    added: list[AddedRows] = field(default_factory=list)
     _open: list[Connection] = field(default_factory=list)
 
     @contextmanager
@@ -242,18 +239,6 @@ class TaskTables:
         finally:
             for connection in attempt._open:
                 connection.close()
-
-    def last_step(self) -> int:
-        """The number of the last committed step."""
-        return self.step
-
-    def last_now(self) -> Now:
-        """The `now` of the last committed step."""
-        return self.now
-
-    def last_settings(self) -> Mapping[str, str]:
-        """The session settings that the state depends on."""
-        return self.settings
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, as parts that add up to it; with `keys`, only the rows of those."""

@@ -433,16 +433,14 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._begin_step()
         served = self._registers.by_name
         staging = self._added.for_tasks(layout for _, layout in served.values())
-        limits, last = self._limits, self._last()
+        limits = self._limits
         return TaskTables(
             self._address,
             dict(served),
             {name: staging[layout.table] for name, (_, layout) in served.items()},
             min(limits.given_rows, limits.fetched_rows),
             bytes_given(limits),
-            last.step,
-            last.now,
-            last.settings,
+            last=self._last(),
         )
 
     def merge_meanwhile(self, rows: int) -> None:
