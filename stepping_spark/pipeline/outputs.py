@@ -460,7 +460,7 @@ def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet], state: str |
                 f"view {lacking[0].view!r}: the sink does not have step {step}, and it cannot be "
                 f"delivered again: {e}"
             ) from e
-        log.warning("step %d cannot be delivered again to functions: %s", step, e)
+        log.warning("step %d cannot be delivered again to functions: %s", step, str(e))
         return
     others = any(outlet.kept and outlet not in lacking for outlet in outlets)
     deliver(step, outputs, lacking, state, is_written=others)

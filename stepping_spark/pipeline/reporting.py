@@ -118,7 +118,7 @@ class Reporting:
 
     def retry(self, error: Exception, pause: float) -> None:
         """Log an error that may pass, and count it."""
-        log.warning("%s; trying again in %g s", error, pause)
+        log.warning("%s; trying again in %g s", str(error), pause)
         with self._lock:
             self.retries += 1
 

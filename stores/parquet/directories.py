@@ -181,7 +181,7 @@ class LocalDirectory:
             _sync(folder)
         except OSError as e:
             # The file is there: to report a failure now would be wrong.
-            _log.warning("%s: written, but perhaps not yet durable: %s", target, e)
+            _log.warning("%s: written, but perhaps not yet durable: %s", target, str(e))
 
     def write(self, name: str, data: bytes) -> None:
         with _temporary(self.path(name), data) as temporary:

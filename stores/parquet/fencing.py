@@ -495,7 +495,8 @@ def _renew(held: weakref.ref[Lease], stop: threading.Event) -> None:
         try:
             lease.renew()
         except Exception as e:  # whatever it is, it may be over by the next time
-            _log.warning("a lease could not be renewed, and will be tried again: %s", e)
+            # As a text: who keeps the record would keep the frames of the error, and so the lease.
+            _log.warning("a lease could not be renewed, and will be tried again: %s", str(e))
         del lease
 
 

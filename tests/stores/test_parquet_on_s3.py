@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 from uuid import uuid4
 
@@ -251,8 +251,16 @@ def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_af
 
 
 def test_a_lease_that_is_removed_is_made_again_and_a_store_that_is_collected_renews_none(
-    s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
+    s3: pafs.FileSystem,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Also after a renewal that failed, though the handler of the log keeps its record."""
+
+    def fails(*_: object) -> NoReturn:
+        raise OSError("the network is down")
+
     monkeypatch.setattr(fencing, "LEASE", 0.3)
     others = set(threading.enumerate())
     store = opened(s3, path)
@@ -265,6 +273,10 @@ def test_a_lease_that_is_removed_is_made_again_and_a_store_that_is_collected_ren
     begun = set(threading.enumerate()) - others
     renewers = [t for t in begun if t.name == "stepping-spark-lease"]
     assert len(renewers) == 1
+    monkeypatch.setattr(ObjectDirectory, "input", fails)
+    while not any("the network is down" in r.getMessage() for r in caplog.records):
+        assert time.monotonic() < until, "no renewal failed"
+        time.sleep(0.05)
     del store
     gc.collect()
     for thread in renewers:
