@@ -22,7 +22,7 @@ from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.plan.loop import ITERATION, LoopPlan, Round, StateRead, due_at, without
 from stepping_spark.plan.step_ir import Leaf, Materialized, RegisterPlan, Side, Slice, When
-from stepping_spark.relations.arrow import ArrowColumn
+from stepping_spark.relations.arrow import ArrowColumn, distinct_numbers
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes, key_hashes
 from stepping_spark.relations.relation import (
@@ -394,7 +394,7 @@ class Run:
                 if part.table is None:
                     return None
                 hashes.append(hashes_of(part.table, key))
-        return np.unique(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
+        return distinct_numbers(np.concatenate(hashes)) if hashes else np.zeros(0, np.uint64)
 
     # -- the state
 

@@ -15,6 +15,7 @@ from stepping_spark.relations.arrow import (
     canonical,
     concat,
     consolidate,
+    distinct_numbers,
     lengths_of,
     repeated,
     sample,
@@ -194,12 +195,16 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
     picked = np.zeros(rows, np.bool_)
     picked[sample(rows)] = True
     # A filter copies these rows only; to take some, Arrow first copies all text of a column.
-    hashes = key_hashes(table if picked.all() else table.filter(pa.array(picked)), names)
+    some = table if picked.all() else table.filter(pa.array(picked))
+    hashes = key_hashes(some, names)
     if not are_mostly_different(hashes, rows):
         return consolidate(table, schema)
-    if len(hashes) < rows:
-        hashes = key_hashes(table, names)
-    shared = repeated(hashes)
+    if len(hashes) == rows:
+        shared = repeated(hashes)
+    else:
+        shared = repeated(key_hashes(table, _telling(some, names, len(distinct_numbers(hashes)))))
+        if shared.any():
+            shared[shared] = repeated(key_hashes(table.filter(pa.array(shared)), names))
     equal = consolidate(table.filter(pa.array(shared)), schema)
     others = table.filter(pa.array(~shared)) if shared.any() else table
     others = others.select(schema.names)
@@ -208,6 +213,17 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
         others = pa.Table.from_arrays(columns, schema=schema.arrow)
     others = without_zeros(others, schema)
     return concat([others, equal], schema)
+
+
+def _telling(some: pa.Table, names: Sequence[str], different: int) -> Sequence[str]:
+    """The first columns that have so many different values in some rows, those of numbers first."""
+    cheap = sorted(names, key=lambda name: not pa.types.is_primitive(some.field(name).type))
+    hashes = np.zeros(some.num_rows, np.uint64)
+    for i, name in enumerate(cheap):
+        hashes = combined(hashes, key_hashes(some, [name]), i)
+        if len(distinct_numbers(hashes)) >= different:
+            return cheap[: i + 1]
+    return cheap
 
 
 def order_numbers(column: Any, *, ascending: bool, nulls_first: bool) -> Numbers:

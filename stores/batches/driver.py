@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stepping_spark.base.errors import StoreError
-from stepping_spark.relations.arrow import canonical, consolidate, nonzero
+from stepping_spark.relations.arrow import canonical, consolidate, distinct_numbers, nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes, key_hashes
 from stepping_spark.relations.relation import DriverRelation
@@ -152,8 +152,7 @@ class DriverBatch:
 def wanted_places(keys: pa.Table, register: Register) -> Hashes:
     """The least place of the rows of each key, sorted and distinct."""
     places = key_hashes(keys, register.key) & _KEY
-    places.sort()
-    return np.unique(places) if (places[1:] == places[:-1]).any() else places
+    return distinct_numbers(places)
 
 
 def wanted_since(

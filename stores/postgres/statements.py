@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from stepping_spark.relations.arrow import Array, Ids
+from stepping_spark.relations.arrow import Array, Ids, distinct_numbers
 from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.store import Ordering
 from stepping_spark.rows.schema import Schema
@@ -244,7 +244,7 @@ class Layout:
     def of_keys(self, table: pa.Table) -> sql.Composed:
         """The condition that a row's key has the hash of one of these keys."""
         hashes = key_hashes(table, self.key)
-        listed = ",".join(map(str, np.unique(hashes.view(np.int64)).tolist()))
+        listed = ",".join(map(str, distinct_numbers(hashes.view(np.int64)).tolist()))
         return sql.SQL(" WHERE {} = ANY({}::bigint[])").format(
             sql.Identifier(KEY_HASH), sql.Literal(f"{{{listed}}}")
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from stepping_spark.relations.arrow import (
     concat,
     consolidate,
     distinct_keys,
+    distinct_numbers,
     distinct_rows,
     empty,
     negate,
@@ -74,7 +76,17 @@ def consolidate_by_hashes(table: pa.Table, schema: Schema) -> pa.Table:
         return consolidate_few_equal(table, schema)
 
 
-@pytest.mark.parametrize("consolidate", [consolidate, consolidate_few_equal, consolidate_by_hashes])
+def consolidate_by_some_columns(table: pa.Table, schema: Schema) -> pa.Table:
+    """The same where a sample of two rows says which columns to compare first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrow, "_SAMPLE", 2)
+        return consolidate_by_hashes(table, schema)
+
+
+@pytest.mark.parametrize(
+    "consolidate",
+    [consolidate, consolidate_few_equal, consolidate_by_hashes, consolidate_by_some_columns],
+)
 @given(relation=relation_cases.relations(), at=st.lists(st.integers(0, 99), max_size=3))
 def test_consolidation_adds_up_equal_rows_of_any_type(
     consolidate: Callable[[pa.Table, Schema], pa.Table],
@@ -86,6 +98,11 @@ def test_consolidation_adds_up_equal_rows_of_any_type(
     assert found.schema.equals(schema.arrow)
     assert read(schema, found) == sums(schema, rows)
     assert read(schema, consolidate(found, schema)) == read(schema, found)
+
+
+@given(numbers=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 3)))
+def test_distinct_numbers_are_sorted(numbers: list[int]) -> None:
+    assert distinct_numbers(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))
 
 
 def test_a_relation_is_consolidated_once() -> None:

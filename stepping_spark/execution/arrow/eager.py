@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,7 +32,14 @@ from stepping_spark.expressions.expr import Build, Expr, Field, Literal
 from stepping_spark.expressions.portable import Widened
 from stepping_spark.plan.eager import Branch, branches_of, eager_branches
 from stepping_spark.plan.step_ir import Leaf, Term
-from stepping_spark.relations.arrow import Array, empty, negate, one_array, sample
+from stepping_spark.relations.arrow import (
+    Array,
+    distinct_numbers,
+    empty,
+    negate,
+    one_array,
+    sample,
+)
 from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.relation import FanOut
 from stepping_spark.relations.sums.arrow import (
@@ -241,7 +247,7 @@ def _are_mostly_different(columns: Arrays, rows: int) -> bool:
     taken = positions(at)
     some = pa.table({str(i): c.take(taken) for i, c in enumerate(columns)})
     hashes = key_hashes(some, some.schema.names)
-    equal = len(at) - len(np.unique(hashes))
+    equal = len(at) - len(distinct_numbers(hashes))
     # Of s rows with N values about s²/2N are equal to others.
     return bool(_LEAST * len(at) ** 2 > 2 * equal * rows)
 

@@ -49,7 +49,13 @@ from stepping_spark.execution.arrow.kernels import (
 )
 from stepping_spark.expressions.arrow_evaluator import ArraysOf, evaluator, values_of
 from stepping_spark.expressions.expr import Call, Expr
-from stepping_spark.relations.arrow import concat, consolidate, distinct_rows, one_array
+from stepping_spark.relations.arrow import (
+    concat,
+    consolidate,
+    distinct_numbers,
+    distinct_rows,
+    one_array,
+)
 from stepping_spark.relations.hashing import Numbers, order_numbers
 from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.sums.floats import added, limbs_of
@@ -138,12 +144,12 @@ def _nearest(values: ArraysOf, by: Sorting) -> Cut:
         known, places = np.unique(places, return_inverse=True)
         places = ids * (len(known) + 2) + places + 1
         n = state.table.num_rows
-        edges = np.unique(ids[n:]) * (len(known) + 2)
+        edges = distinct_numbers(ids[n:]) * (len(known) + 2)
         old, changed = places[:n], places[n:]
         counts = one_array(state.table.column(COUNT)).to_numpy()
         has, sure = np.asarray(values_there), _are_sure(old, counts)
         ends = old[sure & has[: len(old)]]
-        ends = np.unique(np.concatenate([ends, edges, edges + len(known) + 1]))
+        ends = distinct_numbers(np.concatenate([ends, edges, edges + len(known) + 1]))
         kept = _around(old, ends, changed, has[len(old) :]) | ~sure
         yield state.filter(pa.array(kept)), change, {}
 
@@ -368,7 +374,7 @@ class _OfRuns:
         last: int | None,
     ) -> Any:
         further = [] if last is None else [last]
-        every = np.unique(np.concatenate([np.array(further, np.int64), places, changed]))
+        every = distinct_numbers(np.concatenate([np.array(further, np.int64), places, changed]))
         gap = min(unit_of(self.runs.gap), 2**64 - 1)
         apart = every[1:].astype(np.uint64) - every[:-1].astype(np.uint64) > np.uint64(gap)
         run = np.concatenate([[0], np.cumsum(apart)])
@@ -403,7 +409,7 @@ class _OfNearest:
     ) -> Any:
         ((has, of_change),) = read
         sure = _are_sure(places, counts)
-        ends = np.unique(places[sure & np.asarray(has)])
+        ends = distinct_numbers(places[sure & np.asarray(has)])
         if last is not None and (not len(ends) or changed.min() <= ends[0]):
             raise NeedsPrefix
         return _around(places, ends, changed, np.asarray(of_change)) | ~sure
@@ -449,6 +455,8 @@ def _limbs(values: Any, times: Numbers, c: WindowCall) -> dict[int, int]:
     if pa.types.is_decimal(values.type):
         scale = unwrap(c.type).scale  # type: ignore[attr-defined]
         wide = values.cast(pa.decimal256(76, scale))
-        sums = ((n, pc.sum(wide.filter(pa.array(times == n))).as_py()) for n in np.unique(times))
+        sums = (
+            (n, pc.sum(wide.filter(pa.array(times == n))).as_py()) for n in distinct_numbers(times)
+        )
         return {0: sum(int(n) * int(s.scaleb(scale, _EXACT)) for n, s in sums)}
     return {0: added(values.to_numpy(), times)}
