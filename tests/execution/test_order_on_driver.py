@@ -88,12 +88,14 @@ def test_the_foremost_rows_of_each_key_are_those_that_none_comes_before(
             (keys[i].as_py(), number) for i, number in zip(found_at.tolist(), own, strict=True)
         }
         assert len(pairs) == len({k for k, _ in pairs}) == len({n for _, n in pairs})
-    row = [7 * i % 23 for i in range(len(keys))]
-    sorted_at = in_order(ids, order, [pa.array(row)])
+    row = [7 * i % 5 for i in range(len(keys))]
+    sorted_at, differ = in_order(ids, order, [pa.array(row)])
     assert sorted(sorted_at.tolist()) == list(range(len(keys)))
     for key in set(ids.tolist()):
         found = [(places[i], row[i]) for i in sorted_at.tolist() if ids[i] == key]
         assert found == sorted(found)
+    whole = [(ids[i], places[i], row[i]) for i in sorted_at.tolist()]
+    assert differ.tolist() == [i == 0 or whole[i] != whole[i - 1] for i in range(len(whole))]
 
 
 @given(

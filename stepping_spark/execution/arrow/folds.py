@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from stepping_spark.execution.arrow.groups import (
     lists,
     positions,
 )
-from stepping_spark.execution.arrow.kernels import Context
+from stepping_spark.execution.arrow.kernels import Context, sum_of
 from stepping_spark.execution.arrow.windows import Partitions, column_of
 from stepping_spark.expressions.arrow_evaluator import relation_of, spread, struct_of, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays
@@ -143,21 +143,30 @@ def _comparable(a: Array, b: Array) -> tuple[Array, Array]:
     return ids[: len(a)], ids[len(a) :]
 
 
-Signed: TypeAlias = Sequence[tuple[int, DriverRelation]]
-"""Relations, each with the sign of its fold in a sum."""
+class FoldKernel(Protocol):
+    """Folds a relation; or gives the change of the fold for a change of the relation.
 
-FoldKernel: TypeAlias = Callable[[Context, Signed], pa.Table]
-"""Folds relations, and adds up the results with their signs.
+    That is the result for the new relation, less that for the old one.
+    """
 
-The change of a fold is its result for the new state, less that for the old one. Where rows are put
-in order, those of both are at once.
-"""
+    def __call__(
+        self, run: Context, rows: DriverRelation, change: DriverRelation | None = None
+    ) -> DriverRelation: ...
 
 
-def _one_by_one(schema: Schema, fold: Callable[[DriverRelation], pa.Table]) -> FoldKernel:
-    def each(run: Context, parts: Signed) -> pa.Table:
-        made = [(sign, fold(rows)) for sign, rows in parts]
-        return concat([t if sign > 0 else negate(t, schema) for sign, t in made], schema)
+def _each_time(
+    schema: Schema, fold: Callable[[DriverRelation], pa.Table], *, once: bool = False
+) -> FoldKernel:
+    """A fold of the old relation, and of the new one; `once` says that it gives each row once."""
+
+    def each(
+        run: Context, rows: DriverRelation, change: DriverRelation | None = None
+    ) -> DriverRelation:
+        if change is None:
+            return DriverRelation(fold(rows), schema, once)
+        new = fold(sum_of([rows, change], rows.schema))
+        found = concat([new, negate(fold(rows), schema)], schema)
+        return DriverRelation(found, schema, once and not rows.table.num_rows)
 
     return each
 
@@ -185,71 +194,138 @@ def positive_kernel(n: Positive) -> FoldKernel:
         counts = one_array(kept.column(COUNT)) if n.counted else _ones(kept.num_rows)
         return relation([*(one_array(kept.column(c)) for c in names), counts])
 
-    return _one_by_one(n.schema, positive)
+    return _each_time(n.schema, positive, once=True)
 
 
 class _Ordered(NamedTuple):
-    """The rows that are there, by key and in order, of several relations.
+    """The rows that are there, by key and in order: of the new relation, and then of the old one.
 
-    `ids` are the numbers of their keys, which differ between the relations.
+    `ids` are the numbers of their keys, which differ between the two. `numbers` are those of the
+    rows: rows that have the same number are equal.
     """
 
     rows: pa.Table
     ids: Ids
     counts: Ids
     signs: Ids
+    numbers: Ids
 
 
-def _in_order(
-    of: Physical, keys: Sequence[Expr], order: Order, *, first: bool = False
-) -> Callable[[Context, Signed], _Ordered]:
-    """A function that orders the rows of relations.
+OrderKernel: TypeAlias = Callable[[Context, DriverRelation, DriverRelation | None], _Ordered]
 
-    If only the `first` one of each key matters, few others are there: no order takes them all.
-    """
+
+def _in_order(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
+    """A function that orders the rows of a relation, and of what it is after a change."""
     schema, values = of.schema, values_of(of.schema, (*keys, *(e for e, _ in order)))
     directions = [up for _, up in order]
 
-    def ordered(run: Context, parts: Signed) -> _Ordered:
-        there = [_there(rows) for _, rows in parts]
-        found = concat(there, schema).combine_chunks()
+    def ordered(run: Context, rows: DriverRelation, change: DriverRelation | None) -> _Ordered:
+        both = rows if change is None else sum_of([rows, change], schema)
+        found = _canonical(both.table, schema)
         if not found.num_rows:
-            return _Ordered(found, *[np.zeros(0, np.int64)] * 3)
-        sides = np.arange(len(parts)).repeat([t.num_rows for t in there])
+            return _Ordered(found, *[np.zeros(0, np.int64)] * 4)
         known = values(found, run.ask)
-        by = known[: len(keys)]
-        directed = list(zip(known[len(keys) :], directions, strict=True))
-        if first:
-            kept, ids = foremost_of([*by, pa.array(sides)], directed)
-            taken = positions(kept)
-            found, sides = found.take(taken), sides[kept]
-            directed = [(c.take(taken), up) for c, up in directed]
-        else:
-            ids = key_ids(by) + sides * found.num_rows
-        at = in_order(ids, directed, found.columns[: len(schema.columns)])
-        if (at[1:] < at[:-1]).any():
-            found, ids, sides = found.take(positions(at)), ids[at], sides[at]
-        signs = np.array([sign for sign, _ in parts])[sides]
-        counts = np.asarray(one_array(found.column(COUNT)).to_numpy(), np.int64)
-        return _Ordered(found, ids, counts, signs)
+        directed = zip(known[len(keys) :], directions, strict=True)
+        ids = key_ids(known[: len(keys)])
+        at, differ = in_order(ids, list(directed), found.columns[: len(schema.columns)])
+        firsts = np.flatnonzero(differ)
+        new = _checked(both)
+        weights = [new]
+        if change is not None:
+            old = new.copy()
+            old[rows.table.num_rows :] = 0
+            weights.append(old)
+        sums = [np.add.reduceat(w[at], firsts) for w in weights]
+        there = [np.flatnonzero(w > 0) for w in sums]
+        numbers = np.concatenate(there)
+        of_rows = at[firsts[numbers]]
+        sides = np.arange(len(there)).repeat([len(n) for n in there])
+        return _Ordered(
+            found.take(positions(of_rows)),
+            ids[of_rows] + sides * found.num_rows,
+            np.concatenate([w[n] for w, n in zip(sums, there, strict=True)]),
+            1 - 2 * sides,
+            numbers,
+        )
 
     return ordered
 
 
+def _foremost(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
+    """The same, where the first row of each key is enough, and those that the order ties with it.
+
+    There are few others, so not all rows are put in order. Each row has a number of its own.
+    """
+    schema, values = of.schema, values_of(of.schema, (*keys, *(e for e, _ in order)))
+    directions = [up for _, up in order]
+
+    def ordered(run: Context, rows: DriverRelation, change: DriverRelation | None) -> _Ordered:
+        there = [_there(rows if change is None else sum_of([rows, change], schema))]
+        if change is not None:
+            there.append(_there(rows))
+        found = concat(there, schema).combine_chunks()
+        if not found.num_rows:
+            return _Ordered(found, *[np.zeros(0, np.int64)] * 4)
+        sides = np.arange(len(there)).repeat([t.num_rows for t in there])
+        known = values(found, run.ask)
+        directed = zip(known[len(keys) :], directions, strict=True)
+        kept, ids = foremost_of([*known[: len(keys)], pa.array(sides)], list(directed))
+        taken = positions(kept)
+        found, sides = found.take(taken), sides[kept]
+        directed = zip((c.take(taken) for c in known[len(keys) :]), directions, strict=True)
+        at, _ = in_order(ids, list(directed), found.columns[: len(schema.columns)])
+        if (at[1:] < at[:-1]).any():
+            found, ids, sides = found.take(positions(at)), ids[at], sides[at]
+        counts = np.asarray(one_array(found.column(COUNT)).to_numpy(), np.int64)
+        return _Ordered(found, ids, counts, 1 - 2 * sides, np.arange(len(ids)))
+
+    return ordered
+
+
+def _canonical(table: pa.Table, schema: Schema) -> pa.Table:
+    """Rows with one zero and one NaN for floats, in one piece."""
+    if schema.has_floats:
+        columns = [canonical(c) for c in table.columns]
+        table = pa.Table.from_arrays(columns, schema=schema.arrow)
+    return table.combine_chunks()
+
+
+def _checked(rows: DriverRelation) -> Ids:
+    """The weights of rows. If those of equal rows do not add up to 64 bits, a `StepError`."""
+    weights = np.asarray(one_array(rows.table.column(COUNT)).to_numpy(), np.int64)
+    if np.abs(weights.astype(np.float64)).sum() > _MOST:
+        rows.added_up()
+    return weights
+
+
+_MOST = 2.0**62
+
+
 def rank_kernel(n: Rank) -> FoldKernel:
-    ordered = _in_order(n.of, n.keys, n.order, first=n.n == 1)
+    ordered = (_foremost if n.n == 1 else _in_order)(n.of, n.keys, n.order)
     relation, columns = relation_of(n.schema), len(n.schema.columns)
     order = values_of(n.of.schema, [e for e, _ in n.order])
 
-    def rank(run: Context, parts: Signed) -> pa.Table:
-        rows, ids, counts, signs = ordered(run, parts)
+    def rank(
+        run: Context, rows: DriverRelation, change: DriverRelation | None = None
+    ) -> DriverRelation:
+        there, ids, counts, signs, numbers = ordered(run, rows, change)
         if n.ties:
-            kept: Any = first_with_ties(ids, counts, order(rows, run.ask), n.n)
+            counts = counts * first_with_ties(ids, counts, order(there, run.ask), n.n)
         else:
             counts = first(ids, counts, n.n)
-            kept = counts > 0
-        own = [one_array(c) for c in rows.columns[:columns]]
-        return _where(relation([*own, pa.array(counts * signs)]), kept)
+        # A number that is in both relations as often cancels out.
+        at = np.full(numbers.max(initial=-1) + 1, -1)
+        sums = np.zeros(len(at), np.int64)
+        for sign in (-1, 1):
+            own = np.flatnonzero(signs == sign)
+            sums[numbers[own]] += sign * counts[own]
+            at[numbers[own]] = own
+        kept = np.flatnonzero(sums)
+        left = there.take(positions(at[kept])).columns[:columns]
+        made = relation([*map(one_array, left), pa.array(sums[kept])])
+        once = change is None or n.n > 1 or not rows.table.num_rows
+        return DriverRelation(made, n.schema, once)
 
     return rank
 
@@ -258,11 +334,14 @@ def gather_kernel(n: Gather) -> FoldKernel:
     ordered, relation = _in_order(n.of, (n.key,), n.order), relation_of(n.schema)
     values = values_of(n.of.schema, (n.key, n.item))
 
-    def gather(run: Context, parts: Signed) -> pa.Table:
-        rows, ids, counts, signs = ordered(run, parts)
-        keys, items = values(rows, run.ask)
+    def gather(
+        run: Context, rows: DriverRelation, change: DriverRelation | None = None
+    ) -> DriverRelation:
+        there, ids, counts, signs, _ = ordered(run, rows, change)
+        keys, items = values(there, run.ask)
         firsts, found = lists(ids, items, counts)
-        return relation([found, keys.take(positions(firsts)), pa.array(signs[firsts])])
+        made = relation([found, keys.take(positions(firsts)), pa.array(signs[firsts])])
+        return DriverRelation(made, n.schema)
 
     return gather
 
@@ -277,7 +356,7 @@ def pieces_kernel(n: LargestByKey) -> FoldKernel:
         found = collated(there.select(names), n.required)
         return relation([*(one_array(c) for c in found.columns), _ones(found.num_rows)])
 
-    return _one_by_one(n.schema, pieces)
+    return _each_time(n.schema, pieces)
 
 
 def totals_kernel(n: Totals) -> FoldKernel:
@@ -289,7 +368,7 @@ def totals_kernel(n: Totals) -> FoldKernel:
             return relation([values, keys, _ones(len(values))])
         return relation([*spread(values, n.type.sum.value), _ones(len(values))])
 
-    return _one_by_one(n.schema, total)
+    return _each_time(n.schema, total)
 
 
 def window_kernel(n: Windowed) -> FoldKernel:
@@ -300,22 +379,57 @@ def window_kernel(n: Windowed) -> FoldKernel:
     assert isinstance(results, Struct)
     made_row, made_results = struct_of(row) if isinstance(row, Struct) else None, struct_of(results)
 
-    def window(run: Context, parts: Signed) -> pa.Table:
-        rows, ids, counts, signs = ordered(run, parts)
-        total = max(int(counts[signs == sign].sum()) for sign, _ in parts)
-        if total > (most := most_given(run.limits, total, rows)):
+    def window(
+        run: Context, rows: DriverRelation, change: DriverRelation | None = None
+    ) -> DriverRelation:
+        there, ids, counts, signs, numbers = ordered(run, rows, change)
+        # Of floats, as the sum may be beyond 64 bits.
+        total = int(max(counts[signs == sign].sum(dtype=np.float64) for sign in (1, -1)))
+        if total > (most := most_given(run.limits, total, there)):
             raise FanOut.of(total, "window", most)
-        if (counts > 1).any():
+        once = not (counts > 1).any()
+        if not once:
             ids, signs = np.repeat(ids, counts), np.repeat(signs, counts)
-            rows = rows.take(positions(np.repeat(np.arange(len(counts)), counts)))
-        at = Partitions(ids, n.sorting, sorting(rows, run.ask), run.carried)
-        given = iter(args(rows, run.ask))
+            there = there.take(positions(np.repeat(np.arange(len(counts)), counts)))
+        at = Partitions(ids, n.sorting, sorting(there, run.ask), run.carried)
+        given = iter(args(there, run.ask))
         found = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
-        own = [one_array(c) for c in rows.columns[: len(schema.columns)]]
+        own = [one_array(c) for c in there.columns[: len(schema.columns)]]
+        if once and change is not None:
+            kept = positions(_changed(numbers, signs, found))
+            own, found = ([c.take(kept) for c in some] for some in (own, found))
+            signs = signs[kept]
         left = own[0] if made_row is None else made_row(own)
-        return relation([left, made_results(found), pa.array(signs)])
+        made = relation([left, made_results(found), pa.array(signs)])
+        return DriverRelation(made, n.schema, once and not n.schema.has_floats)
 
     return window
+
+
+def _changed(numbers: Ids, signs: Ids, results: Sequence[Array]) -> Ids:
+    """The positions of rows, but for those that have the same results in both relations."""
+    new, old = np.flatnonzero(signs > 0), np.flatnonzero(signs < 0)
+    at = np.full(numbers.max(initial=-1) + 1, -1)
+    at[numbers[new]] = new
+    before = old[at[numbers[old]] >= 0]
+    after = at[numbers[before]]
+    same = np.ones(len(before), np.bool_)
+    for column in results:
+        same &= _are_same(column.take(positions(before)), column.take(positions(after)))
+    kept = np.ones(len(numbers), np.bool_)
+    kept[before[same]] = kept[after[same]] = False
+    return np.flatnonzero(kept)
+
+
+def _are_same(a: Array, b: Array) -> Any:
+    """Which values of two columns are the same; NULL is as NULL, and NaN as NaN."""
+    if pa.types.is_nested(a.type) or pa.types.is_floating(a.type):
+        ids = key_ids([pa.chunked_array([a, b])])
+        return ids[: len(a)] == ids[len(a) :]
+    same: Any = pc.equal(a, b)
+    if a.null_count or b.null_count:
+        same = pc.or_(same.fill_null(False), pc.and_(a.is_null(), b.is_null()))
+    return same.to_numpy(zero_copy_only=False)
 
 
 FOLDS: dict[type[Physical], Callable[..., FoldKernel]] = {

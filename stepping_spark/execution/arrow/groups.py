@@ -121,16 +121,17 @@ def foremost_of(
 
 def in_order(
     ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]], row: Sequence[ArrowColumn]
-) -> Numbers:
+) -> tuple[Numbers, npt.NDArray[np.bool_]]:
     """The positions of rows, those of a key together, by the order, then by the row.
 
-    Only rows that the order does not decide between are compared by all their columns. Rows that
-    are equal stand in any order.
+    Also which of them differ from the one before. Only rows that the order does not decide between
+    are compared by all their columns.
     """
     shared = np.bincount(ids)[ids] > 1
     among, alone = shared.nonzero()[0], (~shared).nonzero()[0]
+    differ = np.ones(len(ids), np.bool_)
     if not len(among):
-        return alone
+        return alone, differ
     taken = positions(among)
     by = [ids[among]]
     for column, up in order or [(c, True) for c in row]:
@@ -142,8 +143,9 @@ def in_order(
         taken = positions(among[tied])
         run = np.cumsum(begins, dtype=np.int64)[equal]
         by = [run, *(r for c in row for r in ranks(c.take(taken)))]
-        at[equal] = tied[by_numbers(by)[0]]
-    return np.append(among[at], alone)
+        ordered, differ[equal] = by_numbers(by)
+        at[equal] = tied[ordered]
+    return np.append(among[at], alone), differ
 
 
 def by_numbers(by: Sequence[Numbers]) -> tuple[Numbers, npt.NDArray[np.bool_]]:

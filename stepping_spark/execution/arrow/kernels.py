@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import pyarrow as pa
+
 from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.circuit.physical import WindowCall
 from stepping_spark.expressions.arrow_evaluator import Ask
+from stepping_spark.relations.arrow import concat
 from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import Now
+from stepping_spark.rows.schema import Schema
 
 PartitionKey: TypeAlias = tuple[Any, ...]
 Carried: TypeAlias = Mapping[WindowCall, Any]
@@ -58,3 +62,14 @@ class Context:
 
 
 Kernel: TypeAlias = Callable[[Context], DriverRelation]
+
+
+def sum_of(parts: Sequence[DriverRelation], schema: Schema) -> DriverRelation:
+    """The sum of relations; a single one that has rows is as consolidated as it was."""
+    tables: list[pa.Table] = []
+    once = True
+    for p in parts:
+        if p.table.num_rows:
+            once = p.consolidated and not tables
+            tables.append(p.table)
+    return DriverRelation(concat(tables, schema), schema, once)

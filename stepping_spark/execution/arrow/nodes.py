@@ -41,9 +41,7 @@ from stepping_spark.circuit.physical import (
     Negate,
     NoRows,
     Physical,
-    Positive,
     Project,
-    Rank,
     Union,
     Unnest,
     Where,
@@ -51,7 +49,7 @@ from stepping_spark.circuit.physical import (
 )
 from stepping_spark.execution.arrow.eager import Eager, eager, sums_at_once
 from stepping_spark.execution.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
-from stepping_spark.execution.arrow.kernels import Context, Kernel, NeedsPrefix, Prefixes
+from stepping_spark.execution.arrow.kernels import Context, Kernel, NeedsPrefix, Prefixes, sum_of
 from stepping_spark.execution.arrow.window_delta import cut_of
 from stepping_spark.expressions.arrow_evaluator import relation_of, spread, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays
@@ -60,18 +58,7 @@ from stepping_spark.relations.arrow import concat, negate, one_array
 from stepping_spark.relations.relation import DriverRelation, FanOut
 from stepping_spark.relations.sums.arrow import contributions
 from stepping_spark.rows.atoms import INT_MIN
-from stepping_spark.rows.schema import COUNT, Schema, StreamType
-
-
-def sum_of(parts: Sequence[DriverRelation], schema: Schema) -> DriverRelation:
-    """The sum of relations; a single one that has rows is as consolidated as it was."""
-    tables: list[pa.Table] = []
-    once = True
-    for p in parts:
-        if p.table.num_rows:
-            once = p.consolidated and not tables
-            tables.append(p.table)
-    return DriverRelation(concat(tables, schema), schema, once)
+from stepping_spark.rows.schema import COUNT, StreamType
 
 
 def prepared(n: Physical) -> Kernel:
@@ -272,49 +259,39 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
 
 
 def _fold(kernel: Callable[..., FoldKernel], n: Fold, rows: Kernel) -> Kernel:
-    fold, schema = kernel(n), n.schema
-    return lambda run: DriverRelation(fold(run, ((1, rows(run)),)), schema)
+    fold = kernel(n)
+    return lambda run: fold(run, rows(run))
 
 
 def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
     fold, over, schema = FOLDS[type(n.fold)](n.fold), n.state.schema, n.schema
-
-    def difference(run: Context, old: DriverRelation, more: DriverRelation) -> pa.Table:
-        return fold(run, ((1, sum_of([old, more], over)), (-1, old)))
-
-    selects = isinstance(n.fold, Rank | Positive)
-
-    def change_of_fold(run: Context) -> DriverRelation:
-        old = state(run)
-        made = difference(run, old, change(run))
-        return DriverRelation(made, schema, consolidated=selects and not old.table.num_rows)
-
     if not isinstance(n.fold, Windowed):
-        return change_of_fold
+        return lambda run: fold(run, state(run), change(run))
     cut = cut_of(n.fold, over)
 
     def change_of_windows(run: Context) -> DriverRelation:
         found = []
         for old, more, carried in cut(state(run), change(run), run):
             run.carried = carried
-            found.append(difference(run, old, more))
+            found.append(fold(run, old, more))
         run.carried = {}
-        return DriverRelation(concat(found, schema), schema)
+        # Each has the rows of other keys.
+        once = all(rows.consolidated for rows in found)
+        return DriverRelation(concat([rows.table for rows in found], schema), schema, once)
 
     return change_of_windows
 
 
 def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
     schema, pieces = n.schema, prepared(n.pieces)
-    parts = [(FOLDS[type(p.fold)](p.fold), p.state.schema, p.schema) for p in n.parts]
+    parts = [(FOLDS[type(p.fold)](p.fold), p.state.schema) for p in n.parts]
 
     def collated_change(run: Context) -> DriverRelation:
         given = [rows(run) for rows in inputs]
         olds, news = [], []
-        for (fold, over, made), state, more in zip(parts, given[::2], given[1::2], strict=True):
-            olds.append(DriverRelation(fold(run, ((1, state),)), made))
-            new = sum_of([state, more], over)
-            news.append(DriverRelation(fold(run, ((1, new),)), made))
+        for (fold, over), state, more in zip(parts, given[::2], given[1::2], strict=True):
+            olds.append(fold(run, state))
+            news.append(fold(run, sum_of([state, more], over)))
         run.filled = olds
         old = negate(pieces(run).table, schema)
         run.filled = news
