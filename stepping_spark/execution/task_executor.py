@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -39,7 +40,15 @@ from stepping_spark.plan.segments import (
     segments_of,
 )
 from stepping_spark.plan.step_ir import Materialized
-from stepping_spark.relations.blobs import DDL, blob_row, blobs_of, in_parts, unpacked
+from stepping_spark.relations.blobs import (
+    DDL,
+    Blob,
+    BlobFile,
+    blob_row,
+    blobs_of,
+    in_parts,
+    unpacked,
+)
 from stepping_spark.relations.placement import bytes_given, resources
 from stepping_spark.relations.relation import (
     KEPT_BYTES,
@@ -222,32 +231,59 @@ class TaskExecutor:
             limits,
             cut.called,
         )
-        frame = self._changes(spark, job, inputs, cut.here)
-        store.merge_meanwhile(sum(held.rows or 0 for held in inputs.values()))
-        for number in range(1, len(cut.segments.segments)):
-            work = partial(tasks.run_segment, job, number)
-            frame = in_parts(frame, parts).mapInArrow(work, DDL)
-        if not staying:
-            return self._taken(_fetched(frame), store)
-        with _in_workers():
-            # A checkpoint would have Spark derive conditions on all values of the inputs.
-            kept = frame.persist()
-            try:
-                table = kept.where(f"tag < {STAYING}").toArrow()
-                _check(table)
-                outputs = [self._staying(i, kept, parts) for i in range(len(self._plan.outputs))]
-            finally:
-                kept.unpersist()
-        return self._taken(table, store, outputs)
+        with self._begun(spark, job, inputs, cut) as (frame, first):
+            store.merge_meanwhile(sum(held.rows or 0 for held in inputs.values()))
+            for number in range(first, len(cut.segments.segments)):
+                work = partial(tasks.run_segment, job, number)
+                frame = in_parts(frame, parts).mapInArrow(work, DDL)
+            if not staying:
+                return self._taken(_fetched(frame), store, cut.segments.apart)
+            with _in_workers():
+                # A checkpoint would have Spark derive conditions on all values of the inputs.
+                kept = frame.persist()
+                try:
+                    table = kept.where(f"tag < {STAYING}").toArrow()
+                    _check(table)
+                    numbers = range(len(self._plan.outputs))
+                    outputs = [self._staying(i, kept, parts) for i in numbers]
+                finally:
+                    kept.unpersist()
+        return self._taken(table, store, cut.segments.apart, outputs)
 
-    def _changes(
-        self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation], segmented: Segmented
-    ) -> DataFrame:
-        """The blobs of the first segment. For rows on the driver it is computed here."""
+    @contextmanager
+    def _begun(
+        self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation], cut: _Cut
+    ) -> Iterator[tuple[DataFrame, int]]:
+        """The blobs of the first segments, and the number of the next one.
+
+        The first segment is computed here for rows on the driver. If all rows are, and tasks run
+        on this machine, each reads the blobs for its parts of the keys from a file.
+        """
+        with ExitStack() as kept:
+            file = None
+            if job.once and len(cut.segments.segments) > 1 and runs_here(spark):
+                with suppress(OSError):  # the disk may be full
+                    folder = tempfile.TemporaryDirectory(prefix="stepping-spark-")
+                    path = os.path.join(kept.enter_context(folder), "blobs")
+                    file = BlobFile.written(path, self._blobs(job, inputs, cut))
+            if file is None:
+                kept.close()
+                yield self._sent(spark, job, inputs, cut), 1
+            else:
+                numbers = spark.range(0, job.parts, 1, job.parts)
+                yield numbers.mapInArrow(partial(tasks.run_first, job, file), DDL), 2
+
+    def _blobs(self, job: Job, inputs: Mapping[Vertex, Relation], cut: _Cut) -> Iterator[Blob]:
+        """The blobs of the first segment for rows on the driver."""
         here = {v: held for v, held in inputs.items() if isinstance(held, DriverRelation)}
-        blobs = [*segmented.source(here, job, nullcontext(self._store))]
-        blobs += [(part, NOTES, pickle.dumps(Notes())) for part in range(job.parts)]
-        rows = pa.Table.from_batches([blob_row(*b) for b in blobs])
+        yield from cut.here.source(here, job, nullcontext(self._store))
+        yield from ((part, NOTES, pickle.dumps(Notes())) for part in range(job.parts))
+
+    def _sent(
+        self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation], cut: _Cut
+    ) -> DataFrame:
+        """The blobs of the first segment, as Spark has them."""
+        rows = pa.Table.from_batches([blob_row(*b) for b in self._blobs(job, inputs, cut)])
         with with_settings(spark, {LOCAL: "0"}):
             frame = spark.createDataFrame(rows, DDL)
         for number, held in enumerate(map(inputs.__getitem__, self._plan.graph.inputs)):
@@ -269,7 +305,11 @@ class TaskExecutor:
         return fetch_if_few(kept, self._limits) or kept
 
     def _taken(
-        self, table: pa.Table, store: TaskStore, outputs: list[Relation] | None = None
+        self,
+        table: pa.Table,
+        store: TaskStore,
+        apart: frozenset[Vertex],
+        outputs: list[Relation] | None = None,
     ) -> StepInTasks:
         given: dict[int, list[Any]] = {}
         notes = []
@@ -295,18 +335,21 @@ class TaskExecutor:
         for name, some in added.items():
             store.add_written(name, some)
         if outputs is None:
-            outputs = [_rows(v, given.get(OUTPUTS + i)) for i, v in enumerate(self._plan.outputs)]
+            outputs = [
+                _rows(v, given.get(OUTPUTS + i), once=v in apart)
+                for i, v in enumerate(self._plan.outputs)
+            ]
         looked_at = enumerate(tasks.looked_at(self._plan))
         refused = {v: _rows(v, given[t]) for i, v in looked_at if (t := LOOKED_AT + i) in given}
         counts = {name: sum(x.rows for x in some) for name, some in added.items()}
         return StepInTasks(outputs, done, counts, refused, iterations)
 
 
-def _rows(v: Vertex, blobs: list[Any] | None) -> DriverRelation:
-    """The rows of a stream in blobs."""
+def _rows(v: Vertex, blobs: list[Any] | None, *, once: bool = False) -> DriverRelation:
+    """The rows of a stream in blobs, which may have each of them once."""
     if blobs is None:
         return DriverRelation.empty(v.type.schema)
-    return DriverRelation(unpacked(blobs), v.type.schema).added_up()
+    return DriverRelation(unpacked(blobs), v.type.schema, once).added_up()
 
 
 def _check(table: pa.Table) -> None:

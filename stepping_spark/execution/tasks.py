@@ -52,6 +52,7 @@ from stepping_spark.plan.step_ir import Leaf, Materialized, Read, RegisterPlan, 
 from stepping_spark.relations.arrow import may_have_null
 from stepping_spark.relations.blobs import (
     Blob,
+    BlobFile,
     blob_row,
     blobs_of,
     cut,
@@ -267,6 +268,8 @@ class Segmented:
             for part, rows in self._cut(held, everywhere, job.parts, here):
                 yield from ((part, STAYING + number, b) for b in packed(rows))
             return
+        if self.plan.outputs[number] in self.segments.apart:
+            held = held.added_up()
         if held.nbytes > job.most_bytes:
             raise LargeOutput(_LARGE)
         yield from ((here, OUTPUTS + number, b) for b in packed(held.table))
@@ -534,6 +537,18 @@ def run_segment(
             continue
         for blob in _segmented(job).part(number, part, blobs, job):
             yield blob_row(*blob)
+
+
+def run_first(
+    job: Job, file: BlobFile, parts: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Compute the second segment for the parts of the keys whose numbers a task has.
+
+    The driver has computed the first one, and put its blobs into a file.
+    """
+    for batch in parts:
+        for part in batch.column(0).to_numpy().tolist():
+            yield from run_segment(job, 1, file.of_part(part))
 
 
 def rows_of_output(schema: Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -129,12 +129,14 @@ class Segments:
     """The segments of a step. The first one has the changes of the inputs, in no order of keys.
 
     `sent` has, for each route, the segment that computes its stream, and the last one that reads
-    the route. `empty` are the streams without rows, of which no segment has a piece.
+    the route. `empty` are the streams without rows, of which no segment has a piece. Equal rows of
+    `apart` streams are in one part of the keys.
     """
 
     segments: tuple[Segment, ...]
     sent: Mapping[Route, tuple[int, int]] = field(default_factory=dict)
     empty: frozenset[Vertex] = frozenset()
+    apart: frozenset[Vertex] = frozenset()
 
 
 _LEAST = 2
@@ -207,7 +209,8 @@ class _Cut:
             )
             for n in range(number)
         )
-        return Segments(tuple(segments), self._sent, frozenset(self._empty))
+        apart = frozenset(v for v, spread in self._spread.items() if spread)
+        return Segments(tuple(segments), self._sent, frozenset(self._empty), apart)
 
     def _is_empty(self, leaf: Leaf) -> bool:
         """Whether a leaf has no rows: a stream, or a register that is read by no keys."""

@@ -6,7 +6,8 @@ and the rows in Arrow's format. Spark exchanges blobs by the number of the part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,9 @@ SCHEMA = pa.schema([pa.field(name, t, nullable=False) for name, t in _TYPES.item
 
 BLOB_ROWS = 1 << 17
 """The most rows of a blob."""
+
+_ALIGNED = 64
+"""Bytes of which each blob in a file begins at a multiple, as Arrow has its own buffers."""
 
 _HALF = np.uint64(32)
 
@@ -78,6 +82,35 @@ def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
     """The blobs in rows, without a copy."""
     for part, tag, held in zip(*(rows.column(n) for n in SCHEMA.names), strict=True):
         yield part.as_py(), tag.as_py(), held.as_buffer()
+
+
+@dataclass(frozen=True)
+class BlobFile:
+    """Blobs in a file that tasks of this machine map: they do not pass Spark.
+
+    `places` has, for each part of the keys, the tag, the first byte, and the bytes of each blob.
+    """
+
+    path: str
+    places: Mapping[int, Sequence[tuple[int, int, int]]]
+
+    @classmethod
+    def written(cls, path: str, blobs: Iterable[Blob]) -> BlobFile:
+        """Write blobs to a new file."""
+        places: dict[int, list[tuple[int, int, int]]] = {}
+        with pa.OSFile(path, "wb") as sink:
+            for part, tag, held in blobs:
+                sink.write(bytes(-sink.tell() % _ALIGNED))
+                places.setdefault(part, []).append((tag, sink.tell(), memoryview(held).nbytes))
+                sink.write(held)
+        return cls(path, places)
+
+    def of_part(self, part: int) -> Iterator[pa.RecordBatch]:
+        """The blobs of a part of the keys, as rows."""
+        with pa.memory_map(self.path) as source:
+            for tag, at, nbytes in self.places.get(part, ()):
+                source.seek(at)
+                yield blob_row(part, tag, source.read_buffer(nbytes))
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -19,6 +19,7 @@ from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.segments import NotInTasks, Piece, segments_of
 from stepping_spark.relations.blobs import SCHEMA
+from stores.memory import StoreMemory
 from tests.cases import A, B
 from tests.compositions import Composition, compositions, steps_of
 from tests.elsewhere import QUERY
@@ -49,17 +50,29 @@ class Frame:
         return self.rows
 
 
+class Parts(Frame):
+    """The numbers of the parts."""
+
+    def mapInArrow(self, work: Callable[[Iterator[Any]], Iterator[Any]], _: str) -> Frame:  # noqa: N802
+        numbers = (pa.RecordBatch.from_pydict({"id": [part]}) for part in range(PARTS))
+        return Frame(pa.Table.from_batches([b for n in numbers for b in work(iter([n]))], SCHEMA))
+
+
 class Session:
     """A session whose DataFrames are those."""
 
     def createDataFrame(self, rows: pa.Table, _: str) -> Frame:  # noqa: N802
         return Frame(rows)
 
+    def range(self, begin: int, end: int, step: int, tasks: int) -> Frame:
+        assert (begin, end, step, tasks) == (0, PARTS, 1, PARTS)
+        return Parts(pa.table({}))
 
-@pytest.fixture(scope="module")
-def in_process() -> Iterator[None]:
-    """Tasks run in this process."""
-    made = TaskExecutor.__init__
+
+@pytest.fixture(scope="module", params=[True, False], ids=["from a file", "sent by Spark"])
+def in_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tasks run in this process; it has the changes in a file, or sends them."""
+    made, given = TaskExecutor.__init__, StoreMemory.for_tasks
 
     def with_session(self: Any, plan: Any, store: Any, _: Any, zone: Any, limits: Any) -> None:
         made(self, plan, store, Session, zone, limits)  # type: ignore[arg-type]
@@ -68,11 +81,13 @@ def in_process() -> Iterator[None]:
         patch.setattr(TaskExecutor, "__init__", with_session)
         patch.setattr(task_executor, "with_settings", lambda *_: nullcontext())
         patch.setattr(task_executor, "in_parts", lambda frame, _: frame)
-        patch.setattr(task_executor, "runs_here", lambda _: True)
+        patch.setattr(task_executor, "runs_here", lambda _: request.param)
+        patch.setattr(StoreMemory, "for_tasks", lambda store, here: given(store, here=True))
         yield
 
 
 @pytest.mark.parametrize(("query", "optimize"), both_ways(QUERY.values()))
+@pytest.mark.turn(3)
 @settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(data=hs.data())
 def test_many_parts_of_the_keys_give_what_plain_python_gives(
