@@ -402,7 +402,9 @@ class _Cut:
                     return NOT_SPREAD
                 return self._spread_at(leaf.vertex) if route.key is None else spread_by(route.key)
             assert isinstance(leaf, Read)
-            if not leaf.by or any(k.of not in routing.keyed for k in leaf.by):
+            # Its rows are where those of the streams are, unless these were sent by another key.
+            sent_so = (routing.keyed.get(k.of) == _without_bucket(k.key) for k in leaf.by)
+            if not leaf.by or not all(sent_so):
                 return NOT_SPREAD
             values = picked(_without_bucket(leaf.key), routing.picks)
             return NOT_SPREAD if values is None else spread_by(values)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from stepping_spark.execution import task_executor
 from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.segments import NotInTasks, Piece, segments_of
-from stepping_spark.relations.blobs import SCHEMA
+from stepping_spark.relations.blobs import SCHEMA, BlobFile
 from stores.memory import StoreMemory
 from tests.cases import A, B
 from tests.compositions import Composition, compositions, steps_of
@@ -104,7 +105,11 @@ def test_many_parts_of_the_keys_give_what_plain_python_gives(
 
 
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
-@given(composition=compositions(), steps=steps_of(), optimize=hs.booleans())
+@given(
+    composition=compositions(),
+    steps=steps_of() | steps_of().map(of_one_input),
+    optimize=hs.booleans(),
+)
 def test_many_parts_of_the_keys_give_what_random_queries_are(
     in_process: None,
     spark: SparkSession,
@@ -123,6 +128,63 @@ def test_many_parts_of_the_keys_give_what_random_queries_are(
     for step in steps:
         assert shown(stepper.step(step)) == reference.step(step)
     assert {m.not_in_tasks for m in stepper.metrics} == {""}
+
+
+class Two(st.Data):
+    x: int
+    z: int
+
+
+def by_right(left: st.ZSet[Two], beside: st.ZSet[B], key: Any) -> st.ZSet[B]:
+    pairs = st.join(left, beside, on_left=key, on_right=lambda b: b.y)
+    return st.map(pairs, f=lambda p: p.right)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["summed", "distinct"])
+def test_rows_of_a_register_are_where_the_stream_was_sent_not_where_their_key_says(
+    in_process: None, spark: SparkSession, alone: bool
+) -> None:
+    """One of the joins takes the rows of `a` where they are, the other one sends them by its key.
+
+    So equal rows of the first one may be anywhere.
+    """
+
+    def query(a: st.ZSet[Two], b: st.ZSet[B], c: st.ZSet[B]) -> st.ZSet[B]:
+        both = by_right(a, b, lambda a: a.x) + by_right(a, c, lambda a: a.z)
+        return both if alone else st.distinct(both)
+
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LIMITS)
+    reference = st.reference(graph)
+    numbers = range(100, 110)
+    beside = st.ZSetPython({B(name="b", y=n): 1 for n in numbers})
+    none: Any = st.ZSetPython({})
+    of_b, of_c = ({Two(x=n, z=1): 1 for n in numbers}, {Two(x=8, z=n): 1 for n in numbers})
+    more = st.ZSetPython({**of_b, **of_c})
+    for step in ((none, beside, beside), (more, none, st.ZSetPython({B(name="c", y=99): 1}))):
+        (found,) = stepper.step(step)
+        assert (found.to_python(),) == reference.step(step)
+        assert found.to_arrow().num_rows == len(found.to_python())
+        assert not stepper.metrics[-1].not_in_tasks
+
+
+def test_a_step_for_which_there_is_no_room_in_a_file_is_sent(
+    in_process: None, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(BlobFile, "written", full)
+    graph = st.compile(by_name)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LIMITS)
+    rows = st.ZSetPython({A(x=n, name="ab"[n % 2]): 1 for n in range(20)})
+    (found,) = stepper.step((rows,))
+    assert found == st.ZSetPython({"a": 1, "b": 1})
+    assert not stepper.metrics[-1].not_in_tasks
+
+
+def by_name(a: st.ZSet[A]) -> st.ZSet[str]:
+    return st.distinct(st.map(a, f=lambda a: a.name))
 
 
 def test_rows_are_exchanged_only_where_they_meet_others() -> None:
