@@ -124,15 +124,10 @@ MISTAKES: list[tuple[str, str]] = [
 
 @pytest.mark.parametrize(("text", "said"), MISTAKES, ids=[text[:60] for text, _ in MISTAKES])
 def test_a_mistake_is_one_clear_error_in_under_a_second(text: str, said: str) -> None:
-    took = []
-    for _ in range(3):  # another process may slow one of them down
-        begun = time.process_time()
-        with pytest.raises(CompileError) as e:
-            st.compile(st.sql(text, **TABLES))
-        took.append(time.process_time() - begun)
-        if took[-1] < 1:
-            break
-    assert min(took) < 1
+    begun = time.process_time()
+    with pytest.raises(CompileError) as e:
+        st.compile(st.sql(text, **TABLES))
+    assert time.process_time() - begun < 1
     assert said in str(e.value)
     assert len(str(e.value)) < 1_000
 
