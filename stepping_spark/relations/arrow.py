@@ -54,7 +54,9 @@ def positions(numbers: Ids) -> Ids:
 def distinct_numbers(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     """The different numbers of an array, sorted: in a fortieth of the time of NumPy's `unique`."""
     ordered = np.sort(numbers)
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+    firsts = np.ones(len(ordered), np.bool_)
+    firsts[1:] = ordered[1:] != ordered[:-1]
+    return ordered[firsts]
 
 
 def codes_of(array: Any) -> Ids:
@@ -160,9 +162,7 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
         return empty(schema)
     if not table.schema.equals(schema.arrow):
         table = table.select(schema.names)
-    if schema.has_floats:
-        columns = [canonical(c) for c in table.columns]
-        table = pa.Table.from_arrays(columns, schema=schema.arrow)
+    table = canonical_rows(table, schema)
     if table.num_rows > 1:
         found: list[ArrowColumn] = [*table.columns]
         columns, diffs = found[: len(schema.columns)], found[len(schema.columns) :]
@@ -250,6 +250,13 @@ def flat(column: ArrowColumn) -> list[ArrowColumn]:
     if pa.types.is_list(column.type):
         return [_list_bytes(one_array(column))]
     return [column]
+
+
+def canonical_rows(table: pa.Table, schema: Schema) -> pa.Table:
+    """The rows with one zero and one NaN for floats."""
+    if not schema.has_floats:
+        return table
+    return pa.Table.from_arrays([canonical(c) for c in table.columns], schema=schema.arrow)
 
 
 def canonical(column: ArrowColumn) -> ArrowColumn:

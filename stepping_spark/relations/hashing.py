@@ -13,6 +13,7 @@ from stepping_spark.relations.arrow import (
     Array,
     are_mostly_different,
     canonical,
+    canonical_rows,
     concat,
     consolidate,
     distinct_numbers,
@@ -207,10 +208,7 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
             shared[shared] = repeated(key_hashes(table.filter(pa.array(shared)), names))
     equal = consolidate(table.filter(pa.array(shared)), schema)
     others = table.filter(pa.array(~shared)) if shared.any() else table
-    others = others.select(schema.names)
-    if schema.has_floats:
-        columns = [canonical(c) for c in others.columns]
-        others = pa.Table.from_arrays(columns, schema=schema.arrow)
+    others = canonical_rows(others.select(schema.names), schema)
     others = without_zeros(others, schema)
     return concat([others, equal], schema)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from stepping_spark.base.errors import StoreError
-from stepping_spark.relations.arrow import canonical, consolidate, distinct_numbers, nonzero
+from stepping_spark.relations.arrow import canonical_rows, consolidate, distinct_numbers, nonzero
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes, key_hashes
 from stepping_spark.relations.relation import DriverRelation
@@ -186,7 +186,7 @@ def built(change: DriverRelation, register: Register) -> DriverBatch:
     if table.num_rows <= SORTED_ROWS:
         known = change.consolidated and change.schema == register.schema
         return ordered(table if known else consolidate(table, register.schema), register)
-    table = pa.Table.from_arrays([canonical(c) for c in table.columns], schema=table.schema)
+    table = canonical_rows(table, register.schema)
     places = places_of(table, register)
     order = np.argsort(places)
     places = places[order]

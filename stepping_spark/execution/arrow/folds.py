@@ -40,6 +40,7 @@ from stepping_spark.relations.arrow import (
     Array,
     Ids,
     canonical,
+    canonical_rows,
     comparable,
     concat,
     empty,
@@ -221,7 +222,7 @@ def _in_order(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
 
     def ordered(run: Context, rows: DriverRelation, change: DriverRelation | None) -> _Ordered:
         both = rows if change is None else sum_of([rows, change], schema)
-        found = _canonical(both.table, schema)
+        found = canonical_rows(both.table, schema).combine_chunks()
         if not found.num_rows:
             return _Ordered(found, *[np.zeros(0, np.int64)] * 4)
         known = values(found, run.ask)
@@ -282,12 +283,7 @@ def _foremost(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
     return ordered
 
 
-def _canonical(table: pa.Table, schema: Schema) -> pa.Table:
-    """Rows with one zero and one NaN for floats, in one piece."""
-    if schema.has_floats:
-        columns = [canonical(c) for c in table.columns]
-        table = pa.Table.from_arrays(columns, schema=schema.arrow)
-    return table.combine_chunks()
+_MOST = 2.0**62
 
 
 def _checked(rows: DriverRelation) -> Ids:
@@ -296,9 +292,6 @@ def _checked(rows: DriverRelation) -> Ids:
     if np.abs(weights.astype(np.float64)).sum() > _MOST:
         rows.added_up()
     return weights
-
-
-_MOST = 2.0**62
 
 
 def rank_kernel(n: Rank) -> FoldKernel:
