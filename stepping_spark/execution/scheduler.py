@@ -73,6 +73,12 @@ def zone_of(settings: Mapping[str, str]) -> dt.tzinfo | None:
     return None if settings.get(_PARSER) == "LEGACY" else known_zone(settings.get(_ZONE, ""))
 
 
+def _print(v: Vertex, held: Relation) -> None:
+    """Print a stream, if that is what its operator is for."""
+    if isinstance(v.operator, IdentityPrint):
+        print(f"{v.operator.label}: {answer(held, v.type)!r}")
+
+
 _UNKNOWN = (None, None)
 """The rows that a vertex read and gave, where nobody counted them."""
 
@@ -100,9 +106,7 @@ class Scheduler:
         self._projection = Projection(lambda: self.spark)
         self._projection.zone = self._zone
         self._jobs: JobCounter | None = None
-        self._tasks = TaskExecutor(plan, store, lambda: self.spark, self._zone, limits)
-        if not keeps:
-            self._tasks.refuse("no state is kept")
+        self._tasks = TaskExecutor(plan, store, lambda: self.spark, self._zone, limits, keeps=keeps)
         self._stepping = False
         self._registers = Registers(plan, store, self._projection, limits)
         self._driver = Driver(plan, self._projection, limits)
@@ -268,8 +272,10 @@ class Scheduler:
             metrics.not_in_tasks = str(e)
             return None
         self._registers.skip()
-        for v, held in taken.refused.items():
-            self._refuse(self._step({}, now, now, metrics, first=first), v, held)
+        for v, held in taken.looked_at.items():
+            if not held.is_empty:
+                self._refuse(self._step({}, now, now, metrics, first=first), v, held)
+            _print(v, held)
         metrics.queries += 1
         metrics.iterations.update(taken.iterations)
         for v, given in inputs.items():
@@ -430,8 +436,7 @@ class Scheduler:
             self._check_nulls(stream)
         self._refuse(step, m.vertex, held)
         step.values[m.vertex] = held
-        if isinstance(m.vertex.operator, IdentityPrint):
-            print(f"{m.vertex.operator.label}: {answer(held, m.vertex.type)!r}")
+        _print(m.vertex, held)
         self._add(step, m.vertex, held)
         self._note(step, stream)
 

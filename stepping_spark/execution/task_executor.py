@@ -71,13 +71,14 @@ _PART_BYTES, _LEAST_BYTES = 64 << 20, 1 << 17
 class StepInTasks:
     """A step that tasks have taken: outputs, costs of streams, and added rows by register.
 
-    `refused` has rows of streams for which the step is refused, and `iterations` those of loops.
+    `looked_at` has rows of streams for which the step is refused, or that are printed; `iterations`
+    those of loops.
     """
 
     outputs: list[Relation]
     done: Mapping[Materialized, Done]
     added: Mapping[str, int]
-    refused: Mapping[Vertex, DriverRelation]
+    looked_at: Mapping[Vertex, DriverRelation]
     iterations: Mapping[str, int]
 
 
@@ -93,7 +94,10 @@ class _Cut:
 
 
 class TaskExecutor:
-    """Takes steps of one plan in tasks, with a store that they can read and write."""
+    """Takes steps of one plan in tasks, with a store that they can read and write.
+
+    Unless it `keeps` the state, tasks add nothing to registers.
+    """
 
     def __init__(
         self,
@@ -102,8 +106,11 @@ class TaskExecutor:
         spark: Callable[[], SparkSession],
         zone: ZoneOf,
         limits: Limits,
+        *,
+        keeps: bool = True,
     ) -> None:
         self._plan = plan
+        self._keeps = keeps
         self._zone = zone
         self._store = store
         self._spark = spark
@@ -115,7 +122,7 @@ class TaskExecutor:
     def _cut(self, empty: frozenset[Vertex]) -> _Cut:
         """The plan as it is cut where some inputs are empty."""
         if empty not in self._cuts:
-            segments = segments_of(self._plan, empty)
+            segments = segments_of(self._plan, empty, keeps=self._keeps)
             try:
                 pickled, called = tasks.pickled(self._plan, segments), tasks.called_in(self._plan)
             except (AttributeError, TypeError, pickle.PicklingError) as e:
@@ -136,7 +143,7 @@ class TaskExecutor:
     def may_take(self) -> bool:
         """Whether tasks can take steps of the plan, as far as the plan and the store tell it."""
         try:
-            segments_of(self._plan)
+            segments_of(self._plan, keeps=self._keeps)
         except NotInTasks as e:
             self._refused[frozenset()] = str(e)
         return not self._why_not(frozenset())
@@ -149,10 +156,6 @@ class TaskExecutor:
         if self._plan.loops or not self.may_take or self._why_not(frozenset()):
             return None
         return running_session()
-
-    def refuse(self, why: str) -> None:
-        """Let tasks take no step."""
-        self._refuses = why
 
     def _why_not(self, empty: frozenset[Vertex]) -> str:
         """Why tasks cannot take a step in which some inputs are empty; empty if they can."""
@@ -339,10 +342,10 @@ class TaskExecutor:
                 _rows(v, given.get(OUTPUTS + i), once=v in apart)
                 for i, v in enumerate(self._plan.outputs)
             ]
-        looked_at = enumerate(tasks.looked_at(self._plan))
-        refused = {v: _rows(v, given[t]) for i, v in looked_at if (t := LOOKED_AT + i) in given}
+        of_streams = enumerate(tasks.looked_at(self._plan))
+        looked_at = {v: _rows(v, given.get(LOOKED_AT + i)) for i, v in of_streams}
         counts = {name: sum(x.rows for x in some) for name, some in added.items()}
-        return StepInTasks(outputs, done, counts, refused, iterations)
+        return StepInTasks(outputs, done, counts, looked_at, iterations)
 
 
 def _rows(v: Vertex, blobs: list[Any] | None, *, once: bool = False) -> DriverRelation:

@@ -18,12 +18,10 @@ from stepping_spark.circuit.operators import (
     ALL,
     Add,
     ByWatermark,
-    IdentityPrint,
     InTime,
     Linearity,
     LookUp,
     Map,
-    Operator,
     Settled,
     join_of,
 )
@@ -92,7 +90,7 @@ class Route:
 class Piece:
     """A stream to compute, or a summand of one, and the routes of the streams that it reads.
 
-    One task computes a piece that reads a `whole` register.
+    One task computes a piece that is `whole`, from all rows of what it reads.
     """
 
     member: Materialized
@@ -143,21 +141,22 @@ _LEAST = 2
 """Segments of a step that computes anything: one of changes, and one of parts of the keys."""
 
 
-def segments_of(plan: Plan, empty: Iterable[Vertex] = ()) -> Segments:
+def segments_of(plan: Plan, empty: Iterable[Vertex] = (), *, keeps: bool = True) -> Segments:
     """The segments of a plan for a step in which some inputs are empty.
 
-    Raises `NotInTasks` if tasks cannot compute a part of the plan that has rows.
+    Unless it `keeps` the state, nothing is added to registers. Raises `NotInTasks` if tasks cannot
+    compute a part of the plan that has rows.
     """
     empty = tuple(empty)
     anywhere: dict[Vertex, KeyParts] = {}
-    best = _Cut(plan, empty, anywhere).segments()
+    best = _Cut(plan, empty, anywhere, keeps=keeps).segments()
     # What may be anywhere may be where a later reader needs it.
     for v in dict.fromkeys(r.vertex for r in best.sent if r.key == ANYWHERE):
         for name, t in v.type.schema.columns:
             if len(best.segments) <= _LEAST:
                 break
             by_column = {**anywhere, v: (Field(t, (name,)),)}
-            found = _Cut(plan, empty, by_column).segments()
+            found = _Cut(plan, empty, by_column, keeps=keeps).segments()
             if len(found.segments) < len(best.segments):
                 best, anywhere = found, by_column
     return best
@@ -171,9 +170,15 @@ class _Cut:
     """
 
     def __init__(
-        self, plan: Plan, empty: Iterable[Vertex], anywhere: Mapping[Vertex, KeyParts]
+        self,
+        plan: Plan,
+        empty: Iterable[Vertex],
+        anywhere: Mapping[Vertex, KeyParts],
+        *,
+        keeps: bool,
     ) -> None:
         self._plan = plan
+        self._keeps = keeps
         self._empty = set(empty)
         self._anywhere_by = anywhere
         self._places: dict[Vertex, int] = dict.fromkeys(plan.graph.inputs, 0)
@@ -197,7 +202,7 @@ class _Cut:
             for loop in dict.fromkeys(loops[m.vertex] for m in looping):
                 self._place_loop(loop, tuple(m for m in looping if loops[m.vertex] is loop))
         last = max((at for at, _ in self._placed), default=0)
-        for state in self._plan.states:
+        for state in self._plan.states if self._keeps else ():
             if state.change not in self._empty:
                 self._check_key_known(state)
                 self._adds.append(self._adding(state, last))
@@ -234,26 +239,32 @@ class _Cut:
             known = tuple(a or old for a, old in zip(args, t.args, strict=True))
         return t if known == t.args else Apply(t.vertex, t.operator, known)
 
-    def _pieces(self, m: Materialized) -> Iterator[tuple[Materialized, Needs]]:
-        """A stream and its needs; or its summands, if they read one stream by different keys."""
-        op = m.vertex.operator
-        if isinstance(op, IdentityPrint):
-            raise NotInTasks(f"{op.name} is for the driver")
-        try:
-            yield m, self._needs(m.term)
-        except _Clash:
-            t = m.term
-            if not isinstance(t, Apply) or not isinstance(t.operator, Add):
-                raise NotInTasks("an operator reads a stream by two keys") from None
-            for arg in t.args:
-                yield from self._pieces(Materialized(m.vertex, arg))
+    def _pieces(self, m: Materialized) -> Iterator[tuple[Materialized, Needs, bool]]:
+        """A stream and its needs; or its summands, if they read one stream by different keys.
 
-    def _needs(self, t: Term) -> Needs:
-        """The streams that a term reads, each with its key."""
-        self._check_known(t)
-        needs: Needs = {}
-        self._collect(t, WHOLE if reads_whole(t) else None, needs)
-        return needs
+        What cannot be computed by a key is whole: one task computes it.
+        """
+        self._check_known(m.term)
+        t, whole = m.term, reads_whole(m.term)
+        try:
+            needs: Needs = {}
+            self._collect(t, WHOLE if whole else None, needs)
+            yield m, needs, whole
+        except _NotByKey:
+            if isinstance(t, Apply) and isinstance(t.operator, Add):
+                for arg in t.args:
+                    yield from self._pieces(Materialized(m.vertex, arg))
+            else:
+                yield m, dict.fromkeys(self._read_by(t), WHOLE), True
+
+    def _read_by(self, t: Term) -> Iterator[Vertex]:
+        """The streams with rows that a term reads, also to read registers."""
+        for leaf in Materialized.leaves_of(t):
+            streams = [leaf.vertex] if isinstance(leaf, Ref) else []
+            if isinstance(leaf, Read):
+                streams = [*(k.of for k in leaf.by), *[leaf.change] * leaf.new]
+                streams += [v for v, _ in leaf.due.marks] if leaf.due is not None else []
+            yield from (v for v in streams if v not in self._empty)
 
     @staticmethod
     def _check_key_known(state: RegisterPlan) -> None:
@@ -277,7 +288,7 @@ class _Cut:
             of_rows = _of_rows(t)
             for arg, by in zip(of_rows, _keys_of_args(t, key), strict=True):
                 if by and isinstance(arg, Apply):
-                    by = _key_before(arg, by, t.operator)
+                    by = _key_before(arg, by)
                 self._collect(arg, by, needs)
             for greatest in t.args[len(of_rows) :]:
                 assert isinstance(greatest, Read)
@@ -299,7 +310,7 @@ class _Cut:
         if needs.get(v) is None:
             needs[v] = key
         elif key not in (None, needs[v]):
-            raise _Clash
+            raise _NotByKey
 
     def _anywhere(self, t: Apply) -> frozenset[Vertex]:
         """The streams of a join whose rows may be anywhere; empty if they must be sent by its key.
@@ -334,19 +345,18 @@ class _Cut:
 
     def _place(self, m: Materialized) -> None:
         """Find the segment of a stream: the first one that can have all streams that it reads."""
-        pieces = [(piece, self._routing(needs)) for piece, needs in self._pieces(m)]
+        pieces = [(p, self._routing(needs), whole) for p, needs, whole in self._pieces(m)]
         # The first segment has no parts of the keys, which share the work of reading registers,
         # and that of calling Python.
         at = max(
-            int(m.python is not None or any(map(_reads_rows, (p.term for p, _ in pieces)))),
-            *(self._at(v, key) for _, routing in pieces for v, key in routing.sent.items()),
+            int(m.python is not None or any(map(_reads_rows, (p.term for p, *_ in pieces)))),
+            *(self._at(v, key) for _, routing, _ in pieces for v, key in routing.sent.items()),
             0,
         )
         self._places[m.vertex] = at
         spreads = []
-        for piece, routing in pieces:
+        for piece, routing, whole in pieces:
             routes = {v: self._used(v, key, at) for v, key in routing.sent.items()}
-            whole = reads_whole(piece.term)
             self._placed.append((at, Piece(piece, routes, whole)))
             spreads.append(NOT_SPREAD if whole else self._spread_in(piece.term, routing, routes))
         if at:
@@ -454,8 +464,8 @@ class _Routing:
     picks: Picks | None
 
 
-class _Clash(Exception):
-    """A term reads a stream by two keys."""
+class _NotByKey(Exception):
+    """No key says which rows a term needs together: it has none, or reads a stream by two."""
 
 
 def _is_key(key: KeyParts | None) -> TypeGuard[KeyParts]:
@@ -502,14 +512,12 @@ def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]
         keys[1] = keys[0]  # the change, with the state
     if first.linearity is Linearity.PER_KEY:
         keys = {n: of.keyed_by(t.types[n]) for n, of in enumerate(first.folds)}
-    if len(keys) < len(args):
-        raise NotInTasks(f"{t.operator.name} is for the driver")
-    if not all(keys.values()):
-        raise NotInTasks(f"{t.operator.name} has no key")
+    if len(keys) < len(args) or not all(keys.values()):
+        raise _NotByKey
     return tuple(keys[n] for n in range(len(args)))
 
 
-def _key_before(t: Apply, key: KeyParts, reader: Operator) -> KeyParts:
+def _key_before(t: Apply, key: KeyParts) -> KeyParts:
     """The key over the rows that an operator reads, for a key over those of its result.
 
     Rows that are equal in the one are equal in the other.
@@ -518,7 +526,7 @@ def _key_before(t: Apply, key: KeyParts, reader: Operator) -> KeyParts:
         if isinstance(op, InTime) or (op.keeps_rows and op.by_row):
             continue
         if not isinstance(op, Map) or op.carried or python_of(t.vertex) is not None:
-            raise NotInTasks(f"{reader.name} reads the result of {t.operator.name}")
+            raise _NotByKey
         key = _over_row_of(op.f, key)
     return key
 
@@ -530,4 +538,4 @@ def _over_row_of(f: Expr, key: KeyParts) -> KeyParts:
     try:
         return tuple(replaced(e, lambda field: field_of(f, field.path, field.type)) for e in key)
     except NotComposed as e:
-        raise NotInTasks("a key is not known before a function") from e
+        raise _NotByKey from e

@@ -18,8 +18,9 @@ from stepping_spark.plan.register_words import words_of
 from stepping_spark.relations.relation import each_once, on_driver
 from stepping_spark.stepper.evolve.evolution import WHOLE
 from tests.cases import Z
-from tests.every_store import MakeStore
+from tests.every_store import InMemory, MakeStore
 from tests.evolve.queries_by_hand import CASES, Case, Customer, Order, above, below
+from tests.tasks_in_process import LIMITS, tasks_in_process
 
 Row = tuple[tuple[str, Any], ...]
 Tables = dict[str, Counter[Row]]
@@ -137,14 +138,30 @@ def test_a_query_that_somebody_changed(make_store: MakeStore, name: str) -> None
     evolved(make_store, running, graph, life)
 
 
+@pytest.mark.usefixtures("spark")  # asked for its time zone
+@pytest.mark.parametrize("name", CASES)
+def test_tasks_make_a_state_that_of_a_query_that_somebody_changed(name: str) -> None:
+    case, life = CASES[name], Life()
+    graph = st.compile(case.before)
+    running = Running(case, graph, st.StoreMemory.from_graph(graph))
+    running.step(life.tables)
+    running.step(life.change())
+    with tasks_in_process(from_a_file=True):
+        plan, running = evolved(InMemory(), running, st.compile(case.after), life, limits=LIMITS)
+    if plan.is_needed and plan.step:
+        (metrics,) = [m for m in running.stepper.metrics if m.step == plan.step + 1]
+        fills_a_loop = name == "a recursion of other edges"
+        assert bool(metrics.not_in_tasks) == fills_a_loop
+
+
 def evolved(
-    make_store: MakeStore, before: Running, graph: Any, life: Life
+    make_store: MakeStore, before: Running, graph: Any, life: Life, **options: Any
 ) -> tuple[st.Evolution, Running]:
     """Evolve to a query, and compare it with a state that it makes from the beginning."""
     store: Any = make_store.reopen(before.store, graph, evolve=True)
     plan = st.evolution(graph, store)
     whole = [view for view, said in plan.views.items() if said in WHOLE]
-    now = Running(before.case, graph, store, evolve=True)
+    now = Running(before.case, graph, store, evolve=True, **options)
     had = before.views_of(graph)
     now.views |= {i: had.get(i, Z()) for i, view in enumerate(plan.views) if view not in whole}
     rows = given(graph, life.tables, before.case)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution import task_executor
-from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.segments import NotInTasks, Piece, segments_of
-from stepping_spark.relations.blobs import SCHEMA, BlobFile
-from stores.memory import StoreMemory
+from stepping_spark.relations.blobs import BlobFile
 from tests.cases import A, B
 from tests.compositions import Composition, compositions, steps_of
 from tests.elsewhere import QUERY
@@ -28,62 +22,13 @@ from tests.execution.test_tasks import both_ways, in_tasks, of_one_input
 from tests.oracle.test_oracle import expected, shown
 from tests.queries import Circuit
 from tests.strategies import streams_of
+from tests.tasks_in_process import LIMITS, tasks_in_process
 from tests.tpch.test_tpch import MAINTAINED
-
-PARTS = 5
-LIMITS = st.Limits(local_rows=0, parallelism=PARTS)
-
-
-class Frame:
-    """Blobs, with what the executor asks of a DataFrame; each part is a task of this process."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self.rows = rows
-
-    def mapInArrow(self, work: Callable[[Iterator[Any]], Iterator[Any]], _: str) -> Frame:  # noqa: N802
-        made: list[pa.RecordBatch] = []
-        for part in range(PARTS):
-            rows = self.rows.filter(pc.equal(self.rows.column("part"), pa.scalar(part)))
-            made += work(iter(rows.to_batches()))
-        return Frame(pa.Table.from_batches(made, SCHEMA))
-
-    def toArrow(self) -> pa.Table:  # noqa: N802
-        return self.rows
-
-
-class Parts(Frame):
-    """The numbers of the parts."""
-
-    def mapInArrow(self, work: Callable[[Iterator[Any]], Iterator[Any]], _: str) -> Frame:  # noqa: N802
-        numbers = (pa.RecordBatch.from_pydict({"id": [part]}) for part in range(PARTS))
-        return Frame(pa.Table.from_batches([b for n in numbers for b in work(iter([n]))], SCHEMA))
-
-
-class Session:
-    """A session whose DataFrames are those."""
-
-    def createDataFrame(self, rows: pa.Table, _: str) -> Frame:  # noqa: N802
-        return Frame(rows)
-
-    def range(self, begin: int, end: int, step: int, tasks: int) -> Frame:
-        assert (begin, end, step, tasks) == (0, PARTS, 1, PARTS)
-        return Parts(pa.table({}))
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["from a file", "sent by Spark"])
 def in_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tasks run in this process; it has the changes in a file, or sends them."""
-    made, given = TaskExecutor.__init__, StoreMemory.for_tasks
-
-    def with_session(self: Any, plan: Any, store: Any, _: Any, zone: Any, limits: Any) -> None:
-        made(self, plan, store, Session, zone, limits)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TaskExecutor, "__init__", with_session)
-        patch.setattr(task_executor, "with_settings", lambda *_: nullcontext())
-        patch.setattr(task_executor, "in_parts", lambda frame, _: frame)
-        patch.setattr(task_executor, "runs_here", lambda _: request.param)
-        patch.setattr(StoreMemory, "for_tasks", lambda store, here: given(store, here=True))
+    with tasks_in_process(from_a_file=request.param):
         yield
 
 
@@ -230,3 +175,22 @@ def test_what_may_be_anywhere_goes_where_a_later_reader_needs_it() -> None:
     (_, second) = segments_of(plan, [b]).segments
     pieces = [p for p in second.pieces if isinstance(p, Piece) and a in p.routes]
     assert [list(map(str, p.routes[a].key or ())) for p in pieces] == [["x"]]
+
+
+def test_tasks_print_a_stream_at_each_step_as_plain_python_does(
+    in_process: None, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def query(rows: st.ZSet[Two]) -> st.ZSet[Two]:
+        return st.filter(st.identity_print(st.distinct(rows), "rows"), f=lambda r: r.x > 1)
+
+    graph = st.compile(query)
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LIMITS)
+    reference = st.reference(graph)
+    many = st.ZSetPython([(Two(x=x, z=0), 1) for x in range(9)])
+    steps = [many, many * -1 + st.ZSetPython({Two(x=1, z=1): 2})]
+    for step in steps:
+        stepper.step((step,))
+        by_tasks = capsys.readouterr().out.replace("ZSetSpark", "ZSetPython")
+        reference.step((step,))
+        assert by_tasks == capsys.readouterr().out != ""
+    assert {m.not_in_tasks for m in stepper.metrics} == {""}

@@ -16,40 +16,43 @@ from stepping_spark.plan.metrics import StepMetrics
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.step_ir import Identities, RegisterPlan
-from stepping_spark.relations.relation import DriverRelation, Relation, plus
-from stepping_spark.relations.store import EvolvingStore, Now, StepStore, Store
+from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, plus
+from stepping_spark.relations.store import (
+    AddedRows,
+    BeforeAnyStep,
+    EvolvingStore,
+    Now,
+    Size,
+    StepStore,
+    Store,
+)
 from stepping_spark.rows.schema import Schema
 from stepping_spark.stepper.evolve.linearity import Narrowing, Terms, less
 from stepping_spark.stepper.evolve.sums import StreamKinds
 
 
-class NoState:
+class NoState(BeforeAnyStep):
     """A store before its first step, which adds to another one: `filled` has the names there."""
 
     def __init__(self, store: StepStore, filled: Mapping[str, str]) -> None:
+        super().__init__(store.last_settings())
         self._store, self._filled = store, filled
-
-    def last_step(self) -> int:
-        """No step was taken."""
-        return 0
-
-    def last_now(self) -> Now:
-        """No step was taken."""
-        return None
-
-    def last_settings(self) -> Mapping[str, str]:
-        """The settings of the store that is filled."""
-        return self._store.last_settings()
-
-    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
-        """Nothing is kept."""
-        return ()
 
     def add(self, register: str, change: Relation) -> None:
         """Add to the register that this one fills, if it fills any."""
         filled = self._filled.get(register)
         if filled is not None:
             self._store.add(filled, change)
+
+    def for_tasks(self, *, here: bool) -> BeforeAnyStep | None:
+        """Nothing, wherever tasks are; None if a recursion fills registers."""
+        return None if self._filled else BeforeAnyStep(self.settings)
+
+    def merge_meanwhile(self, rows: int) -> None:
+        """Nothing is there to be merged."""
+
+    def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
+        """Tasks add nothing."""
 
 
 _UNSUMMED = (
@@ -123,9 +126,10 @@ class Filling:
         values: dict[Vertex, Relation] = {}
         for v in self.graph.inputs:
             if v in self.kept:
-                parts = store.read_kept(self.kept[v])
-                metrics.read_whole(self.kept[v], (p.rows for p in parts))
-                values[v] = _added_up(parts, v.type.schema)
+                name = self.kept[v]
+                parts, size = store.read_kept(name), store.size_kept(name)
+                metrics.read_whole(name, (p.rows for p in parts))
+                values[v] = _added_up(parts, v.type.schema, size)
             else:
                 empty = DriverRelation.empty(v.type.schema)
                 values[v] = again.get(_label(self.given[v]), empty)
@@ -375,10 +379,12 @@ class _Maker:
                         yield filling.register.name, filled.register.name
 
 
-def _added_up(parts: Sequence[Relation], schema: Schema) -> Relation:
+def _added_up(parts: Sequence[Relation], schema: Schema, size: Size) -> Relation:
     """All rows of a register of the state, as rows of its stream."""
     held = plus([p.select(schema, beside=True) for p in parts], schema)
-    return held.added_up() if isinstance(held, DriverRelation) else held
+    if isinstance(held, SparkRelation):
+        return replace(held, rows=size.rows, nbytes=size.nbytes)
+    return held.fetched().added_up()
 
 
 def _label(v: Vertex) -> str:
