@@ -83,7 +83,7 @@ class Limits:
     """
 
     given_rows: int = _limit(100_000_000, "rows")
-    """Rows in the result of one driver computation, one small query, or one read by key.
+    """Rows in the result of one driver computation, or one read by key.
 
     Beyond: Spark does it, even if it reads few rows.
     """
@@ -95,9 +95,10 @@ class Limits:
     """
 
     broadcast_bytes: int = _limit(32 << 20, "bytes")
-    """Bytes of a relation of the driver that is broadcast to all workers, for a join.
+    """Bytes of the files of a DataFrame that is fetched, or of a state that is sent to Spark.
 
-    Beyond: it is shuffled. A relation of that size that Spark has computed stays in Spark too.
+    Beyond: the DataFrame stays in Spark, and the keys to look up in the state are fetched. Keys of
+    that size are broadcast to all workers.
     """
 
     # -- what comes to the driver

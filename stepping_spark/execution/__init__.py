@@ -5,12 +5,12 @@ driver, and `spark` as text of SQL. They agree with each other and with `referen
 them to it. Neither imports the other, nor anything else of this package.
 
 `scheduler` takes a step from inputs to commit. `step` holds the values of a step under way.
-`arrow_executor` runs small stages on the driver, with functions that Spark or Python evaluates;
-`spark_executor` runs large ones in Spark, and `sql_scope` has the relations and expressions that
-its queries name. `task_executor` has Spark's tasks take a whole step, and `tasks` is what a task
-computes of it. `materialize` computes once what several terms read. `registers` reads the state
-that a step needs. `fixpoint` runs the iterations of a recursion. `io` checks inputs and makes
-outputs, also for a step that is repeated.
+`arrow_executor` runs stages on the driver, with functions that Spark or Python evaluates.
+`task_executor` has Spark's tasks take a whole step, and `tasks` is what a task computes of it.
+`spark_executor` has Spark SQL compute streams that are for neither, and `sql_scope` has the
+relations and expressions that its queries name. `materialize` computes once what several terms
+read. `registers` reads the state that a step needs. `fixpoint` runs the iterations of a recursion.
+`io` checks inputs and makes outputs, also for a step that is repeated.
 
 Input: a plan, a store and changes. Output: changes of the outputs, and a committed step. Imports
 `plan` and the packages before it.

@@ -31,7 +31,7 @@ from stepping_spark.expressions.expr import Expr, PythonCall, for_spark
 from stepping_spark.plan.eager import columns_read
 from stepping_spark.plan.metrics import Cost
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.step_ir import Leaf, Materialized, Read, Ref, refs
+from stepping_spark.plan.step_ir import Leaf, Materialized, Read, Ref
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.codec import decode, encode
 from stepping_spark.relations.placement import FEW_ROWS, Resources, Workload, resources
@@ -206,19 +206,17 @@ class Driver:
             in_spark = (x for x in m.leaves if any(p.table is None for p in step.parts(x)))
             return Placed(False, self._in_spark(step, next(in_spark)))
         most, many = self.limits.local_rows, rows >= self.limits.eager_rows
-        if step.in_spark and step.is_for_spark(m):
-            return Placed(False, "its inputs and its readers are in Spark")
         if rows <= min(most, FEW_ROWS):
             return Placed(True, f"rows read: {rows:,}; a Spark query would take longer", many)
-        if m.only_projects and (rows <= most or not any(v in step.in_spark for v in refs(m.term))):
+        if m.only_projects:
             return Placed(True, "it only picks fields", many)
         if rows > most:
             return Placed(False, f"rows read: {rows:,}, more than local_rows={most:,}")
         if self._resources is None:
             self._resources = resources(self.limits)
-        sent = _bytes(step, m.leaves, only_here=True)
+        sent = _bytes(step, m.leaves)
         read = self._read_of_many(m) if many else {}
-        nbytes = _bytes(step, m.leaves, read=read)
+        nbytes = _bytes(step, m.leaves, read)
         work = Workload(rows, nbytes, sent=sent, added_up=bool(read))
         placed = self._resources.placed(work)
         return Placed(placed.on_driver, f"it reads {work}: {placed.why}", many)
@@ -317,16 +315,13 @@ class Driver:
 def _bytes(
     step: Step,
     leaves: Sequence[Leaf],
-    *,
-    only_here: bool = False,
     read: Mapping[Leaf, frozenset[str]] = MappingProxyType({}),
 ) -> int:
-    """The bytes of the relations of leaves; or of those relations that only the driver has.
+    """The bytes of the relations of leaves.
 
     `read` has the columns that count, for leaves that are not read whole.
     """
-    of = step.parts_for_spark if only_here else step.parts
-    parts = {p: read.get(leaf) for leaf in leaves for p in of(leaf)}
+    parts = {p: read.get(leaf) for leaf in leaves for p in step.parts(leaf)}
     return sum(_bytes_of(p.table, names) for p, names in parts.items() if p.table is not None)
 
 

@@ -33,9 +33,9 @@ from stepping_spark.plan.step_ir import (
     reads_of,
 )
 from stepping_spark.relations.codec import conform, decode
-from stepping_spark.relations.placement import FEW_ROWS, is_sent_whole
+from stepping_spark.relations.placement import FEW_ROWS
 from stepping_spark.relations.relation import DriverRelation, Relation, added_up, plus
-from stepping_spark.relations.store import Now, OrderedStore, SizedStore, StepStore
+from stepping_spark.relations.store import Now, OrderedStore, StepStore
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import VALUE, Schema, ZSetType
 from stepping_spark.rows.types import unwrap
@@ -257,8 +257,6 @@ class Registers:
             if times is None:
                 return ()
             keys = self._due(times, read.due, state)
-        elif step.passed and any(k.of in step.passed for k in read.by):
-            return self._stored(read, state, None)
         elif read.by:
             keys = self._keys(step, read)
         if keys is not None and keys.is_empty:
@@ -285,19 +283,6 @@ class Registers:
         """The batches of a register, with the columns of its stream; those of keys, if given."""
         schema, batches = read.change.type.schema, self._store.read(state.register.name, keys)
         return tuple([p.select(schema, beside=True) for p in batches])
-
-    def need_no_keys(self, v: Vertex) -> bool:
-        """Whether the query of its reader may compute a stream, in Spark.
-
-        It may if all registers that are read by its keys are small enough to be sent whole.
-        """
-        return v in self._plan.passing and all(map(self._is_small, self._read_by.get(v, ())))
-
-    def _is_small(self, read: Read) -> bool:
-        if not isinstance(self._store, SizedStore):
-            return False
-        size = self._store.size(self._serves[read].register.name)
-        return is_sent_whole(size.rows, size.nbytes, self._limits)
 
     def _new(self, step: Step, read: Read) -> tuple[Relation, ...]:
         """The old value and the change.

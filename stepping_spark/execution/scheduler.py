@@ -1,4 +1,4 @@
-"""Runs a step of a plan: stage by stage, each as few Spark queries as possible."""
+"""Runs a step of a plan: whole in Spark's tasks, or by stages on the driver and in Spark SQL."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Scheduler:
         self._named: dict[Materialized, tuple[str, tuple[tuple[str, Vertex | None], ...]]] = {}
         self._once = Materializer(plan, self._projection, self._adders, limits)
         self._queries = SparkExecutor(
-            plan, lambda: self.spark, self._once, self._registers.of_folds, limits
+            plan, lambda: self.spark, self._once, self._registers.of_folds
         )
         for s in plan.states if keeps else ():
             self._adders.setdefault(s.change, []).append(s)
@@ -258,8 +258,6 @@ class Scheduler:
             lambda: SqlScope(lambda: self.spark, self._now_in_sql(now)),
             metrics,
             first=first,
-            inlined=self.plan.inlined if first else frozenset(),
-            passes=self.plan.inlined.__contains__ if first else self._registers.need_no_keys,
         )
 
     def _in_tasks(
@@ -335,8 +333,8 @@ class Scheduler:
                 for_spark[m] = stream
             else:
                 yield stream
-        if for_spark:
-            yield from self._queries.computed(step, for_spark)
+        for m, deferred in for_spark.items():
+            yield self._queries.computed(step, m, deferred.why)
 
     def _is_left(self, step: Step, m: Materialized) -> bool:
         """Whether a join is left to its readers, each of which sums many rows before the join."""

@@ -106,7 +106,7 @@ class SqlScope:
             self._view(f"{name}_part{i}", frame)
             single.append(f"SELECT {names(schema.all)} FROM {name}_part{i}")
         union = " UNION ALL ".join(single)
-        self._inline[name] = consolidated(union, schema, few=False) if added_up else union
+        self._inline[name] = consolidated(union, schema) if added_up else union
 
     def derive(self, d: DerivedTable) -> None:
         """Add Columns that have no SQL text to those of a query."""

@@ -14,8 +14,8 @@ from stepping_spark.execution.arrow.kernels import Prefixes
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.metrics import Cost, StepMetrics
 from stepping_spark.plan.plan import Plan
-from stepping_spark.plan.step_ir import Keys, Leaf, Materialized, Read, Ref, Slice, is_nothing, refs
-from stepping_spark.relations.relation import Relation, SparkRelation
+from stepping_spark.plan.step_ir import Keys, Leaf, Materialized, Read, Ref, is_nothing
+from stepping_spark.relations.relation import Relation
 from stepping_spark.relations.store import Now
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
@@ -46,13 +46,9 @@ class Step:
     kept: dict[str, Relation] = field(
         default_factory=dict
     )  # in the layout of a register, by its name
-    inlined: frozenset[Vertex] = frozenset()  # streams that their readers may compute
-    passes: Callable[[Vertex], bool] = lambda _: False  # whether readers compute it
-    passed: dict[Vertex, Materialized] = field(default_factory=dict)  # that readers compute
     left: set[Vertex] = field(default_factory=set)  # joins that their readers compute themselves
     prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
     whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # uncut
-    in_spark: dict[Vertex, SparkRelation] = field(default_factory=dict)  # and on the driver
     sizes: dict[Materialized, InputSize] = field(default_factory=dict)
 
     @cached_property
@@ -100,19 +96,6 @@ class Step:
     def is_cut(self, read: Read) -> bool:
         """Whether only the last rows of partitions were read."""
         return read in self.prefixes and bool(self.prefixes[read].known)
-
-    def parts_for_spark(self, leaf: Leaf) -> tuple[Relation, ...]:
-        """The same relations, from Spark's memory if Spark has them too."""
-        parts = self.parts(leaf)
-        v = leaf.change if isinstance(leaf, Read) else leaf.vertex
-        if v not in self.in_spark or isinstance(leaf, Slice):
-            return parts
-        here, there = self.values[v], self.in_spark[v]
-        return tuple(there if p is here else p for p in parts)
-
-    def is_for_spark(self, m: Materialized) -> bool:
-        """Whether to compute a small stream in Spark because its readers run there."""
-        return m.vertex in self.inlined and any(v in self.in_spark for v in refs(m.term))
 
 
 class Deferred(NamedTuple):

@@ -2,8 +2,7 @@
 
 A stream is materialised where a register must be added to, a read needs its keys, an output gives
 it, or several readers would compute it again. Everything between is one term. Terms that wait for
-the same things make a stage, and a stage is as few Spark queries as possible. See
-`stepping_spark.plan.planner` for how a plan is made.
+the same things make a stage. See `stepping_spark.plan.planner` for how a plan is made.
 """
 
 from __future__ import annotations
@@ -91,28 +90,6 @@ class Plan:
         return sums
 
     @cached_property
-    def inlined(self) -> frozenset[Vertex]:
-        """Streams that their readers may compute themselves, while all registers are empty.
-
-        They feed neither a register nor an output. They only supply the keys at which registers are
-        read, or are joins that two streams share: to compute them twice costs less.
-        """
-        return frozenset(self._times_computed)
-
-    @cached_property
-    def passing(self) -> frozenset[Vertex]:
-        """Inlined streams that a single stream reads, once: its query may have them within.
-
-        That holds for any step in which no register is read by their keys. A stream whose rows are
-        looked at, to refuse or to print them, is none of these.
-        """
-        return frozenset(
-            v
-            for v, n in self._times_computed.items()
-            if n == self._times_read[v] == 1 and v not in self._looked_at
-        )
-
-    @cached_property
     def joined_by_readers(self) -> Mapping[Vertex, Mapping[Materialized, Materialized]]:
         """Joins that nobody needs but streams that can join for themselves: those that do."""
         needed = {*self._kept, *self._looked_up, *self._looked_at}
@@ -146,17 +123,6 @@ class Plan:
         return frozenset([*self.graph.strict.values(), *late, *printed])
 
     @cached_property
-    def _times_computed(self) -> dict[Vertex, int]:
-        """How often the most expensive part of each inlined stream is computed."""
-        times: dict[Vertex, int] = {}
-        for m in self._streams:
-            inner = max((times.get(v, 1) for v in refs(m.term)), default=1)
-            often = inner * max(self._times_read[m.vertex], 1)
-            if often <= 2 and m.vertex not in self._kept and _may_be_inlined(m.term):
-                times[m.vertex] = often
-        return times
-
-    @cached_property
     def read_once(self) -> frozenset[Vertex]:
         """Inputs that the query of one stream reads, once and whole, and nothing else does.
 
@@ -167,7 +133,6 @@ class Plan:
         return frozenset(
             v
             for m in self._streams
-            if m.vertex not in self.inlined
             for v in once.intersection(refs(m.term))
             if isinstance(v.operator, Input) and not v.operator.append_only
             if _needs_all_rows(m.term)
@@ -246,8 +211,3 @@ def _needs_all_rows(t: Term) -> bool:
     """Whether a term takes the rows one by one, and so takes all of them."""
     trees = (tree for node in nodes(t) for tree in node.trees)
     return all(isinstance(n, _ROW_BY_ROW) for tree in trees for n in walk(tree))
-
-
-def _may_be_inlined(t: Term) -> bool:
-    """Whether a term gives the same rows each time, and makes no NULL of its own."""
-    return all(n.operator.repeatable for n in nodes(t))

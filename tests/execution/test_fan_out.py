@@ -169,34 +169,6 @@ def wide_pairs(a: st.ZSet[Wide], b: st.ZSet[Wide]) -> st.ZSet[st.Pair[Wide, Wide
     return st.join(a, b, on_left=lambda x: x.key, on_right=lambda x: x.key)
 
 
-@pytest.mark.usefixtures("by_queries")
-def test_few_rows_of_long_values_that_give_many_bytes_stay_in_spark(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = st.compile(wide_pairs)
-    change = Z({Wide(key=i % 2, text=f"{i:01000}"): 1 for i in range(20)})
-    (expected,) = st.reference(graph).step((change, change))
-    sizes: list[int] = []
-    to_arrow = DataFrame.toArrow
-
-    def noted(frame: DataFrame) -> pa.Table:
-        sizes.append((table := to_arrow(frame)).nbytes)
-        return table
-
-    monkeypatch.setattr(DataFrame, "toArrow", noted)
-    bounds: tuple[dict[str, int], ...] = ({"small_given_bytes": 100_000}, {"small_bytes": 10_000})
-    for bound in bounds:
-        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
-        with constants(sampled_rows=100, **bound):
-            (out,) = stepper.step((change, change))
-        # 200 pairs are 400,000 bytes.
-        assert max(sizes, default=0) < 150_000
-        sizes.clear()
-        assert {v.rows_out for v in stepper.metrics[-1].vertices.values()} == {None}
-        assert out == expected
-        sizes.clear()
-
-
 class Numbered(st.Data):
     key: int
     text: str

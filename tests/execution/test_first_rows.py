@@ -1,4 +1,4 @@
-"""The first row of each key, in Spark: as an aggregate where that gives the same."""
+"""The first row of each key, in Spark."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.circuit.physical import ChangeOf, Rank, walk
-from stepping_spark.execution.spark.groups import extreme
-from stepping_spark.execution.spark_executor import SMALL_ROWS
-from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.step_ir import nodes
-from tests.cases import Z, constants
+from tests.cases import Z
 
 
 class Reading(st.Data):
@@ -55,43 +50,14 @@ def first(a: st.ZSet[Reading]) -> st.ZSet[Reading]:
     return st.first_n(a, lambda r: r.x, 1, by=lambda r: r.key)
 
 
-def two(a: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
-    return st.first_n(a, lambda p: p.right, 2, by=lambda p: p.left)
-
-
 def one(a: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
     return st.first_n(a, lambda p: p.right, 1, by=lambda p: p.left)
 
 
-def nullable(a: st.ZSet[st.Pair[int, int | None]]) -> st.ZSet[st.Pair[int, int | None]]:
-    return st.first_n(a, lambda p: p.right, 1, by=lambda p: p.left)
-
-
-def functions(query: Any) -> set[str | None]:
-    """The aggregates by which Spark finds the first rows of a query; None for a window."""
-    found = set()
-    members = [m for stage in plan_of(st.compile(query)).stages for m in stage.streams]
-    for tree in (tree for m in members for n in nodes(m.term) for tree in n.trees):
-        for node in walk(tree):
-            if isinstance(node, ChangeOf) and isinstance(node.fold, Rank):
-                aggregate = extreme(node.fold)
-                found.add(None if aggregate is None else aggregate.function)
-    return found
-
-
-def test_a_minimum_is_an_aggregate_where_there_are_no_other_columns() -> None:
-    assert functions(one) == {"min"}
-    assert functions(two) == {None}  # of two rows
-    assert functions(first) == {None}  # rows that tie are told apart by their other columns
-    assert functions(nullable) == {None}  # NULL comes first, and an aggregate leaves it out
-    assert functions(extremes) == {"min", "max", None}  # None: of text, and of two columns
-
-
 @pytest.mark.turn(2)
 @pytest.mark.parametrize("query", [extremes, first, one], ids=lambda q: q.__name__)
-@pytest.mark.parametrize("small_rows", [0, SMALL_ROWS], ids=["many", "few"])
 def test_the_first_rows_in_spark_are_those_of_the_driver(
-    query: Any, small_rows: int, spark: SparkSession
+    query: Any, spark: SparkSession, by_queries: None
 ) -> None:
     source = random.Random(7)
     graph: Any = st.compile(query)
@@ -103,8 +69,7 @@ def test_the_first_rows_in_spark_are_those_of_the_driver(
         gone = [kept.pop(source.randrange(len(kept))) for _ in range(len(kept) // 2)]
         kept += come
         change = Z([(row, 1) for row in come]) + Z([(row, -1) for row in gone])
-        with constants(small_rows=small_rows):
-            (out,) = stepper.step((change,))
+        (out,) = stepper.step((change,))
         assert (out.to_python(),) == reference.step((change,))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
@@ -15,10 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import stepping_spark as st
-from stepping_spark.execution import materialize, sql_scope
+from stepping_spark.execution import materialize
 from stepping_spark.execution.sql_scope import SqlScope
-from stepping_spark.plan.planner import plan_of
-from stepping_spark.relations.placement import LOOKED_UP_KEYS
 from stepping_spark.relations.relation import SparkRelation, settle
 from stepping_spark.relations.store import Register
 from stepping_spark.relations.transfer import measure
@@ -76,7 +73,7 @@ def bought(first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[Bought]:
     return summed(met(first, second))
 
 
-# No change is small enough for the driver, or for one query of several streams.
+# No change is small enough for the driver.
 LARGE = st.Limits(local_rows=0, fetched_rows=0)
 
 
@@ -157,33 +154,6 @@ def test_a_sum_beyond_its_column_names_whose_it_is(spark: SparkSession) -> None:
         settle(failing, (), "query.pairs (q.py:1)")
 
 
-@constants(small_rows=0)
-def test_a_first_load_materialises_less_than_the_steps_after_it(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph = st.compile(chained)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), limits=LARGE)
-    reference = st.reference(graph)
-    checkpoints = []
-    frames = type(spark.range(1))
-    original = frames.localCheckpoint
-    count = [0]
-
-    def counted(frame: DataFrame, *args: Any) -> DataFrame:
-        count[0] += 1
-        return original(frame, *args)
-
-    monkeypatch.setattr(frames, "localCheckpoint", counted)
-    for step in STEPS[:2]:
-        count[0] = 0
-        changes = given(zip(step, (int, Two, Two), strict=True), spark)
-        (out,) = stepper.step(changes)
-        assert (out.to_python(),) == reference.step(step)
-        checkpoints.append(count[0])
-    assert checkpoints[0] < checkpoints[1]
-
-
-@constants(small_rows=0)
 def test_a_first_change_is_computed_once_as_its_register_keeps_it(spark: SparkSession) -> None:
     graph = st.compile(met)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph, driver_bytes=0), limits=LARGE)
@@ -226,66 +196,6 @@ def test_a_first_change_that_does_not_fit_is_one_clear_error(spark: SparkSession
     assert out == Z({st.Pair(left=(1, 1), right=(1, 2)): 1})
 
 
-def inlined(query: Any) -> list[str]:
-    plan = plan_of(st.compile(query))
-    return sorted(str(plan.names[v][0]) for v in plan.inlined)
-
-
-@pytest.mark.spark
-def test_a_first_load_has_a_join_within_the_two_streams_that_read_it() -> None:
-    absolute: Any = F.abs
-
-    def of_spark(first: st.ZSet[Two], second: st.ZSet[Two]) -> st.ZSet[Bought]:
-        found = st.map(
-            met(first, second), f=lambda p: st.Pair(left=p.left, right=(absolute(p.right[0]), 1))
-        )
-        return summed(found)
-
-    assert inlined(bought) == ["bought.met.join.join"]
-    assert inlined(of_spark) == []  # what a function gives is looked at for NULLs
-
-
-def test_a_first_load_computes_nothing_four_times() -> None:
-    def nested(first: st.ZSet[Two], second: st.ZSet[Two]) -> tuple[st.ZSet[Bought], st.ZSet[Two]]:
-        joined = met(first, second)
-        twice = st.add(joined, met(second, first))
-        return summed(twice), st.map(joined, f=lambda p: p.left)
-
-    assert inlined(nested) == ["nested.met.join.join"]
-
-
-def test_a_first_load_keeps_what_a_left_lookup_reads_three_times() -> None:
-    def padded(
-        starts: st.ZSet[int], first: st.ZSet[Two], second: st.ZSet[Two]
-    ) -> st.ZSet[tuple[int, Two, Two | None]]:
-        one = st.Lookup(first, key=lambda p: p[0], on=lambda row: row[0])
-        two = st.Lookup(second, key=lambda p: p[0], on=lambda row: row[1][1], how="left")
-        return st.delta_join(starts, one, two)
-
-    assert "chained.delta_join.add" in inlined(chained)
-    assert inlined(padded) == ["padded.delta_join.map", "padded.delta_join.map_5"]
-
-
-@constants(small_rows=0, sampled_rows=0, inline_cells=0)
-def test_what_is_brought_to_the_driver_is_not_sent_back_to_spark(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits = st.Limits(local_rows=10, fetched_rows=100, broadcast_bytes=0)
-    graph = st.compile(met)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
-    step: tuple[Z[Two], Z[Two]] = (
-        Z({(i, i % 3): 1 for i in range(9)}),
-        Z({(i, 10 * i): 2 for i in range(9)}),
-    )
-    changes = given(zip(step, (Two, Two), strict=True), spark)
-    sent = []
-    monkeypatch.setattr(sql_scope, "frame_of", lambda table, *_: sent.append(table))
-    (out,) = stepper.step(changes)
-    assert (out.to_python(),) == st.reference(graph).step(step)
-    assert sent == []
-
-
-@constants(small_rows=0)
 def test_of_a_first_load_the_vertex_that_failed_is_named_though_others_read_it(
     spark: SparkSession,
 ) -> None:
@@ -300,7 +210,6 @@ def test_of_a_first_load_the_vertex_that_failed_is_named_though_others_read_it(
     assert (out.to_python(),) == st.reference(graph).step(STEPS[0])
 
 
-@constants(small_rows=0)
 def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,30 +239,6 @@ def test_where_spark_has_not_enough_memory_no_vertex_is_looked_for(
     assert (out.to_python(),) == st.reference(graph).step(step)
 
 
-@constants(small_rows=0)
-def test_a_small_side_of_a_join_is_sent_to_all_workers(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def joined(a: st.ZSet[Two], b: st.ZSet[Two]) -> st.ZSet[st.Pair[Two, Two]]:
-        return st.join(a, b, on_left=lambda p: p[0], on_right=lambda p: p[0])
-
-    graph = st.compile(joined)
-    hints = []
-    for small in (0, 1):
-        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
-        step: list[Any] = [Z({(1, 1): 1}), Z({(1, 2): 1})]
-        sides: list[Any] = list(given(zip(step, (Two, Two), strict=True), spark))
-        sides[small] = step[small]
-        with monkeypatch.context() as patch:
-            texts = Texts(patch)
-            (out,) = stepper.step(tuple(sides))
-        assert out == Z({st.Pair(left=(1, 1), right=(1, 2)): 1})
-        text = " ".join(texts.asked)
-        hints.append([side for side in "lr" if f"BROADCAST({side})" in text])
-        assert "SHUFFLE_HASH" not in text
-    assert ("l" in hints[0], "r" in hints[1]) == (True, True)
-
-
 def test_what_is_fetched_in_pieces_is_all_of_it(spark: SparkSession) -> None:
     frame = spark.range(100).selectExpr(
         "id AS _1", "if(id % 3 = 0, NULL, id) AS _2", "1L AS _count_"
@@ -374,30 +259,7 @@ def remainders(a: st.ZSet[int]) -> tuple[st.ZSet[int], st.ZSet[int]]:
     return st.distinct(twos), st.distinct(threes)
 
 
-@constants(small_rows=0)
-def test_large_streams_that_wait_for_none_of_each_other_are_computed_side_by_side(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    together = threading.Barrier(2)
-    threads = set[str]()
-    computed = materialize.Materializer.computed
-
-    def meeting(*args: Any, **kwargs: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
-            together.wait(timeout=60)
-            threads.add(threading.current_thread().name)
-        return computed(*args, **kwargs)
-
-    monkeypatch.setattr(materialize.Materializer, "computed", meeting)
-    graph = st.compile(remainders)
-    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
-    outs = stepper.step((Z(dict.fromkeys(range(6), 1)),))
-    assert outs == (Z(dict.fromkeys(range(2), 1)), Z(dict.fromkeys(range(3), 1)))
-    assert len(threads) >= 2  # of two waves, if there are two
-
-
-@constants(small_rows=0)
-def test_the_jobs_of_all_threads_of_a_step_are_in_the_group_of_who_takes_it(
+def test_the_jobs_of_a_step_are_in_the_group_of_who_takes_it(
     spark: SparkSession,
 ) -> None:
     graph = st.compile(remainders)
@@ -414,7 +276,7 @@ def test_the_jobs_of_all_threads_of_a_step_are_in_the_group_of_who_takes_it(
     assert sum(v.jobs or 0 for v in stepper.metrics[-1].vertices.values()) == len(jobs)
 
 
-@constants(small_rows=0, sampled_rows=0)
+@constants(sampled_rows=0)
 def test_a_stream_in_spark_is_fetched_once_for_lookups_and_for_the_store(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -480,21 +342,3 @@ def test_orders_that_go_with_their_lines_give_no_rows_that_cancel() -> None:
     # Lines that came meet the orders that are there, and orders that went the lines that were.
     # The last number is that of their sum.
     assert sorted(v.rows_out or 0 for v in joins) == [0, 0, 2, 60, 62, 62]
-
-
-@constants(small_rows=0)
-def test_a_stream_whose_keys_nobody_needs_is_computed_by_the_query_that_reads_it(
-    spark: SparkSession,
-) -> None:
-    found = []
-    for most in (LOOKED_UP_KEYS, 1):
-        graph = st.compile(listed)
-        stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=LARGE)
-        with constants(looked_up_keys=most):
-            stepper.step(given(zip(LOADED, (PAIRS, PAIRS, int), strict=True), spark))
-            (out,) = stepper.step(given(zip(REPLACED, (PAIRS, PAIRS, int), strict=True), spark))
-        found.append((out.to_python(), stepper.metrics[-1].queries, stepper.metrics[-1].jobs))
-    (passed, few, few_jobs), (by_keys, many, more_jobs) = found
-    assert passed == by_keys
-    assert few < many
-    assert few_jobs < more_jobs

@@ -33,7 +33,7 @@ from stepping_spark.spark.session import (
     is_stopped,
     no_constraints,
 )
-from tests.cases import ROOT, Z, constants, stepper_of
+from tests.cases import ROOT, Z, stepper_of
 
 
 def in_new_process(
@@ -177,10 +177,8 @@ class Highest(st.Data):
     x7: int
 
 
-@pytest.mark.turn(2)
-@pytest.mark.parametrize("small_rows", [spark_executor.SMALL_ROWS, 0])
 def test_streams_are_computed_and_blamed_without_constraints(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, small_rows: int
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, by_queries: None
 ) -> None:
     """With them, each of these columns doubles the time."""
 
@@ -205,12 +203,11 @@ def test_streams_are_computed_and_blamed_without_constraints(
     monkeypatch.setattr(DataFrame, "toArrow", asked)
     monkeypatch.setattr(spark_executor, "_compute", probed)
     stepper: Any = stepper_of(highest, st.Limits(local_rows=0))
-    with constants(small_rows=small_rows):
-        (out,) = stepper.step((Z({Reading(station=1, xs=[i] * 8): 1 for i in range(3)}),))
-        most: dict[str, Any] = {f"x{i}": 2 for i in range(8)}
-        assert out == Z({Highest(station=1, **most): 1})
-        with pytest.raises(st.StepError, match="INVALID_ARRAY_INDEX"):
-            stepper.step((Z({Reading(station=1, xs=[]): 1}),))
+    (out,) = stepper.step((Z({Reading(station=1, xs=[i] * 8): 1 for i in range(3)}),))
+    most: dict[str, Any] = {f"x{i}": 2 for i in range(8)}
+    assert out == Z({Highest(station=1, **most): 1})
+    with pytest.raises(st.StepError, match="INVALID_ARRAY_INDEX"):
+        stepper.step((Z({Reading(station=1, xs=[]): 1}),))
     assert set(settings) == set(probes) == {"false"}
     assert spark.conf.get("spark.sql.constraintPropagation.enabled") == "true"
 

@@ -55,7 +55,7 @@ def frame(session: SparkSession, rows: list[tuple[int, int]]) -> DataFrame:
 
 def in_text(of: DataFrame) -> dict[int, int]:
     of.createOrReplaceTempView("large_sums")
-    query = consolidated("SELECT * FROM large_sums", SCHEMA, few=False)
+    query = consolidated("SELECT * FROM large_sums", SCHEMA)
     return {r["k"]: int(r["_sum_x_"]) for r in of.sparkSession.sql(query).collect()}
 
 
@@ -127,7 +127,7 @@ def test_a_sum_of_more_than_38_digits_is_not_taken_for_zero(
     of = frame(session, [(1, sign * 5 * 10**18 * 2**64)] * 2).drop("_rows_")
     of.createOrReplaceTempView("large_sums")
     schema = Schema(SCHEMA.columns, SCHEMA.diffs[1:])
-    query = consolidated("SELECT * FROM large_sums", schema, few=False)
+    query = consolidated("SELECT * FROM large_sums", schema)
     once = SparkRelation(of, schema).added_up(lambda name, t: f"{name} is beyond {t.ddl}")
     for added_up in (session.sql(query), once.frame):
         with pytest.raises(PySparkException, match=r"_sum_x_.* is beyond DECIMAL\(38, 0\)"):
@@ -159,7 +159,7 @@ def totals(items: st.ZSet[Item]) -> st.ZSet[Total]:
 
 
 @pytest.mark.turn(2)
-@constants(small_rows=0, sampled_rows=0)
+@constants(sampled_rows=0)
 def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
     """Weights and values of every size, whose sums are small again."""
     seed = random.Random(2)
@@ -182,7 +182,7 @@ def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
         assert stepper.step((z,)) == reference.step((z,))
 
 
-@constants(small_rows=0, sampled_rows=0)
+@constants(sampled_rows=0)
 def test_a_sum_beyond_its_type_says_so(session: SparkSession) -> None:
     graph = st.compile(totals)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
@@ -191,7 +191,7 @@ def test_a_sum_beyond_its_type_says_so(session: SparkSession) -> None:
         stepper.step((z,))
 
 
-@constants(small_rows=0, sampled_rows=0)
+@constants(sampled_rows=0)
 def test_weights_beyond_their_type_say_so(session: SparkSession) -> None:
     graph = st.compile(totals)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)

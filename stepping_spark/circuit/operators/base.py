@@ -98,11 +98,6 @@ class Operator:
         """Whether each row of the result has the weight 1."""
         return False
 
-    @property
-    def repeatable(self) -> bool:
-        """Whether it gives the same result each time, and makes no NULL of its own."""
-        return False
-
     def named_after(self, *inputs: str) -> str:
         """A name for the result, made of those of the inputs; "" for the operator's own name."""
         return ""

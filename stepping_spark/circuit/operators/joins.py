@@ -47,10 +47,6 @@ class Join(KeepsSigns):
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
 
-    @property
-    def repeatable(self) -> bool:
-        return all(e.in_sql for e in (*self.left.parts, *self.right.parts))
-
     def named_after(self, *inputs: str) -> str:
         return " ⋈ ".join(inputs)
 
@@ -121,10 +117,6 @@ class LookUp(Operator):
     bare: bool = False
     linearity: ClassVar[Linearity] = Linearity.LOOK_UP
     arity: ClassVar[int] = 2
-
-    @property
-    def repeatable(self) -> bool:
-        return all(e.in_sql for e in (*self.on, *self.key))
 
     def is_nothing(self, *inputs: bool) -> bool:
         return inputs[0]

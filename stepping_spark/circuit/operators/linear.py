@@ -52,10 +52,6 @@ class Nothing(GivesSets):
     def physical(self, *args: Argument) -> Physical:
         return NoRows(self.type.schema)
 
-    @property
-    def repeatable(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class RowByRow(Operator):
@@ -101,10 +97,6 @@ class Map(KeepsSigns, Carrier):
         """The rows, with weights, that a value of the function is."""
         return ((value, 1),)
 
-    @property
-    def repeatable(self) -> bool:
-        return is_plain(self.f)
-
 
 @dataclass(frozen=True)
 class Filter(KeepsSigns, RowByRow, Same):
@@ -125,10 +117,6 @@ class Filter(KeepsSigns, RowByRow, Same):
 
     def physical(self, *args: Argument) -> Physical:
         return Where(args[0], self.f)
-
-    @property
-    def repeatable(self) -> bool:
-        return is_plain(self.f)
 
 
 @dataclass(frozen=True)
@@ -224,20 +212,12 @@ class Add(KeepsSigns, Same):
     def physical(self, *args: Argument) -> Physical:
         return Union(args)
 
-    @property
-    def repeatable(self) -> bool:
-        return True
-
 
 @dataclass(frozen=True)
 class Neg(Same):
     """The stream with every weight, or number, negated."""
 
     keeps_rows: ClassVar[bool] = True
-
-    @property
-    def repeatable(self) -> bool:
-        return True
 
     def physical(self, *args: Argument) -> Physical:
         return Negate(args[0])
@@ -286,10 +266,6 @@ class Fused(Operator):
     """A chain of operators as one operator."""
 
     parts: tuple[Operator, ...]
-
-    @property
-    def repeatable(self) -> bool:
-        return all(p.repeatable for p in self.parts)
 
     def is_nothing(self, *inputs: bool) -> bool:
         return self.parts[0].is_nothing(*inputs)

@@ -34,30 +34,15 @@ from stepping_spark.circuit.physical import (
     Windowed,
     walk,
 )
-from stepping_spark.execution.spark.groups import (
-    change_in_one_pass,
-    collated,
-    collated_change,
-    listed,
-    top,
-)
-from stepping_spark.execution.spark.text import (
-    ONE_TASK,
-    WEIGHT,
-    added_up,
-    consolidated,
-    equal,
-    names,
-    spread,
-)
+from stepping_spark.execution.spark.groups import collated, listed, top
+from stepping_spark.execution.spark.text import WEIGHT, consolidated, equal, names, spread
 from stepping_spark.execution.spark.windows import distance_of, units_sql, windowed
-from stepping_spark.expressions.expr import Build, Expr, Literal
+from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.plan.step_ir import Apply, Leaf, Term, type_of
 from stepping_spark.relations.sums.overflow import opposite, product
-from stepping_spark.relations.sums.sql import contributions, factors, totals
-from stepping_spark.rows.atoms import INT
+from stepping_spark.relations.sums.sql import contributions, totals
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema, StreamType, columns_of
 from stepping_spark.rows.sql_text import Sql, any_of, closed
 from stepping_spark.rows.sql_text import text as quoted
@@ -66,14 +51,10 @@ from stepping_spark.rows.types import Struct, quote
 
 @dataclass(frozen=True)
 class SqlQuery:
-    """The text of a query, and the relations that it names.
-
-    `consolidated` says that it has each row once, grouped by all of its columns.
-    """
+    """The text of a query, and the relations that it names."""
 
     text: str
     uses: frozenset[str]
-    consolidated: bool = False
 
 
 class Computing(Protocol):
@@ -85,36 +66,17 @@ class Computing(Protocol):
 
 @dataclass
 class RenderContext:
-    """Renders a tree of nodes over queries.
-
-    `few` rows are read and given; of many, `small` names the relations that can be sent to all
-    workers. `now` is the time of the step, as a literal.
-    """
+    """Renders a tree of nodes over queries; `now` is the time of the step, as a literal."""
 
     computed: Computing
     apart: Callable[[SqlQuery], str]  # gives it as a relation of its own
-    few: bool
-    small: frozenset[str]
     now: str
     args: Sequence[SqlQuery] = ()
     filled: Sequence[SqlQuery] = ()  # what stands for holes, within the change of a fold
 
-    @property
-    def one_task(self) -> str:
-        """The hint that keeps few rows in one task."""
-        return ONE_TASK if self.few else ""
-
     def query(self, n: Physical) -> SqlQuery:
         """The query of a node, with the columns of its schema, in order."""
         return SqlQuery(NODES[type(n)](self, n), self.uses(n))
-
-    def kept(self, n: Physical) -> SqlQuery:
-        """The query of a stream that is to be kept: sums of many rows are added up in it."""
-        if isinstance(n, Contributions) and not self.few:
-            once = _added_up(self, n)
-            if once is not None:
-                return SqlQuery(once, self.uses(n), consolidated=True)
-        return self.query(n)
 
     def text(self, n: Physical) -> str:
         """The text of that query."""
@@ -129,20 +91,6 @@ class RenderContext:
     def over(self, n: Physical, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
         """The text of a node's query, and of expressions over its rows."""
         return self.computed(self.query(n), exprs, row)
-
-    def side(self, text: str) -> str:
-        """One side of a join."""
-        return f"(SELECT {self.one_task} * FROM ({text}))"
-
-    def hint(self, left: Physical | None, right: Physical) -> str:
-        """How two sides are joined; only the right one of an anti join can be sent to all."""
-        if self.few:
-            return "/*+ SHUFFLE_HASH(r) */"
-        for side, n in (("r", right), ("l", left)):
-            uses = frozenset() if n is None else self.uses(n)
-            if uses and uses <= self.small:
-                return f"/*+ BROADCAST({side}) */"
-        return ""
 
 
 def _argument(run: RenderContext, n: Argument) -> str:
@@ -235,10 +183,7 @@ def _equi_join(run: RenderContext, n: EquiJoin) -> str:
         for (side, _), (c, _) in zip(n.cells, n.columns, strict=True)
     ]
     many = product(closed(f"l.{COUNT}"), closed(f"r.{COUNT}"))
-    return (
-        f"SELECT {run.hint(n.left, n.right)} {', '.join(cells)}, {many} AS {COUNT} "
-        f"FROM {run.side(left)} l JOIN {run.side(right)} r ON {on}"
-    )
+    return f"SELECT {', '.join(cells)}, {many} AS {COUNT} FROM ({left}) l JOIN ({right}) r ON {on}"
 
 
 def _anti_join(run: RenderContext, n: AntiJoin) -> str:
@@ -249,39 +194,16 @@ def _anti_join(run: RenderContext, n: AntiJoin) -> str:
     null = any_of(f"{k} IS NULL" for k in key)
     # Rows without a key are no part of a join, which would send them all to one worker.
     absent = (
-        f"SELECT {run.hint(None, n.right)} {columns} FROM {run.side(left)} l "
-        f"LEFT ANTI JOIN {run.side(right)} r ON {same} WHERE NOT {null}"
+        f"SELECT {columns} FROM ({left}) l LEFT ANTI JOIN ({right}) r ON {same} WHERE NOT {null}"
     )
-    return f"({absent}) UNION ALL (SELECT {columns} FROM {run.side(left)} l WHERE {null})"
+    return f"({absent}) UNION ALL (SELECT {columns} FROM ({left}) l WHERE {null})"
 
 
 def _contributions(run: RenderContext, n: Contributions) -> str:
-    return contributions(*_picked(run, n), n.pick.type, n.schema)
-
-
-def _added_up(run: RenderContext, n: Contributions) -> str | None:
-    """What many rows add to the sum of each key, each sum once; None for sums that have items."""
-    found = factors(*_picked(run, n), n.pick.type, n.schema, _ones(n.pick))
-    if found is None:
-        return None
-    query, limbs, same = found
-    by, diffs = names(n.schema.columns), n.schema.diffs
-    return added_up(query, by, diffs, few=False, given=limbs, same=same)
-
-
-def _ones(pick: Expr) -> set[str]:
-    """The fields of a row of numbers that are 1, as in a count."""
-    if not isinstance(pick, Build) or not isinstance(pick.type, Struct):
-        return set()
-    fields = zip(pick.type.fields, pick.fields, strict=True)
-    return {n for (n, _), e in fields if e == Literal(INT, 1)}
-
-
-def _picked(run: RenderContext, n: Contributions) -> tuple[str, Sql | None, Sql]:
-    """The text of the rows that contribute, and of their keys and values."""
     split = () if n.key is None else n.key.parts
     query, texts = run.over(n.of, (*split, n.pick), "t")
-    return query, None if n.key is None else _rebuilt(n.key, texts[:-1]), texts[-1]
+    key = None if n.key is None else _rebuilt(n.key, texts[:-1])
+    return contributions(query, key, texts[-1], n.pick.type, n.schema)
 
 
 def _rebuilt(key: Key, texts: list[Sql]) -> Sql:
@@ -294,14 +216,14 @@ def _rebuilt(key: Key, texts: list[Sql]) -> Sql:
 
 def _rows(run: RenderContext, of: Physical, keys: Sequence[Expr] = ()) -> str:
     """The rows of a relation, added up."""
-    return consolidated(run.text(of), of.schema, keys, few=run.few)
+    return consolidated(run.text(of), of.schema, keys)
 
 
 def _positive(run: RenderContext, n: Positive) -> str:
     by = names(n.schema.columns)
-    rows = f"SELECT {run.one_task} {names(n.schema.all)} FROM ({run.text(n.of)})"
     weight = WEIGHT if n.counted else "1L"
-    return f"SELECT {by}, {weight} AS {COUNT} FROM ({rows}) GROUP BY {by} HAVING {WEIGHT} > 0"
+    rows = f"({run.text(n.of)}) GROUP BY {by} HAVING {WEIGHT} > 0"
+    return f"SELECT {by}, {weight} AS {COUNT} FROM {rows}"
 
 
 def _rank(run: RenderContext, n: Rank) -> str:
@@ -322,7 +244,7 @@ def _pieces(run: RenderContext, n: LargestByKey) -> str:
 
 
 def _totals(run: RenderContext, n: Totals) -> str:
-    summed = totals(f"SELECT {run.one_task} * FROM ({_rows(run, n.of)})", n.type)
+    summed = totals(_rows(run, n.of), n.type)
     if isinstance(n.type, GroupedType):
         return f"SELECT `_total_` AS `left`, `_key_` AS `right`, 1L AS {COUNT} FROM ({summed})"
     value = n.type.sum.value
@@ -333,28 +255,25 @@ def _totals(run: RenderContext, n: Totals) -> str:
 
 
 def _change_of(run: RenderContext, n: ChangeOf) -> str:
-    return _old_and_new(run, n, equal=False).text
+    return _new_less_old(run, n).text
 
 
 def _collated_change(run: RenderContext, n: CollatedChange) -> str:
-    run.filled = [_old_and_new(run, part, equal=True) for part in n.parts]
-    pieces = f"SELECT {run.one_task} * FROM ({run.text(n.pieces.of)})"
-    return collated_change(n.pieces, pieces)
+    """The rows made of new pieces, less those made of old ones, whose weights are negative."""
+    pieces = n.pieces.of
+    run.filled = [_new_less_old(run, part) for part in n.parts]
+    both = run.text(pieces)
+    new, old = (collated(n.pieces, x) for x in (both, _negated(both, pieces.schema)))
+    return f"({new}) UNION ALL ({_negated(old, n.schema)})"
 
 
-def _old_and_new(run: RenderContext, n: ChangeOf, *, equal: bool) -> SqlQuery:
-    """The new rows of a fold, and the old ones with negative weights.
-
-    With `equal`, those too that are the same before and after.
-    """
+def _new_less_old(run: RenderContext, n: ChangeOf) -> SqlQuery:
+    """The new rows of a fold, and the old ones with negative weights."""
     state, change = run.query(n.state), run.query(n.change)
     uses = state.uses | change.uses
-    found = change_in_one_pass(n, state.text, change.text, few=run.few, equal=equal)
-    if found is None:
-        both = SqlQuery(f"({state.text}) UNION ALL ({change.text})", uses)
-        before, after = (_filled(run, n.fold, of) for of in (state, both))
-        found = f"({after}) UNION ALL ({_negated(before, n.schema)})"
-    return SqlQuery(found, uses)
+    both = SqlQuery(f"({state.text}) UNION ALL ({change.text})", uses)
+    before, after = (_filled(run, n.fold, of) for of in (state, both))
+    return SqlQuery(f"({after}) UNION ALL ({_negated(before, n.schema)})", uses)
 
 
 def _filled(run: RenderContext, fold: Fold, of: SqlQuery) -> str:
@@ -400,14 +319,11 @@ class DerivedTable:
 class Rendering:
     """Makes texts of terms, for relations that have these names.
 
-    `few` rows are read and given, in one task. Of many, `small` are the relations that can be sent
-    to all workers. `derived` are those that must be there before a text is run, in their order.
+    `derived` are relations that must be there before a text is run, in their order.
     """
 
     prefix: str
     names: Mapping[Leaf, str] = field(default_factory=dict)
-    few: bool = True
-    small: frozenset[str] = frozenset()
     now: str = "NULL"
     derived: list[DerivedTable] = field(default_factory=list)
 
@@ -418,12 +334,6 @@ class Rendering:
         args = [self.term(a) for a in t.args]
         return self.parts(t.parts, args, t.types)
 
-    def stream(self, t: Term) -> SqlQuery:
-        """The query of a term whose rows are to be kept, with its columns in order."""
-        if not isinstance(t, Apply):
-            return self.term(t)
-        return self.parts(t.parts, [self.term(a) for a in t.args], t.types, kept=True)
-
     def relation(self, name: str, t: StreamType) -> SqlQuery:
         """All of a relation."""
         return SqlQuery(f"SELECT {names(t.schema.all)} FROM {name}", frozenset((name,)))
@@ -433,18 +343,12 @@ class Rendering:
         parts: Sequence[Operator],
         args: Sequence[SqlQuery],
         types: tuple[StreamType, ...],
-        *,
-        kept: bool = False,
     ) -> SqlQuery:
-        """What operators make of relations, one after the other; the result may be to be kept."""
-        *before, last = trees_of(parts, types)
-        for tree in before:
-            args = [self._context(args).query(tree)]
-        context = self._context(args)
-        return context.kept(last) if kept else context.query(last)
-
-    def _context(self, args: Sequence[SqlQuery]) -> RenderContext:
-        return RenderContext(self._computed, self._apart, self.few, self.small, self.now, args)
+        """What operators make of relations, one after the other."""
+        for tree in trees_of(parts, types):
+            args = [RenderContext(self._computed, self._apart, self.now, args).query(tree)]
+        (query,) = args
+        return query
 
     def _computed(self, query: SqlQuery, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
         opaque = [e for e in dict.fromkeys(exprs) if not e.in_sql]

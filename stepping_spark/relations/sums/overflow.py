@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import decimal
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.atoms import INT, MOST_DIGITS, Atom, RowType
 from stepping_spark.rows.schema import BIG_INT, LOW_DIGITS, Columns, high_scale
-from stepping_spark.rows.sql_text import Sql, all_of, any_of, closed, let, text
+from stepping_spark.rows.sql_text import Sql, any_of, closed, let, text
 from stepping_spark.rows.types import quote
 
 HALF = "4294967295L"  # the lower 32 bits
@@ -51,11 +51,6 @@ def beyond(diff: str, t: RowType) -> str:
 def zero(t: RowType) -> Sql:
     """A typed zero. Beside a bare 0, Spark rounds a decimal with scale 38 to scale 37."""
     return closed("0L" if t.ddl == "BIGINT" else f"CAST(0 AS {t.ddl})")
-
-
-def nonzero(diffs: Columns) -> Sql:
-    """Whether a row of a relation has a diff other than zero."""
-    return any_of(f"{quote(n)} <> {zero(t)}" for n, t in diffs)
 
 
 def product(a: Sql, b: Sql, said: str = "the product of two weights is beyond BIGINT") -> Sql:
@@ -109,27 +104,21 @@ class SumsQuery:
         said: Callable[[str, RowType], str],
         *,
         grouped: bool = True,
-        given: Mapping[str, Limbs] | None = None,
-        same: Mapping[str, str] | None = None,
     ) -> SumsQuery:
         """The sums of diffs; `said` is the text of the error of one that does not fit its type.
 
-        `grouped` is whether there are columns to group by. What a diff is of a row is `given`, or
-        else is a column of the rows. Diffs that are the `same` as another one have no sums.
+        `grouped` is whether there are columns to group by.
         """
-        given, same = given or {}, same or {}
         rows: list[tuple[str, Sql]] = []
         sums: list[tuple[str, Sql]] = []
         totals: list[tuple[str, Sql]] = []
         alive: list[Sql] = []
         for name, t in diffs:
             x = closed(quote(name))
-            if name in same:
-                totals.append((name, closed(f"CAST({quote(same[name])} AS {t.ddl})")))
-            elif is_wide(t):
+            if is_wide(t):
                 parts = [f"{name}.{i}" for i in range(3)]
                 low, middle, high = parts
-                rows += zip(parts, given.get(name, Limbs.of(x)).texts, strict=True)
+                rows += zip(parts, _limbs(x), strict=True)
                 sums += [(n, closed(f"sum({quote(n)})")) for n in (low, middle)]
                 sums.append((high, closed(f"try_sum({quote(high)})")))
                 quoted = [closed(quote(n)) for n in parts]
@@ -148,33 +137,20 @@ def is_wide(t: RowType) -> bool:
     return t.ddl == "DECIMAL(38, 0)"
 
 
-@dataclass(frozen=True)
-class Limbs:
+def _limbs(x: Sql) -> tuple[Sql, Sql, Sql]:
     """An integer of up to 38 digits as three longs: low + middle · 2^32 + high · 2^64.
 
-    `fits` is the integer as a long, or NULL if it is beyond; `wide` is the same as a decimal. It is
-    computed only for integers that are beyond 64 bits. The low limb has 32 bits and the middle one
-    32 and a sign. So two billion rows can be added up in any order. The high limb is an error, and
-    so is the whole sum, where the sum of some of the rows is beyond 38 digits.
+    A decimal is computed only for integers beyond 64 bits. The low limb has 32 bits and the middle
+    one 32 and a sign. So two billion rows can be added up in any order. The high limb is an error,
+    and so is the whole sum, where the sum of some of the rows is beyond 38 digits.
     """
-
-    fits: Sql
-    wide: Sql
-
-    @classmethod
-    def of(cls, x: Sql) -> Limbs:
-        """The limbs of a decimal."""
-        return cls(closed(f"TRY_CAST({x} AS BIGINT)"), x)
-
-    @property
-    def texts(self) -> tuple[Sql, Sql, Sql]:
-        """The low, the middle and the high limb."""
-        rest = closed(f"{self.wide} % {_TWO_64}")
-        return (
-            closed(f"coalesce({self.fits} & {HALF}, CAST({rest} % {_TWO_32} AS BIGINT))"),
-            closed(f"coalesce(shiftright({self.fits}, 32), {rest} DIV {_TWO_32})"),
-            closed(f"if({self.fits} IS NULL, {self.wide} DIV {_TWO_64}, 0L)"),
-        )
+    fits = closed(f"TRY_CAST({x} AS BIGINT)")
+    rest = closed(f"{x} % {_TWO_64}")
+    return (
+        closed(f"coalesce({fits} & {HALF}, CAST({rest} % {_TWO_32} AS BIGINT))"),
+        closed(f"coalesce(shiftright({fits}, 32), {rest} DIV {_TWO_32})"),
+        closed(f"if({fits} IS NULL, {x} DIV {_TWO_64}, 0L)"),
+    )
 
 
 def _is_other_than_zero(sums: list[Sql]) -> Sql:
@@ -313,13 +289,6 @@ def joined_sql(low: Sql, high: Sql, t: Atom) -> Sql:
         return closed(f"TRY_CAST({units} AS {t.ddl})")
     digits = f"CAST(TRY_CAST({units} AS {BIG_INT.ddl}) AS STRING)"
     return closed(f"TRY_CAST(concat({digits}, 'E-{t.scale}') AS {t.ddl})")
-
-
-def same_sql(new: tuple[Sql, Sql], old: tuple[Sql, Sql], t: Atom) -> Sql:
-    """Whether two sums of halves are the same number, or both are NULL."""
-    halves = all_of(closed(f"{a} <=> {b}") for a, b in zip(new, old, strict=True))
-    whole = f"coalesce({joined_sql(*new, t)} = {joined_sql(*old, t)}, false)"
-    return any_of([halves, whole])
 
 
 def _units_sql(x: Sql, scale: int) -> Sql:

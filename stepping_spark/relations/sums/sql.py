@@ -10,20 +10,17 @@ each occurrence, and the JVM accepts at most 64 KB of it in one method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
 from dataclasses import dataclass
 from decimal import Decimal
 
 from stepping_spark.relations.sums.floats import rest_sql, split_sql, total_sql
 from stepping_spark.relations.sums.overflow import (
-    Limbs,
     fitting,
     halves_sql,
     high_type,
     joined_sql,
     low_type,
     product,
-    same_sql,
     shifted,
     total,
     zero,
@@ -40,7 +37,7 @@ from stepping_spark.rows.schema import (
     Schema,
     high_diff,
 )
-from stepping_spark.rows.sql_text import Sql, all_of, closed, let
+from stepping_spark.rows.sql_text import Sql, closed, let
 from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
@@ -89,35 +86,6 @@ def contributions(query: str, key: Sql | None, pick: Sql, t: RowType, schema: Sc
     columns = [f"part.{quote(n)}" for n, _ in schema.all if n != "_key_"]
     inner = f"SELECT {', '.join([*keys, parts])} FROM ({picked}) t"
     return f"SELECT {', '.join([*keys, *columns])} FROM ({inner}) t"
-
-
-def factors(
-    query: str, key: Sql | None, pick: Sql, t: RowType, schema: Schema, ones: Set[str]
-) -> tuple[str, dict[str, Limbs], dict[str, str]] | None:
-    """The same for many rows: a relation, and what is known of diffs that it has no columns for.
-
-    That is the limbs of some, and of others the diff that they are equal to: `ones` are the numbers
-    that are 1 in each row, so that their sums by key are the numbers of rows. None for a sum that
-    has items: its rows are contributions.
-    """
-    total = Accumulated(t)
-    if total.item:
-        return None
-    products, columns, limbs, same = [], [], {}, {}
-    for i, leaf in enumerate(_leaves(total)):
-        if leaf.name in ones and key is not None:
-            same[leaf.diff] = "_rows_"
-        elif leaf.type.name == "int":
-            product = closed(f"`_product{i}_`")
-            products.append(f"try_multiply({leaf.text}, t.{COUNT}) AS {product}")
-            limbs[leaf.diff] = Limbs(product, _product(leaf))
-        else:
-            ddl = dict(schema.diffs)[leaf.diff].ddl
-            columns.append(f"CAST({_decimal(leaf)} AS {ddl}) AS {quote(leaf.diff)}")
-    if key is not None:
-        columns.append(f"t.{COUNT} AS `_rows_`")
-    shown = ", ".join(["t.*", *products, *columns])
-    return f"SELECT {shown} FROM ({_picked(query, key, pick)}) t", limbs, same
 
 
 def _picked(query: str, key: Sql | None, pick: Sql) -> str:
@@ -249,19 +217,6 @@ def _with_floats(query: str, sum_: Accumulated) -> str:
 
 def _is_rest(sum_: Accumulated) -> list[bool]:
     return [t == REST for _, t, _ in sum_.leaves() if t.name == "float"]
-
-
-def same(sum_: Accumulated, old: Callable[[str], str]) -> Sql:
-    """Whether a sum without items, and its old one, are equal; `old` names the diffs of that."""
-    conditions = [closed(f"`_rows_` <=> {quote(old('_rows_'))}")]
-    for name, t, _ in sum_.leaves():
-        diffs = [_diff(name), *([high_diff(_diff(name))] if t.is_halved else [])]
-        new, before = ([closed(quote(f(d))) for d in diffs] for f in (str, old))
-        if t.is_halved:
-            conditions.append(same_sql((new[0], new[1]), (before[0], before[1]), t))
-        else:
-            conditions.append(closed(f"{new[0]} <=> {before[0]}"))
-    return all_of(conditions)
 
 
 def value_of(sum_: Accumulated) -> str:
