@@ -10,6 +10,7 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import stepping_spark as st
 
@@ -110,3 +111,46 @@ def test_the_driver_holds_no_more_of_an_input_than_in_a_first_load(orders: Path)
                pipeline.metrics().splitlines()}  # fmt: skip
     assert counted["stepping_spark_last_step"] == f"{first.times + 1}.0"
     assert counted["stepping_spark_rows_out_total"] == "20.0"
+
+
+class Most(st.Data):
+    customer: int
+    most: int
+
+
+def by_customer(orders: st.ZSet[Order]) -> tuple[st.ZSet[Sum], st.ZSet[Order]]:
+    cents: Any = st.agg.sum(lambda o: o.cents)
+    total = st.aggregate(orders, by=lambda o: o.customer, into=Sum, cents=cents)
+    return total, st.distinct(orders)
+
+
+def and_the_most(
+    orders: st.ZSet[Order],
+) -> tuple[st.ZSet[Sum], st.ZSet[Order], st.ZSet[Most]]:
+    total, rows = by_customer(orders)
+    most: Any = st.agg.max(lambda o: o.cents)
+    return total, rows, st.aggregate(orders, by=lambda o: o.customer, into=Most, most=most)
+
+
+def test_tasks_fill_registers_from_files_that_are_too_large_for_the_driver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows: Any = {Order(id=i, cents=i % 97, customer=i % 10): 1 for i in range(1_000)}
+    change = st.ZSetPython(rows)
+    graph: Any = st.compile(by_customer)
+    with st.StoreParquet.from_graph(graph, tmp_path, create=True, driver_rows=100) as store:
+        st.Stepper(graph, store).step((change,))
+    graph = st.compile(and_the_most)
+    with st.StoreParquet.from_graph(graph, tmp_path, evolve=True, driver_rows=100) as store:
+        stepper: Any = st.Stepper(graph, store, evolve=True, local_rows=0)
+        outs = stepper.evolve()
+        (metrics,) = stepper.metrics
+        assert metrics.not_in_tasks == ""
+        assert {v.how for v in metrics.vertices.values()} == {"tasks"}
+        assert metrics.read == {"by_customer.orders by row": 1_000}
+        more = st.ZSetPython({Order(id=1_000, cents=500, customer=3): 1})
+        then = stepper.step((more,))
+    reference = st.reference(graph)
+    *_, most = reference.step((change,))
+    assert [out.to_python() for out in outs] == [st.ZSetPython(), st.ZSetPython(), most]
+    assert [out.to_python() for out in then] == list(reference.step((more,)))
