@@ -1,4 +1,4 @@
-"""Expressions that Spark, Arrow and plain Python compute alike, with Spark's xxhash64.
+"""Expressions that Spark, Arrow and plain Python compute alike, with Spark's hashes.
 
 The driver may compute one change and Spark another, and the two must cancel exactly. So these
 expressions use only operations that are the same everywhere: integers, and doubles added,
@@ -9,175 +9,25 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 
 from stepping_spark.base.errors import StepError
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.relations.arrow import one_array
-from stepping_spark.relations.hashing import Hashes, words_of
+from stepping_spark.expressions.hashes import SEED, murmurs, spark_hash, spark_hashes
 from stepping_spark.relations.sums.overflow import fitting, shifted
-from stepping_spark.rows.atoms import FLOAT, INT, LOCAL_DATETIME, Atom, RowType
+from stepping_spark.rows.atoms import DATE, FLOAT, INT, LOCAL_DATETIME, Atom, RowType
 from stepping_spark.rows.sql_text import Sql, closed, let, literal
-from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
+from stepping_spark.rows.types import Optional, unwrap
 
-SEED = 42  # Spark's initial seed
 _EPOCH = dt.datetime(1970, 1, 1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EXACT = decimal.Context(prec=100)
-# xxHash's primes, and the number of bytes of each type of number.
-_P1, _P2, _P3, _P4, _P5 = (
-    np.uint64(p)
-    for p in (
-        0x9E3779B185EBCA87,
-        0xC2B2AE3D27D4EB4F,
-        0x165667B19E3779F9,
-        0x85EBCA77C2B2AE63,
-        0x27D4EB2F165667C5,
-    )
-)
-_FOUR_BYTES = ("bool", "date")
-_EIGHT_BYTES = ("int", "float", "datetime", "LocalDateTime", "timedelta")
-_TEXT = ("str", "UUID", "Enum", "bytes")
-
-
-def spark_hash(value: Any, t: RowType, seed: int) -> int:
-    """The hash of an encoded value, unsigned. The hash of NULL is the seed."""
-    if value is None:
-        return seed
-    t = unwrap(t)
-    if isinstance(t, Struct):
-        for name, part in t.fields:
-            seed = spark_hash(value[name], part, seed)
-        return seed
-    if isinstance(t, ListOf | ZSetOf):
-        inner = t.inner if isinstance(t, ListOf) else t.item
-        for item in value:
-            seed = spark_hash(item, inner, seed)
-        return seed
-    assert isinstance(t, Atom)
-    return xxhash.xxh64_intdigest(_bytes(value, t), seed)
-
-
-def spark_hashes(column: Any, t: RowType, seeds: Hashes) -> Hashes:
-    """The hashes of a column's values, each with its own seed."""
-    t = unwrap(t)
-    if isinstance(t, Struct):
-        found = seeds
-        for name, part in t.fields:
-            found = spark_hashes(pc.struct_field(column, name), part, found)
-    elif isinstance(t, Atom) and t.name in _FOUR_BYTES:
-        found = _of_four(_numbers(column, np.int32), seeds)
-    elif isinstance(t, Atom) and t.name in _EIGHT_BYTES:
-        found = _of_eight(_numbers(column, np.int64), seeds)
-    elif isinstance(t, Atom) and t.name in _TEXT:
-        found = _of_texts(one_array(column).view(pa.binary()), seeds)
-    else:
-        values = zip(column.to_pylist(), seeds.tolist(), strict=True)
-        return np.array([spark_hash(v, t, s) for v, s in values], np.uint64)
-    if not column.null_count:
-        return found
-    return np.where(column.is_valid().to_numpy(zero_copy_only=False), found, seeds)
-
-
-def _numbers(column: Any, to: type[np.integer[Any]]) -> npt.NDArray[Any]:
-    """The bits of numbers. The bits at NULLs are arbitrary."""
-    if pa.types.is_floating(column.type):
-        floats = column.fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0  # one zero
-        floats[np.isnan(floats)] = np.nan  # one NaN
-        return np.asarray(floats.view(np.int64))
-    width: Any = pa.int32() if to is np.int32 else pa.int64()
-    if column.type != width:
-        is_bits = pa.types.is_primitive(column.type) and column.type.bit_width == width.bit_width
-        column = one_array(column).view(width) if is_bits else column.cast(width)
-    if column.null_count:
-        column = column.fill_null(0)
-    return np.asarray(column.to_numpy(zero_copy_only=False))
-
-
-def _of_eight(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
-    mixed = _turned(values.view(np.uint64) * _P2, 31) * _P1
-    return _ended(_turned((seeds + _P5 + np.uint64(8)) ^ mixed, 27) * _P1 + _P4)
-
-
-def _of_four(values: npt.NDArray[np.int32], seeds: Hashes) -> Hashes:
-    mixed = values.view(np.uint32).astype(np.uint64) * _P1
-    return _ended(_turned((seeds + _P5 + np.uint64(4)) ^ mixed, 23) * _P2 + _P3)
-
-
-def _of_texts(texts: Any, seeds: Hashes) -> Hashes:
-    """The hashes of texts: up to 31 bytes with vectorised xxHash, few or longer ones one by one."""
-    if len(texts) <= _FEW_TEXTS:
-        pairs = zip(texts.to_pylist(), seeds.tolist(), strict=True)
-        ones = [0 if text is None else xxhash.xxh64_intdigest(text, seed) for text, seed in pairs]
-        return np.array(ones, np.uint64)
-    words_at, starts, lengths = words_of(texts)
-    found = seeds + _P5 + lengths.view(np.uint64)
-    for done in (0, 8, 16):
-        rows = np.flatnonzero(lengths >= done + 8)
-        mixed = _turned(words_at[starts[rows] + done] * _P2, 31) * _P1
-        found[rows] = _turned(found[rows] ^ mixed, 27) * _P1 + _P4
-    rows = np.flatnonzero(lengths & 4)
-    half = words_at[(starts + (lengths & ~7))[rows]] & np.uint64(0xFFFFFFFF)
-    found[rows] = _turned(found[rows] ^ (half * _P1), 23) * _P2 + _P3
-    for done in (0, 1, 2):
-        rows = np.flatnonzero(lengths & 3 > done)
-        byte = words_at[(starts + (lengths & ~3) + done)[rows]] & np.uint64(0xFF)
-        found[rows] = _turned(found[rows] ^ (byte * _P5), 11) * _P1
-    found = _ended(found)
-    for i in np.flatnonzero(lengths >= 32).tolist():
-        text = texts[i].as_py()  # a NULL may have a length, too
-        found[i] = 0 if text is None else xxhash.xxh64_intdigest(text, int(seeds[i]))
-    return found
-
-
-_FEW_TEXTS = 1_000  # each takes 0.1 us, and the operations on arrays 100 in any case
-
-
-def _turned(values: Hashes, by: int) -> Hashes:
-    return (values << np.uint64(by)) | (values >> np.uint64(64 - by))
-
-
-def _ended(hashes: Hashes) -> Hashes:
-    hashes = (hashes ^ (hashes >> np.uint64(33))) * _P2
-    hashes = (hashes ^ (hashes >> np.uint64(29))) * _P3
-    return hashes ^ (hashes >> np.uint64(32))
-
-
-def _bytes(value: Any, t: Atom) -> bytes:
-    """The bytes that Spark hashes for a value."""
-    match t.name:
-        case "int":
-            return struct.pack("<q", value)
-        case "float":
-            return struct.pack("<d", float("nan") if value != value else value + 0.0)
-        case "bool":
-            return struct.pack("<i", value)
-        case "date":
-            return struct.pack("<i", value.toordinal() - _EPOCH.toordinal())
-        case "datetime" | "LocalDateTime":
-            naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
-            return struct.pack("<q", (naive - _EPOCH) // _MICROSECOND)
-        case "timedelta":
-            return struct.pack("<q", value // _MICROSECOND)
-        case "Decimal":
-            units = int(value.scaleb(t.scale, _EXACT))
-            if t.precision <= 18:
-                return struct.pack("<q", units)
-            bits = (units if units >= 0 else ~units).bit_length() + 1
-            return units.to_bytes((bits + 7) // 8, "big", signed=True)
-        case "bytes":
-            return bytes(value)
-    return str(value).encode()
-
 
 EngineColumn = Any  # a pyarrow array
 
@@ -246,6 +96,46 @@ class Bucket(Derived):
         for a, column in zip(self.args, columns, strict=True):
             hashes = spark_hashes(column, a.type, hashes)
         return pa.array((hashes % np.uint64(self.buckets)).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Hashed(Derived):
+    """Spark's `hash` of values, or its `xxhash64`.
+
+    It depends on the width of whole numbers: `narrow` tells the parts that are an INT in Spark.
+    """
+
+    name: str = "hash"
+    narrow: tuple[bool, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.args))})"
+
+    def _sql(self, row: str) -> str:
+        parts = zip(self.args, self.narrow, strict=True)
+        shown = (f"CAST({a.sql(row)} AS INT)" if narrow else a.sql(row) for a, narrow in parts)
+        return f"CAST({self.name}({', '.join(shown)}) AS BIGINT)"
+
+    def of(self, *values: Any) -> Any:
+        pairs = zip(self.args, values, strict=True)
+        columns = [pa.array([a.type.encode(v, self.name)], a.type.arrow) for a, v in pairs]
+        return self.arrow(columns)[0].as_py()
+
+    def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
+        is_wide = self.name == "xxhash64"
+        found: Any = np.full(len(columns[0]), SEED, np.uint64 if is_wide else np.uint32)
+        for a, narrow, column in zip(self.args, self.narrow, columns, strict=True):
+            # A DATE has the bits of an INT
+            t, part = (DATE, column.cast(pa.int32())) if narrow else (a.type, column)
+            found = spark_hashes(part, t, found) if is_wide else murmurs(part, t, found)
+        return pa.array(found.view(np.int64 if is_wide else np.int32).astype(np.int64))
+
+
+def hashed(name: str, args: Sequence[Expr], narrow: Sequence[bool]) -> Hashed | None:
+    """Spark's `hash` or `xxhash64` of values; None for values within others, as lists are."""
+    if not args or not all(isinstance(unwrap(a.type), Atom) for a in args):
+        return None
+    return Hashed(INT, tuple(args), name, tuple(narrow))
 
 
 def bucket(parts: Sequence[Expr], buckets: int) -> Bucket:

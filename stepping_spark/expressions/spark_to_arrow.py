@@ -30,7 +30,7 @@ from stepping_spark.expressions.expr import (
     Variable,
 )
 from stepping_spark.expressions.operations import result_type
-from stepping_spark.expressions.portable import Derived, choice, narrowed
+from stepping_spark.expressions.portable import Derived, choice, hashed, narrowed
 from stepping_spark.expressions.spark_functions import (
     ALSO_CALLED,
     CAST,
@@ -370,6 +370,9 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
         return _cast(args[0], _CASTS[name])
     if name in ("nullif", "nvl2"):
         return _chosen(name, args)
+    if name in ("hash", "xxhash64"):
+        is_known_width = all(unwrap(a.type) != INT or _is_wide(a) for a in args)
+        return hashed(name, args, [False] * len(args)) if is_known_width else None
     name = ALSO_CALLED.get(name, name)
     form = FORMS.get(name)
     if form is None:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlglot import exp
 
 from stepping_spark.base.packages import functions as F
-from stepping_spark.expressions.portable import narrowed
+from stepping_spark.expressions.portable import hashed, narrowed
 from stepping_spark.expressions.spark_to_arrow import SparkFunction, function_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import unwrap
@@ -226,6 +226,21 @@ def _ceiling(name: str) -> CallHandler:
     return rounded
 
 
+def _hash(name: str) -> CallHandler:
+    """`hash` and `xxhash64`, which tell whole numbers of 64 bits from those of fewer."""
+
+    def of(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
+        kinds = {a.kind for a in args}
+        exprs = None if "void" in kinds or any(map(is_months, kinds)) else exprs_of(*args)
+        narrow = [a.kind in INTEGERS[:-1] for a in args]
+        result = None if exprs is None or "float" in kinds else hashed(name, exprs, narrow)
+        if result is not None:
+            return ours(result, "int" if name == "hash" else "bigint")
+        return in_spark(F.call_function(name, *map(column_of, args)), args, node, env)
+
+    return of
+
+
 def _bits(op: str) -> CallHandler:
     """`&`, `|` and `^`, which Spark has as operators only."""
 
@@ -269,6 +284,7 @@ _HANDLERS: dict[str, CallHandler] = {
     "ceiling": _ceiling("ceil"),
     "floor": _ceiling("floor"),
     **{op: _bits(op) for op in _BITWISE},
+    **{name: _hash(name) for name in ("hash", "xxhash64")},
     "equal_null": lambda args, node, env: compared("eqNullSafe", args[0], args[1], node, env),
 }
 _ARITY: dict[str, Callable[[int], bool]] = {
@@ -277,6 +293,7 @@ _ARITY: dict[str, Callable[[int], bool]] = {
     **dict.fromkeys(("date_add", "dateadd", "date_sub", *_BITWISE), _exactly(2)),
     **dict.fromkeys(("isnull", "isnotnull", "negative", "isnan"), _exactly(1)),
     **dict.fromkeys(("coalesce", "concat", "ceil", "ceiling", "floor"), _some),
+    **dict.fromkeys(("hash", "xxhash64"), _some),
 }
 
 

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.expressions.arrow_evaluator import evaluator, unknown_zone
 from stepping_spark.expressions.expr import Expr, Field
+from stepping_spark.expressions.hashes import spark_hash, spark_hashes
 from stepping_spark.expressions.portable import (
     Bucket,
     Mean,
     bucket,
     given,
+    hashed,
     known,
-    spark_hash,
-    spark_hashes,
 )
 from stepping_spark.rows.atoms import INT, Atom, RowType
 from stepping_spark.rows.sql_text import literal
@@ -92,6 +92,40 @@ def test_a_row_falls_into_one_bucket_everywhere(
     assert found == in_arrow(e, types, rows)
     assert found == [e.of(*(x.decode(v) for x, v in zip(types, row, strict=True))) for row in rows]
     assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(("annotation", "values"), VALUES, ids=lambda v: str(v)[:30])
+@pytest.mark.parametrize("name", ["hash", "xxhash64"])
+def test_a_hash_is_that_of_spark_everywhere(
+    spark: SparkSession, name: str, annotation: Any, values: list[Any]
+) -> None:
+    t = Optional(row_type(annotation))
+    parts = [Field(t, ("c0",)), Field(INT, ("c1",)), Field(INT, ("c1",))]
+    e = hashed(name, parts, (False, True, False))
+    assert (e is None) == (not isinstance(t.inner, Atom))
+    if e is None:
+        return
+    rows = [(t.encode(v, "a test"), i - 1) for i, v in enumerate((*values, None))]
+    found = in_spark(spark, e, (t, INT), rows)
+    assert found == in_arrow(e, (t, INT), rows)
+    decoded = [(t.decode(v), n, n) for v, n in rows]
+    assert found == [e.of(*row) for row in decoded]
+    assert len(set(found)) == len(found)
+
+
+def test_texts_of_all_lengths_have_the_hashes_that_spark_s_have(spark: SparkSession) -> None:
+    source = random.Random(2)
+    texts = ["".join(source.choices("ab\x00\x7fé🙂", k=n % 90)) for n in range(400)]
+    table = pa.table({"c0": pa.array([*texts, None])})
+    made = spark.createDataFrame(table).coalesce(1).selectExpr("hash(c0) AS h").toArrow()
+    e = hashed("hash", [Field(Optional(row_type(str)), ("c0",))], [False])
+    assert e is not None
+    compute = evaluator(e)
+    assert compute is not None
+    assert max(len(t.encode()) for t in texts) > 128
+    for start in (0, 7):
+        found = compute(table.slice(start), unknown_zone)
+        assert found.to_pylist() == made.column("h").to_pylist()[start:]
 
 
 def test_both_zeros_and_all_nans_fall_into_one_bucket(spark: SparkSession) -> None:
