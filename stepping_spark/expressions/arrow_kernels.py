@@ -54,6 +54,9 @@ KernelFunction = Callable[..., Any]
 
 MOST_EXACT = 76
 """The digits of Arrow's largest decimals."""
+_DIGITS_OF_SIGNED = 34
+_EXACT_IN_FLOATS = 15
+"""The digits that a float has for certain; a power of ten of as many is exact in it, too."""
 _ORDERED = ("int", "str", "bytes", "date", "datetime", "LocalDateTime", "timedelta", "Decimal")
 _ARITHMETIC: dict[str, KernelFunction] = {
     "+": pc.add_checked,
@@ -152,7 +155,7 @@ def _name(t: RowType) -> str:
 def _arithmetic(op: str, types: Sequence[RowType], given: RowType) -> KernelFunction | None:
     if given == INT:
         return remainder if op == "%" else _ARITHMETIC.get(op)
-    if given == FLOAT and not any(_name(t) == "Decimal" for t in types):
+    if given == FLOAT:
         return partial(_of_floats, op)
     if _name(given) == "Decimal" and op not in ("/", "%"):
         one, other = (pa.decimal128(*digits(t)) for t in types)
@@ -227,8 +230,17 @@ def _float_remainder(a: Any, b: Any) -> Any:
 
 
 def as_floats(x: Any) -> Any:
-    """A number as Spark casts it: an int beyond 2**53 becomes the nearest float."""
-    return x if x.type == pa.float64() else x.cast(pa.float64(), safe=False)
+    """Numbers as Spark casts them: an int beyond 2**53 and a Decimal become the nearest floats."""
+    if not pa.types.is_decimal(x.type):
+        return x if x.type == pa.float64() else x.cast(pa.float64(), safe=False)
+    if isinstance(x, pa.Scalar):
+        return pa.scalar(None if x.as_py() is None else float(x.as_py()), pa.float64())
+    if x.type.precision > _EXACT_IN_FLOATS or not len(x):
+        # Arrow's own cast divides, and may round twice
+        return pa.array([None if v is None else float(v) for v in x.to_pylist()], pa.float64())
+    words = np.frombuffer(x.buffers()[1], np.int64)[2 * x.offset :][: 2 * len(x) : 2]
+    mask = x.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(words / 10.0**x.type.scale, pa.float64(), mask=mask)
 
 
 def one_nan(x: Any) -> Any:
@@ -359,7 +371,7 @@ def _comparison(
     if not (rank(a) and rank(b)):
         return None
     if FLOAT in (a, b):
-        return None if "Decimal" in (_name(a), _name(b)) else partial(_compared, op)
+        return partial(compared_floats, op)
     of_sum, scale = digits_of_result("+", a, b)
     both = of_sum - 1  # a sum may need one more digit
     if both > MOST_DIGITS and not may_round:
@@ -377,7 +389,7 @@ def _with_fewer_digits(op: str, types: tuple[RowType, RowType], scale: int, *val
     return _COMPARISONS[op](*rounded)
 
 
-def _compared(op: str, a: Any, b: Any) -> Any:
+def compared_floats(op: str, a: Any, b: Any) -> Any:
     """Compares floats in Spark's order: NaN equals itself, and is the largest."""
     a, b = as_floats(a), as_floats(b)
     if op in (">", ">="):
@@ -391,8 +403,9 @@ def _compared(op: str, a: Any, b: Any) -> Any:
 
 def _of_nulls(op: str, types: Sequence[RowType]) -> KernelFunction | None:
     """The kernel of an operator that does not give NULL for each NULL."""
-    # Of several values Spark finds one type
-    equals = [_comparison("==", types[0], t, may_round=False) for t in types[1:]]
+    # Of several values Spark finds one type: floats, if one is a float
+    one = FLOAT if FLOAT in types and all(map(rank, types)) else types[0]
+    equals = [_comparison("==", one, t, may_round=False) for t in types[1:]]
     if op == "coalesce":
         return pc.coalesce if isinstance(types[0], Atom) and types[0] == types[1] else None
     comparisons = [f for f in equals if f is not None]

@@ -219,7 +219,7 @@ def _each_float(f: Callable[[float], float | None], x: Any) -> Any:
 
 def sign(x: Any) -> Any:
     """1.0, -1.0, or the zero or NaN that a number is."""
-    floats = pc.cast(x, pa.float64(), safe=False) if pa.types.is_decimal(x.type) else as_floats(x)
+    floats = as_floats(x)
     signs = pc.if_else(pc.greater(floats, 0.0), 1.0, pc.if_else(pc.less(floats, 0.0), -1.0, floats))
     return one_nan(signs)
 

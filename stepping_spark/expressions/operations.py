@@ -52,17 +52,26 @@ _OF_DIVISIONS = decimal.Context(prec=77, rounding=decimal.ROUND_HALF_UP)
 """What Spark rounds a quotient to, before it rounds it to its type."""
 
 
+def _alike(*values: Any) -> tuple[Any, ...]:
+    """The numbers as Spark finds one type for them: floats, if one is a float."""
+    if not any(isinstance(v, float) for v in values):
+        return values
+    return tuple(None if v is None else float(v) for v in values)
+
+
 def _divide(a: Any, b: Any) -> Any:
     if b == 0:
         raise StepError("division by zero")
+    a, b = _alike(a, b)
     if isinstance(a, decimal.Decimal) or isinstance(b, decimal.Decimal):
         return _OF_DIVISIONS.divide(decimal.Decimal(a), decimal.Decimal(b))
-    return a / b
+    return float(a) / float(b)
 
 
 def _remainder(a: Any, b: Any) -> Any:
     if b == 0:
         raise StepError("division by zero")
+    a, b = _alike(a, b)
     r = abs(a) % abs(b)  # Spark's remainder has the sign of the dividend
     return -r if a < 0 else r
 
@@ -71,6 +80,7 @@ def _exact(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def apply(a: Any, b: Any) -> Any:
         if isinstance(a, dt.date) and not isinstance(a, dt.datetime) and isinstance(b, int):
             b = dt.timedelta(days=b)
+        a, b = _alike(a, b)
         with decimal.localcontext(decimal.Context(prec=100)):
             return f(a, b)
 
@@ -110,7 +120,8 @@ def _null_safe(a: Any, b: Any) -> bool:
 def _is_in(a: Any, *options: Any) -> Any:
     if a is None:
         return None
-    if any(o is not None and _compare(operator.eq)(a, o) for o in options):
+    a, *options_alike = _alike(a, *options)
+    if any(o is not None and _compare(operator.eq)(a, o) for o in options_alike):
         return True
     return None if None in options else False
 

@@ -254,10 +254,7 @@ def _string(x: Any) -> Any:
 
 
 def _double(x: Any) -> Any:
-    """The nearest floats: Arrow's own cast divides, and may round twice."""
-    if pa.types.is_string(x.type):
-        return number(x)
-    return pa.array([None if v is None else float(v) for v in x.to_pylist()], pa.float64())
+    return number(x) if pa.types.is_string(x.type) else as_floats(x)
 
 
 def _date(x: Any) -> Any:

@@ -29,7 +29,7 @@ from stepping_spark.expressions.expr import (
     Transformed,
     Variable,
 )
-from stepping_spark.expressions.operations import result_type
+from stepping_spark.expressions.operations import rank, result_type
 from stepping_spark.expressions.portable import Derived, choice, hashed, narrowed
 from stepping_spark.expressions.spark_functions import (
     ALSO_CALLED,
@@ -299,8 +299,10 @@ _OPERATORS = {
     "+": "+",
     "-": "-",
     "*": "*",
+    "/": "/",
     "%": "%",
     "mod": "%",
+    "negative": "neg",
     "coalesce": "coalesce",
     "ifnull": "coalesce",
     "nvl": "coalesce",
@@ -309,7 +311,7 @@ _OPERATORS = {
 
 def _operator(op: str, args: Sequence[Expr]) -> Expr | None:
     types = [unwrap(a.type) for a in args]
-    if len(args) < (1 if op in ("~", "isNull", "isNotNull") else 2):
+    if len(args) < (1 if op in ("~", "isNull", "isNotNull", "neg") else 2):
         return None
     if op == "coalesce":
         if len(set(types)) > 1:
@@ -320,11 +322,11 @@ def _operator(op: str, args: Sequence[Expr]) -> Expr | None:
             t = last.type if isinstance(first.type, Optional) else first.type
             last = Call(t, op, (first, last))
         return last
-    if op in ("+", "-", "*", "%") and not _are_numbers(args):
+    if op in ("+", "-", "*", "/", "%", "neg") and not _are_numbers(args):
         return None
     try:
         t = result_type(op, tuple(a.type for a in args), "")
-        if op == "%":  # Spark takes it for nullable: of zero it was NULL in its older mode
+        if op in ("/", "%"):  # Spark takes it for nullable: of zero it was NULL in its older mode
             t = Optional(unwrap(t))
         return Call(t, op, tuple(args))
     except CompileError:  # Spark would convert one side
@@ -338,7 +340,9 @@ def _are_numbers(args: Sequence[Expr]) -> bool:
     result is the same. Beside a Decimal, the digits of the result differ.
     """
     types = [unwrap(a.type) for a in args]
-    if all(t in (INT, FLOAT) for t in types):
+    if FLOAT in types:
+        return all(map(rank, types))
+    if all(t == INT for t in types):
         return any(map(_is_wide, args))
     return all(
         _is_wide(a) if t == INT else _is_decimal(t) for a, t in zip(args, types, strict=True)
@@ -351,7 +355,7 @@ def _is_decimal(t: RowType) -> bool:
 
 def _is_wide(e: Expr) -> bool:
     """Whether a number has 64 bits in Spark."""
-    if isinstance(e, Call) and e.op in ("+", "-", "*", "%", "coalesce"):
+    if isinstance(e, Call) and e.op in ("+", "-", "*", "%", "neg", "coalesce"):
         return any(map(_is_wide, e.args))
     return isinstance(e, Field) or unwrap(e.type) == FLOAT
 
