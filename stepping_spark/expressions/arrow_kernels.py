@@ -254,8 +254,10 @@ def _of_one(op: str, t: RowType, given: RowType) -> KernelFunction | None:
         return _ARITHMETIC[op]
     if op == "neg" and t == TIMEDELTA:
         return _negated
-    if op == "neg" and _name(t) in ("Decimal", "float"):
-        return lambda x: one_nan(pc.negate(x)) if t == FLOAT else pc.negate(x)
+    if op == "neg" and t == FLOAT:
+        return lambda x: one_nan(pc.negate(x))
+    if op == "neg" and _name(t) == "Decimal":
+        return lambda x: None if is_rounded(x) else pc.negate(x)
     if op == "to_float" and t in (INT, FLOAT):
         return as_floats
     if op == "to_int" and t == INT:
@@ -265,6 +267,15 @@ def _of_one(op: str, t: RowType, given: RowType) -> KernelFunction | None:
     if op in ("minute", "local_minute") and _name(t) in ("datetime", "LocalDateTime"):
         return _minutes
     return _day_over if op == "day_over" else None
+
+
+def is_rounded(x: Any) -> bool:
+    """Whether Spark rounds the negatives of Decimals: those of more than 34 digits."""
+    t = x.type
+    if t.precision <= _DIGITS_OF_SIGNED:
+        return False
+    bound = pa.scalar(Decimal((0, (1, *(0,) * _DIGITS_OF_SIGNED), -t.scale)), t)
+    return pc.any(pc.greater_equal(pc.abs(x), bound)).as_py() is True
 
 
 def _as_decimal(x: Any, of: tuple[int, int], to: RowType) -> Any:

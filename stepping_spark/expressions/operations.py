@@ -76,6 +76,14 @@ def _remainder(a: Any, b: Any) -> Any:
     return -r if a < 0 else r
 
 
+_OF_JAVA = decimal.Context(prec=34)
+"""What Spark rounds the negative of a Decimal to."""
+
+
+def _negative(a: Any) -> Any:
+    return _OF_JAVA.minus(a) if isinstance(a, decimal.Decimal) else -a
+
+
 def _exact(f: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def apply(a: Any, b: Any) -> Any:
         if isinstance(a, dt.date) and not isinstance(a, dt.datetime) and isinstance(b, int):
@@ -142,7 +150,7 @@ OPERATORS: dict[str, OperatorInfo] = {
     "*": OperatorInfo("{0} * {1}", _exact(operator.mul)),
     "/": OperatorInfo("{0} / {1}", _divide),
     "%": OperatorInfo("{0} % {1}", _remainder),
-    "neg": OperatorInfo("- {0}", operator.neg),
+    "neg": OperatorInfo("- {0}", _negative),
     "==": OperatorInfo("{0} = {1}", _compare(operator.eq)),
     "!=": OperatorInfo("{0} != {1}", _compare(operator.ne)),
     "<": OperatorInfo("{0} < {1}", _compare(operator.lt)),

@@ -18,6 +18,7 @@ from stepping_spark.expressions.arrow_evaluator import evaluator, unknown_zone
 from stepping_spark.expressions.arrow_kernels import is_known
 from stepping_spark.expressions.expr import Call, Field, Literal
 from stepping_spark.expressions.operations import result_type
+from stepping_spark.expressions.spark_to_arrow import SparkFunction, function_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import Optional, row_type
@@ -213,6 +214,54 @@ def test_decimals_are_rounded_as_spark_rounds_them(spark: SparkSession) -> None:
         rows = [(Optional(t).encode(v, "a test"),) for v in (*values, None)]
         compared = check(spark, [Call(Optional(to), "to_decimal", (a,))], rows, Optional(t))
         assert compared >= len(rows) - 2  # those of the most digits may not fit
+
+
+def test_a_negative_that_spark_rounds_is_left_to_spark(spark: SparkSession) -> None:
+    """Java has 34 digits there. Plain Python rounds to as many."""
+    t = decimal_of(38, 3)
+    numbers = ("9" * 34, "9" * 35, "1" * 33 + "65", "1" * 33 + "75", "1" * 38)
+    values = [Decimal(f"{sign}{n}e-3") for n in numbers for sign in ("", "-")]
+    neg = Call(t, "neg", (Field(t, ("_value_",)),))
+    size = function_of("abs", [Field(t, ("_value_",))])
+    assert isinstance(size, SparkFunction)
+    texts = ", ".join(f"(CAST('{v}' AS {t.ddl}))" for v in values)
+    said = spark.sql(f"SELECT -x AS neg, abs(x) AS size FROM VALUES {texts} AS t(x)").collect()
+    computed = []
+    for e in (neg, size):
+        compute = evaluator(e)
+        assert compute is not None
+        tables = [pa.table({"_value_": pa.array([v], t.arrow)}) for v in values]
+        computed.append([compute(table, unknown_zone) for table in tables])
+    for column, wanted in zip(computed, ("neg", "size"), strict=True):
+        for found, row in zip(column, said, strict=True):
+            assert found is None or found[0].as_py() == row[wanted]
+    asks = [[found is None for found in column] for column in computed]
+    assert asks[0] == [len(n) > 34 for n in numbers for _ in "+-"]
+    assert asks[1] == [len(n) > 34 and sign == "-" for n in numbers for sign in "+-"]
+    assert [neg.value(v) for v in values] == [row.neg for row in said]
+    assert said[2].neg != values[3]
+
+
+def test_ints_are_compared_as_floats_among_floats(spark: SparkSession) -> None:
+    types = INT, INT, row_type(float)
+    a, b, c = (Field(Optional(t), (n,)) for n, t in zip("abc", types, strict=True))
+    rows = [(2**53 + 1, 2**53, 0.5), (1, 2, 1.0), (1, 2, None), (None, 1, 1.0), (3, 4, math.nan)]
+    e = Call(Optional(row_type(bool)), "isin", (a, b, c))
+    texts = ", ".join(
+        f"({', '.join(literal(v, Optional(t)) for v, t in zip(row, types, strict=True))})"
+        for row in rows
+    )
+    said = spark.sql(f"SELECT {e.sql('t')} AS x FROM VALUES {texts} AS t(a, b, c)").collect()
+    columns = [
+        pa.array(column, t.arrow) for column, t in zip(zip(*rows, strict=True), types, strict=True)
+    ]
+    compute = evaluator(e)
+    assert compute is not None
+    computed = compute(pa.table(columns, names=["a", "b", "c"]), unknown_zone)
+    assert computed is not None
+    assert computed.to_pylist() == [row.x for row in said]
+    assert computed.to_pylist()[0] is True
+    assert e.value(SimpleNamespace(a=2**53 + 1, b=2**53, c=0.5)) is True
 
 
 def test_arrow_moves_days_as_spark_does(spark: SparkSession) -> None:
