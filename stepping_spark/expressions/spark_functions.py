@@ -246,6 +246,8 @@ def _only_in_zone(*_: Any) -> Any:
 
 def _string(x: Any) -> Any:
     """Text of ints, booleans, decimals, days, and of local times without zeros at their end."""
+    if pa.types.is_decimal(x.type) and x.type.scale > 6:  # Arrow shows some with an exponent
+        return pa.array([None if v is None else f"{v:f}" for v in x.to_pylist()], pa.string())
     shown = x.cast(pa.string())
     if not pa.types.is_timestamp(x.type):
         return shown
@@ -268,7 +270,9 @@ def _bigint(x: Any) -> Any:
     if pa.types.is_string(x.type):
         return whole(x)
     if pa.types.is_decimal(x.type):
-        return pc.trunc(x).cast(pa.int64())
+        p, s = x.type.precision, x.type.scale
+        wide = x.cast(pa.decimal256(p + 1, s)) if p == s else x  # Arrow wants room for a digit
+        return pc.trunc(wide).cast(pa.int64())
     within = pc.and_(pc.greater_equal(x, -(2.0**63)), pc.less(x, 2.0**63))
     if pc.all(within.fill_null(True)).as_py() is False:
         return None
