@@ -159,6 +159,11 @@ def _letters(change: ArrowFunction, x: Any) -> Any:
     return change(x) if pc.all(pc.string_is_ascii(x)).as_py() is not False else None
 
 
+def _like_in_any_case(x: Any, pattern: str) -> Any:
+    lower = _letters(pc.utf8_lower, x)
+    return None if lower is None else pc.match_like(lower, pattern.lower())
+
+
 def _long(part: ArrowFunction, x: Any) -> Any:
     return part(x).cast(pa.int64())
 
@@ -304,6 +309,10 @@ def _is_pattern(*values: Any) -> bool:
     return _is_text(*values) and "\\" not in values[0]
 
 
+def _is_pattern_of_ascii(*values: Any) -> bool:
+    return _is_pattern(*values) and values[0].isascii()
+
+
 def _is_piece(*values: Any) -> bool:
     return len(values) == 2 and all(type(v) is int for v in values) and values[0] > 0 <= values[1]
 
@@ -373,6 +382,7 @@ FORMS: dict[str, Form] = {
     "reverse": Form(_TEXT, pc.utf8_reverse),
     "replace": Form(_TEXT, lambda x, a, b: pc.replace_substring(x, a, b), takes=_is_replaced),
     "like": Form(_TEXT, lambda x, pattern: pc.match_like(x, pattern), BOOL, takes=_is_pattern),
+    "ilike": Form(_TEXT, _like_in_any_case, BOOL, takes=_is_pattern_of_ascii),
     "startswith": Form(_TEXT, lambda x, t: pc.starts_with(x, t), BOOL, takes=_is_text),
     "endswith": Form(_TEXT, lambda x, t: pc.ends_with(x, t), BOOL, takes=_is_text),
     "contains": Form(_TEXT, lambda x, t: pc.match_substring(x, t), BOOL, takes=_is_text),

@@ -120,6 +120,30 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.abs(r.n),
     lambda r: F.abs(r.x),
     lambda r: F.greatest(r.n, r.k),
+    lambda r: F.greatest(r.x, F.lit(1.0)),
+    lambda r: F.least(r.x, F.coalesce(r.x, F.lit(0.0))),
+    lambda r: F.greatest(r.price, r.price),
+    lambda r: F.least(r.s, r.t),
+    lambda r: F.coalesce(r.off, r.off) * r.x,
+    lambda r: F.coalesce(r.x, r.x) / r.price,
+    lambda r: F.coalesce(r.price, r.price) / r.price,
+    lambda r: F.coalesce(r.k, r.k) / 3,
+    lambda r: F.coalesce(r.x, r.x) > r.price,
+    lambda r: -F.coalesce(r.x, r.x),
+    lambda r: -F.abs(r.off),
+    lambda r: F.pow(r.x, 2),
+    lambda r: F.power(r.k, r.off),
+    lambda r: F.pow(2.5, r.price),
+    lambda r: F.sqrt(r.price),
+    lambda r: F.exp(r.off),
+    lambda r: F.log(r.price),
+    lambda r: F.log(2.0, r.price),
+    lambda r: F.log2(r.k),
+    lambda r: F.log10(r.x),
+    lambda r: F.ilike(r.s, F.lit("%AB%")),
+    lambda r: F.hash(r.s, r.k, r.x, r.b, r.price, r.then),
+    lambda r: F.hash(r.t, r.n, r.day, r.at, r.when, r.off),
+    lambda r: F.xxhash64(r.t, r.k, r.x, r.off),
     lambda r: F.least(r.day, r.then),
     lambda r: F.abs(r.k) * r.k - 1,
     lambda r: (F.year(r.then) == 2024) & (F.month(r.then) <= 6),
@@ -248,6 +272,7 @@ UNKNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.greatest(r.price, r.off),
     lambda r: F.timestamp_diff("DAYOFYEAR", r.at, r.when),
     lambda r: F.like(r.s, F.lit("a\\%")),
+    lambda r: F.ilike(r.s, F.lit("é%")),
     lambda r: F.substring(r.s, -2, 1),
     lambda r: F.replace(r.s, F.lit(""), F.lit("x")),
     lambda r: F.trunc(r.day, "day"),
@@ -297,7 +322,7 @@ def test_arrow_says_of_spark_s_functions_what_spark_says(spark: SparkSession) ->
         computed = [compute(table, lambda: dt.UTC) for table in tables]
         left = sum(column is None for column in computed)
         of_letters = str(e).startswith(
-            ("upper", "lower", "initcap", "TRY_CAST", "=(", "==(", "in(")
+            ("upper", "lower", "initcap", "ilike", "TRY_CAST", "=(", "==(", "in(")
         )
         assert left <= (4 if of_letters else 0), str(e)
         for row, column, wanted in zip(ROWS, computed, found.column(j).to_pylist(), strict=True):
