@@ -59,7 +59,13 @@ from stepping_spark.expressions.text_kernels import (
     whole,
     with_capitals,
 )
-from stepping_spark.expressions.zones import day_of, instants, instants_beside, local_times
+from stepping_spark.expressions.zones import (
+    day_of,
+    instants,
+    instants_beside,
+    local_times,
+    whole_units,
+)
 from stepping_spark.rows.atoms import (
     BOOL,
     DATE,
@@ -129,6 +135,7 @@ class Form:
     needs_zone: Callable[[frozenset[RowType], tuple[Any, ...]], bool] = _has_instants
     bits: int = 64
     constant_first: bool = False
+    alike: bool = True  # whether all columns have one type
 
 
 UNITS = {
@@ -137,6 +144,20 @@ UNITS = {
     **dict.fromkeys(("month", "mon", "mm"), "month"),
     "week": "week",
 }
+
+UNITS_BETWEEN: dict[str, tuple[str, int]] = {
+    "microsecond": ("microsecond", 1),
+    "millisecond": ("microsecond", 1_000),
+    "second": ("microsecond", 1_000_000),
+    "minute": ("microsecond", 60_000_000),
+    "hour": ("microsecond", 3_600_000_000),
+    "day": ("day", 1),
+    "week": ("day", 7),
+    "month": ("month", 1),
+    "quarter": ("month", 3),
+    "year": ("month", 12),
+}
+"""Units of time, as multiples of three of them."""
 
 UNITS_OF_TIME = {**UNITS, "day": "day", "dd": "day", "hour": "hour", "minute": "minute"}
 _FORMAT = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
@@ -234,6 +255,12 @@ def _instants(x: Any, zone: dt.tzinfo) -> Any:
     return instants(x.cast(pa.timestamp("us")), zone)
 
 
+def _whole_units(start: Any, end: Any, unit: str, zone: dt.tzinfo) -> Any:
+    """How many whole units are between the local times of two days, local times or instants."""
+    first, last = (local_times(_instants(x, zone), zone) for x in (start, end))
+    return whole_units(first, last, UNITS_BETWEEN[unit.lower()])
+
+
 def _formatted(x: Any, pattern: str) -> Any:
     return pc.strftime(x.cast(pa.timestamp("us")), format=strftime(pattern))
 
@@ -327,6 +354,10 @@ def _is_unit(*values: Any) -> bool:
 
 def _is_unit_of_time(*values: Any) -> bool:
     return _is_text(*values) and values[0].lower() in UNITS_OF_TIME
+
+
+def _is_unit_between(*values: Any) -> bool:
+    return _is_text(*values) and values[0].lower() in UNITS_BETWEEN
 
 
 def _is_format(*values: Any) -> bool:
@@ -448,6 +479,17 @@ FORMS: dict[str, Form] = {
         nulls="doubted",
     ),
     "datediff": Form(_DAYS, _days_between, INT, 2, nulls=_OF_LOCAL, bits=32),
+    "timestampdiff": Form(
+        _DAYS,
+        _only_in_zone,
+        INT,
+        2,
+        takes=_is_unit_between,
+        in_zone=_whole_units,
+        needs_zone=_always,
+        constant_first=True,
+        alike=False,
+    ),
     "last_day": Form(_DAYS, _last_day, DATE, nulls=_OF_LOCAL),
     "add_months": Form(
         _DAYS, lambda x, n: months_later(_days(x), n), DATE, takes=is_months, nulls=_OF_LOCAL

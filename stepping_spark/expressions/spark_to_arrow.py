@@ -78,6 +78,8 @@ class SparkFunction(Derived):
             return f"TRY_CAST({args[0]} AS {self.type.ddl})"
         if self.name in ("&", "|", "^"):
             return f"{args[0]} {self.name} {args[1]}"
+        if self.name == "timestampdiff":  # a unit is a word, not a text
+            return f"timestampdiff({self.constants[0]}, {args[0]}, {args[1]})"
         if FORMS[self.name].constant_first:
             args, constants = [constants[-1], *args], constants[:-1]
         called = f"{self.name}({', '.join([*args, *constants])})"
@@ -388,7 +390,7 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
         return None
     types = {unwrap(a.type) for a in columns}
     families = {_family(t) for t in types}
-    if not families <= form.types or len(types) != 1:
+    if not types or not families <= form.types or (form.alike and len(types) > 1):
         return None
     values = [a.constant if isinstance(a, Literal) else None for a in constants]
     if not form.takes(*values) if form.columns else constants:

@@ -111,6 +111,38 @@ def between(a: Any, b: Any, zone: dt.tzinfo) -> Any:
     return pc.subtract_checked(local_times(a, zone), local_times(b, zone))
 
 
+def whole_units(start: Any, end: Any, unit: tuple[str, int]) -> Any:
+    """How many whole units are between local times: multiples of a microsecond, day or month.
+
+    As in Java: a day that is not whole does not count, and then the days of the month decide
+    whether a month is whole.
+    """
+    (name, multiple), first, last = unit, _micros(start), _micros(end)
+    if name == "microsecond":
+        found = last - first
+    else:
+        day, clock = first // _DAY, first % _DAY
+        end_day, end_clock = last // _DAY, last % _DAY
+        found = end_day - day
+        found -= (found > 0) & (end_clock < clock)
+        found += (found < 0) & (end_clock > clock)
+        if name == "month":
+            found = _towards_zero(_place_of_month(day + found) - _place_of_month(day), 32)
+    mask = pc.or_(start.is_null(), end.is_null()).to_numpy(zero_copy_only=False)
+    return pa.array(_towards_zero(found, multiple), pa.int64(), mask=mask)
+
+
+def _place_of_month(days: Micros) -> Micros:
+    """Months since 1970, and the days of the month as 32nds of it."""
+    dates = days.astype("datetime64[D]")
+    months = dates.astype("datetime64[M]")
+    return months.astype(np.int64) * 32 + (dates - months).astype(np.int64)
+
+
+def _towards_zero(numbers: Micros, by: int) -> Micros:
+    return np.sign(numbers) * (np.abs(numbers) // by)
+
+
 def _micros(x: Any) -> Micros:
     return np.asarray(x.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
 

@@ -12,7 +12,16 @@ from stepping_spark.expressions.portable import hashed, narrowed
 from stepping_spark.expressions.spark_to_arrow import SparkFunction, function_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import unwrap
-from stepping_spark.sql.kinds import BITS, FLOATS, INTEGERS, is_decimal, is_months, kind_of
+from stepping_spark.sql.kinds import (
+    BITS,
+    FLOATS,
+    INTEGERS,
+    TIMES,
+    is_days,
+    is_decimal,
+    is_months,
+    kind_of,
+)
 from stepping_spark.sql.operators import (
     arithmetic,
     chosen,
@@ -28,11 +37,13 @@ from stepping_spark.sql.values import (
     Env,
     SqlValue,
     column_of,
+    constant,
     constant_of,
     exprs_of,
     in_spark,
     is_null,
     null,
+    one_unit,
     ours,
     refuse_special,
 )
@@ -309,10 +320,35 @@ def units_of_time(
     """`datediff(MONTH, a, b)`, `timestampadd(HOUR, 1, t)`: functions with a unit in the text."""
     if unit.upper() not in _UNITS:
         env.fail(node, f"{unit} is no unit of time", f"the units are {', '.join(_UNITS)}")
-    columns = [column_of(a) for a in args]
     differs = name.lower() in ("datediff", "date_diff", "timestampdiff")
+    if differs:
+        made = _ours("timestampdiff", [constant(unit.upper(), "string"), *map(_as_time, args)])
+    else:
+        made = _moved_by_units(unit.lower(), args, node, env)
+    if made is not None:
+        return made
+    columns = [column_of(a) for a in args]
     column = (F.timestamp_diff if differs else F.timestamp_add)(unit.upper(), *columns)
     return in_spark(column, list(args), node, env)
+
+
+def _as_time(a: SqlValue) -> SqlValue:
+    """A constant text as the local time that it is; others as they are."""
+    time = converted(a, "timestamp_ntz") if a.kind == "string" else a
+    return a if constant_of(time) is None else time
+
+
+def _moved_by_units(
+    unit: str, args: Sequence[SqlValue], node: exp.Expr, env: Env
+) -> SqlValue | None:
+    """A time, moved by a constant number of units below a month; None for what Spark computes."""
+    by = constant_of(args[0]) if len(args) == 2 else None
+    if type(by) is not int or args[0].kind not in INTEGERS or args[1].kind not in TIMES[1:]:
+        return None
+    span = one_unit(by, "day" if unit == "dayofyear" else unit)
+    if span is None or not is_days(span.kind) or exprs_of(args[1]) is None:
+        return None
+    return arithmetic("+", args[1], span, node, env)
 
 
 # Windows of time

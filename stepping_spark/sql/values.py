@@ -322,7 +322,7 @@ def interval(node: exp.Interval, env: Env) -> SqlValue:
             "write n * INTERVAL '1' DAY, or make_dt_interval(n)",
         )
     if isinstance(unit, exp.Var) and _WHOLE.fullmatch(written):
-        made = _one_unit(int(written), unit.name.lower().removesuffix("s"))
+        made = one_unit(int(written), unit.name.lower().removesuffix("s"))
         if made is not None:
             return made
     units = "" if unit is None else f" {unit.sql(dialect='spark')}"
@@ -339,7 +339,8 @@ def _amount(node: exp.Expr | None) -> str | None:
     return str(node.this) if isinstance(node, exp.Literal) else None
 
 
-def _one_unit(n: int, unit: str) -> SqlValue | None:
+def one_unit(n: int, unit: str) -> SqlValue | None:
+    """The interval of so many units; None for a unit that is unknown, or for too many."""
     if unit in _MONTHS:
         return ours(Literal(INT, n * _MONTHS[unit]), f"interval {unit}")
     if unit not in _UNITS:
