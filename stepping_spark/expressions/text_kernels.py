@@ -248,7 +248,10 @@ _BLANK = "".join(map(chr, range(33))) + "\x7f"
 """What Spark leaves out at both ends of a number, of what is in ASCII."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _FRACTION = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?")
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DATE = re.compile(
+    r"([0-9]{4,7}|[+-][0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL
+)
+"""A year, a month of one or two digits, a day; behind it a time, which does not count."""
 _LETTERS = set(string.ascii_letters) - set("dDfFeEnNiI")
 
 
@@ -291,12 +294,22 @@ def _digits(precision: int, scale: int, v: str) -> Any:
 
 
 def _day(v: str) -> Any:
-    if not _DATE.fullmatch(v):
-        return None if not v or set(v) & _LETTERS else _Asks
+    found = _DATE.fullmatch(v)
+    if found is None:
+        return None
+    year, month, day = (1 if part is None else int(part) for part in found.groups())
+    if not dt.MINYEAR <= year <= dt.MAXYEAR:  # Spark has more years than Python
+        return _Asks
     try:
-        return dt.date.fromisoformat(v)
+        return dt.date(year, month, day)
     except ValueError:
         return None
+
+
+def day_of_text(text: str) -> dt.date | None:
+    """The day that Spark's CAST makes of a text; None if there is none, or if Spark is to say."""
+    found = _day(text.strip(_BLANK)) if text.isascii() else None
+    return None if found is _Asks else found
 
 
 def whole(x: Any, *, is_try: bool = False) -> Any:

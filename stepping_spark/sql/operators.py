@@ -18,6 +18,7 @@ from stepping_spark.expressions.operations import result_type
 from stepping_spark.expressions.portable import choice, narrowed
 from stepping_spark.expressions.spark_to_arrow import function_of
 from stepping_spark.expressions.symbolic import BINARY
+from stepping_spark.expressions.text_kernels import day_of_text
 from stepping_spark.rows.atoms import BOOL, FLOAT, INT
 from stepping_spark.rows.types import Optional
 from stepping_spark.sql.kinds import (
@@ -50,8 +51,9 @@ from stepping_spark.sql.values import (
     refuse_special,
 )
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
+_TIME = re.compile(
+    r"(\d{4})-(\d\d?)-(\d\d?)(?:[ T](\d\d?):(\d\d?)(?::(\d\d?)(?:\.(\d{1,6}))?)?)?", re.ASCII
+)
 _NUMBER = re.compile(r"-?\d{1,18}")
 _NAMES = {
     "integer": "int",
@@ -151,10 +153,14 @@ def _cast(value: SqlValue, kind: str) -> SqlValue | None:
 def _of_text(written: str, kind: str) -> SqlValue | None:
     """A constant string as a value of a kind; None if it has an unusual form."""
     try:
-        if kind == "date" and _DATE.fullmatch(written):
-            return constant(dt.date.fromisoformat(written), kind)
-        if kind == "timestamp_ntz" and _TIME.fullmatch(written):
-            return constant(dt.datetime.fromisoformat(written), kind)
+        if kind == "date":
+            date = day_of_text(written)
+            return None if date is None else constant(date, kind)
+        if kind == "timestamp_ntz" and (time := _TIME.fullmatch(written)) is not None:
+            *parts, fraction = (g or "0" for g in time.groups())
+            year, month, day, hour, minute, second = map(int, parts)
+            micros = int(fraction.ljust(6, "0"))
+            return constant(dt.datetime(year, month, day, hour, minute, second, micros), kind)
     except ValueError:  # no such day: Spark raises the error
         return None
     if kind in INTEGERS and _NUMBER.fullmatch(written):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NoReturn, Protocol
@@ -24,6 +23,7 @@ from stepping_spark.expressions.columns import ROW, TEXTS, ExprColumn, opaque, t
 from stepping_spark.expressions.expr import Expr, Literal
 from stepping_spark.expressions.spark_to_arrow import reading_of
 from stepping_spark.expressions.symbolic import symbolic
+from stepping_spark.expressions.text_kernels import day_of_text
 from stepping_spark.rows.atoms import BOOL, DATE, INT, LONGEST, MOST_DIGITS, STR, Atom
 from stepping_spark.rows.sql_text import text
 from stepping_spark.rows.types import ListOf, Optional, unwrap
@@ -186,7 +186,6 @@ def asked(column: Column, node: exp.Expr, env: Env) -> str:
 
 _INTEGER = re.compile(r"\d+")
 _DECIMAL = re.compile(r"\d+\.\d*|\.\d+")
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _WHOLE = re.compile(r"[+-]?\d{1,9}")
 _UNITS = {
     "week": ("day", dt.timedelta(weeks=1)),
@@ -225,9 +224,9 @@ def typed_literal(written: exp.Literal, kind: str, node: exp.Expr, env: Env) -> 
         remedy = f"write CAST({text(said)} AS {kind.upper()})"
         env.fail(node, f"Spark has no literals of type {kind.upper()}", remedy)
     refuse_special(said, node, env)
-    if kind == "date" and _DAY.fullmatch(said):
-        with suppress(ValueError):
-            return constant(dt.date.fromisoformat(said), kind)
+    day = day_of_text(said) if kind == "date" else None
+    if day is not None:
+        return constant(day, kind)
     column = functions.expr(f"{kind.upper()} {text(said)}")
     try:
         found = kind_in_spark(column, ROW.get())
