@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from stepping_spark.expressions.arrow_kernels import as_floats, one_nan
-from stepping_spark.expressions.fdlibm import exp, ln
+from stepping_spark.expressions.arrow_kernels import as_floats, compared_floats, is_rounded, one_nan
+from stepping_spark.expressions.fdlibm import exp, ln, log10, power
 from stepping_spark.rows.atoms import INT, MOST_DIGITS, Atom, RowType
 
 pc: Any = pyarrow.compute
@@ -108,9 +108,42 @@ def logarithms(x: Any) -> Any:
     return _each_float(lambda v: None if v <= 0 else ln(v), x)
 
 
+def logarithms_of_2(x: Any) -> Any:
+    """Logarithms to base 2, divided as in Spark; NULL of what has none."""
+    return _each_float(lambda v: None if v <= 0 else ln(v) / _LN_2, x)
+
+
+def logarithms_of_10(x: Any) -> Any:
+    """Logarithms to base 10; NULL of what has none."""
+    return _each_float(lambda v: None if v <= 0 else log10(v), x)
+
+
+def logarithms_of(base: Any, x: Any) -> Any:
+    """Logarithms to a base; NULL where the base or the number has none."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # the base may be 1
+        return one_nan(pc.divide(logarithms(x), logarithms(base)))
+
+
+def powers(x: Any, y: Any) -> Any:
+    """Numbers to the power of others."""
+    pairs = zip(as_floats(x).to_pylist(), as_floats(y).to_pylist(), strict=True)
+    found = [None if a is None or b is None else power(a, b) for a, b in pairs]
+    return one_nan(pa.array(found, pa.float64()))
+
+
+_LN_2 = ln(2.0)
+
+
 def _each_float(f: Callable[[float], float | None], x: Any) -> Any:
     numbers = [None if v is None else f(v) for v in as_floats(x).to_pylist()]
     return one_nan(pa.array(numbers, pa.float64()))
+
+
+def absolute(x: Any) -> Any:
+    """Numbers without their signs. Raises ArrowInvalid for the least int, which has none such."""
+    if pa.types.is_decimal(x.type) and is_rounded(pc.if_else(pc.less(pc.sign(x), 0), x, None)):
+        return None
+    return pc.abs_checked(x)
 
 
 def sign(x: Any) -> Any:
@@ -118,6 +151,37 @@ def sign(x: Any) -> Any:
     floats = as_floats(x)
     signs = pc.if_else(pc.greater(floats, 0.0), 1.0, pc.if_else(pc.less(floats, 0.0), -1.0, floats))
     return one_nan(signs)
+
+
+def greatest(*columns: Any) -> Any:
+    """The greatest of the values that are not NULL; of equal ones the first, as of two zeros."""
+    return _extreme(">", pc.max_element_wise, columns)
+
+
+def least(*columns: Any) -> Any:
+    """The least of the values that are not NULL; of equal ones the first."""
+    return _extreme("<", pc.min_element_wise, columns)
+
+
+def _extreme(op: str, of_others: Callable[..., Any], columns: tuple[Any, ...]) -> Any:
+    t = columns[0].type
+    if pa.types.is_boolean(t) or pa.types.is_duration(t) or pa.types.is_timestamp(t):
+        return of_others(*(x.cast(pa.int64()) for x in columns)).cast(t)
+    if not pa.types.is_floating(t):
+        return of_others(*columns)
+    best, *others = columns
+    for x in others:
+        is_next = pc.or_(pc.is_null(best), compared_floats(op, x, best).fill_null(False))
+        best = pc.if_else(is_next, x, best)
+    return best
+
+
+def quotients(a: Any, b: Any) -> Any:
+    """Ints divided, cut towards zero. Raises ArrowInvalid for a zero divisor, and for an overflow.
+
+    The overflow is the quotient of the least int and -1.
+    """
+    return pc.divide_checked(a, b)
 
 
 # Days

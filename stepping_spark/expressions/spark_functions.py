@@ -20,15 +20,23 @@ import pyarrow.compute
 
 from stepping_spark.expressions.arrow_kernels import as_floats, one_nan, remainder
 from stepping_spark.expressions.number_kernels import (
+    absolute,
     are_places,
     ceil,
     counted,
     floor,
+    greatest,
     is_months,
+    least,
     logarithms,
+    logarithms_of,
+    logarithms_of_2,
+    logarithms_of_10,
     made_date,
     months_later,
+    powers,
     powers_of_e,
+    quotients,
     rounded,
     rounded_type,
     sign,
@@ -68,12 +76,14 @@ from stepping_spark.expressions.zones import (
 )
 from stepping_spark.rows.atoms import (
     BOOL,
+    BYTES,
     DATE,
     DATETIME,
     FLOAT,
     INT,
     LOCAL_DATETIME,
     STR,
+    TIMEDELTA,
     Atom,
     RowType,
 )
@@ -375,6 +385,9 @@ _LOCAL_TIMES: frozenset[RowType] = frozenset({DATETIME, LOCAL_DATETIME})
 _DAYS: frozenset[RowType] = _LOCAL_TIMES | {DATE}
 _DATE: frozenset[RowType] = frozenset({DATE})
 _INSTANTS: frozenset[RowType] = frozenset({DATETIME})
+_ORDERED: frozenset[RowType] = frozenset(
+    {INT, FLOAT, DECIMALS, STR, BYTES, BOOL, DATE, DATETIME, LOCAL_DATETIME, TIMEDELTA}
+)
 _INTS: frozenset[RowType] = frozenset({INT})
 _FLOATS: frozenset[RowType] = frozenset({FLOAT})
 _NUMBERS: frozenset[RowType] = _INTS | _FLOATS | {DECIMALS}
@@ -500,23 +513,28 @@ FORMS: dict[str, Form] = {
     "unix_millis": Form(_INSTANTS, partial(_since_1970, 1_000), INT, needs_zone=_never),
     "unix_seconds": Form(_INSTANTS, partial(_since_1970, 1_000_000), INT, needs_zone=_never),
     # numbers
-    "abs": Form(_INTS | _FLOATS, pc.abs_checked),
+    "abs": Form(_NUMBERS, absolute),
     "isnan": Form(_FLOATS, lambda x: pc.is_nan(x).fill_null(False), BOOL, nulls="never"),
-    "sqrt": Form(_FLOATS, lambda x: one_nan(pc.sqrt(x)), nulls="doubted"),
+    "sqrt": Form(_NUMBERS, lambda x: one_nan(pc.sqrt(as_floats(x))), FLOAT, nulls="doubted"),
     "pmod": Form(_INTS, _positive_remainder, columns=2, nulls="doubted"),
     "&": Form(_INTS, pc.bit_wise_and, columns=2),
     "|": Form(_INTS, pc.bit_wise_or, columns=2),
     "^": Form(_INTS, pc.bit_wise_xor, columns=2),
     "try_divide": Form(_INTS | _FLOATS, _divided, FLOAT, 2, nulls="always"),
-    "greatest": Form(_INTS | _DATE, pc.max_element_wise, columns=0, nulls="all"),
+    "div": Form(_INTS, quotients, INT, 2, nulls="doubted"),
+    "greatest": Form(_ORDERED, greatest, columns=0, nulls="all", needs_zone=_never),
+    "least": Form(_ORDERED, least, columns=0, nulls="all", needs_zone=_never),
     "round": Form(_NUMBERS, rounded, rounded_type, takes=are_places, nulls="doubted"),
     "floor": Form(_NUMBERS, floor, whole_type, nulls="doubted"),
     "ceil": Form(_NUMBERS, ceil, whole_type, nulls="doubted"),
     "signum": Form(_NUMBERS, sign, FLOAT, nulls="doubted"),
-    "exp": Form(_INTS | _FLOATS, powers_of_e, FLOAT, nulls="doubted"),
-    "ln": Form(_INTS | _FLOATS, logarithms, FLOAT, nulls="always"),
+    "exp": Form(_NUMBERS, powers_of_e, FLOAT, nulls="doubted"),
+    "power": Form(_NUMBERS, powers, FLOAT, 2, alike=False),
+    "ln": Form(_NUMBERS, logarithms, FLOAT, nulls="always"),
+    "log2": Form(_NUMBERS, logarithms_of_2, FLOAT, nulls="always"),
+    "log10": Form(_NUMBERS, logarithms_of_10, FLOAT, nulls="always"),
+    "log": Form(_NUMBERS, logarithms_of, FLOAT, 2, nulls="always", alike=False),
     "sequence": Form(_INTS, counted, ListOf(INT), 2),
-    "least": Form(_INTS | _DATE, pc.min_element_wise, columns=0, nulls="all"),
     # casts
     "cast_to_string": Form(
         frozenset({INT, BOOL, DECIMALS, DATE, LOCAL_DATETIME, DATETIME}), _string, STR
@@ -562,5 +580,6 @@ ALSO_CALLED = {
     "array_size": "size",
     "cardinality": "size",
     "date_diff": "datediff",
+    "pow": "power",
 }
 """Other names of functions."""

@@ -76,7 +76,7 @@ class SparkFunction(Derived):
             return f"CAST({args[0]} AS {self.type.ddl})"
         if self.name.startswith(TRY_CAST):
             return f"TRY_CAST({args[0]} AS {self.type.ddl})"
-        if self.name in ("&", "|", "^"):
+        if self.name in ("&", "|", "^", "div"):
             return f"{args[0]} {self.name} {args[1]}"
         if self.name == "timestampdiff":  # a unit is a word, not a text
             return f"timestampdiff({self.constants[0]}, {args[0]}, {args[1]})"
@@ -379,6 +379,8 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     if name in ("hash", "xxhash64"):
         is_known_width = all(unwrap(a.type) != INT or _is_wide(a) for a in args)
         return hashed(name, args, [False] * len(args)) if is_known_width else None
+    if name == "log" and len(args) == 1:
+        name = "ln"
     name = ALSO_CALLED.get(name, name)
     form = FORMS.get(name)
     if form is None:
