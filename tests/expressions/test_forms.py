@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 import random
 from collections.abc import Iterator
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,12 +23,14 @@ from stepping_spark.expressions.spark_functions import (
     FORMS,
     LISTS,
     TEXTS,
+    UNITS_BETWEEN,
 )
 from stepping_spark.expressions.spark_to_arrow import SparkFunction, reading_of
 from stepping_spark.expressions.zones import TESTED, day_of, instants, known_zone, local_times
 from stepping_spark.relations.transfer import frame_of
 from stepping_spark.rows.atoms import (
     BOOL,
+    BYTES,
     DATE,
     DATETIME,
     FLOAT,
@@ -46,6 +49,8 @@ from stepping_spark.spark import types
 from stepping_spark.spark.column_tree import Tree
 
 DECIMAL = Atom("Decimal", Decimal, 12, 3)
+WHOLE, FRACTION = (Atom("Decimal", Decimal, 38, scale) for scale in (0, 38))
+_NINES = [Decimal((sign, (9,) * 38, 0)) for sign in (0, 1)]
 TEXT = [
     "",
     " ",
@@ -91,9 +96,16 @@ VALUES: dict[RowType, list[Any]] = {
     INT: [0, 1, -1, 7, 12, 31, 2024, 2**31, INT_MAX, INT_MIN + 1],
     FLOAT: [0.0, -0.0, 0.5, -0.5, 2.5, 0.125, 1.005, -1e-9, 1e300, math.inf, -math.inf, math.nan],
     DECIMAL: [Decimal(v) / 1000 for v in (0, 5, -5, 1500, -2500, 999_999_999_999, -1)],
+    WHOLE: [*map(Decimal, (0, 1, -1, 15, -25, INT_MAX, INT_MIN, 2**53 + 1, 10**37)), *_NINES],
+    FRACTION: [
+        *(Decimal(n).scaleb(-38) for n in (0, 1, -1, 5 * 10**37, -(10**37))),
+        *(n.scaleb(-38, Context(prec=38)) for n in _NINES),
+    ],
     DATE: DAYS,
     LOCAL_DATETIME: TIMES,
     DATETIME: [t.replace(tzinfo=dt.UTC) for t in TIMES],
+    BYTES: [b"", b"\x00", b"\xff", b"\x7f\x80", b"abc", b"ab"],
+    TIMEDELTA: [dt.timedelta(d, s, u) for d in (0, 3, -9) for s in (0, -1, 86_399) for u in (0, 1)],
 }
 CONSTANTS: dict[str, list[tuple[Any, ...]]] = {
     "concat_ws": [("-",), ("",)],
@@ -105,6 +117,7 @@ CONSTANTS: dict[str, list[tuple[Any, ...]]] = {
     "repeat": [(2,), (0,)],
     "replace": [("a", "zz")],
     "like": [("%b_c",)],
+    "ilike": [("A%B",), ("%b_C",), ("_%",)],
     "startswith": [("a",)],
     "endswith": [("c",)],
     "contains": [("-",)],
@@ -124,16 +137,20 @@ CONSTANTS: dict[str, list[tuple[Any, ...]]] = {
     "trunc": [("month",), ("week",), ("YEAR",), ("quarter",)],
     "add_months": [(1,), (-13,), (0,)],
     "round": [(), (2,), (0,)],
+    "timestampdiff": [(unit,) for unit in UNITS_BETWEEN],
 }
-STANDS_FOR: dict[RowType, RowType] = {LISTS: ListOf(INT), TEXTS: ListOf(STR), DECIMALS: DECIMAL}
+STANDS_FOR: dict[RowType, list[RowType]] = {
+    LISTS: [ListOf(INT)],
+    TEXTS: [ListOf(STR)],
+    DECIMALS: [DECIMAL, WHOLE, FRACTION],
+}
 TYPES: dict[type, RowType] = {str: STR, int: INT}
 
 
 def columns_of(name: str, t: RowType) -> Iterator[list[Expr]]:
     """Columns for a function: each may be NULL, or none may."""
     count = max(FORMS[name].columns, 1) if FORMS[name].columns > 0 else 2
-    for nullable in (True, False):
-        inner = STANDS_FOR.get(t, t)
+    for nullable, inner in itertools.product((True, False), STANDS_FOR.get(t, [t])):
         shown: RowType = Optional(inner) if nullable else inner
         yield [Field(shown, (f"{'n' if nullable else ''}{slug(inner)}{i}",)) for i in range(count)]
 
@@ -370,17 +387,124 @@ def differs(seconds: int, zone: dt.tzinfo) -> bool:
     return both[0].utcoffset() != both[1].utcoffset()
 
 
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -3.0, math.inf, -math.inf, math.nan, 5e-324, 1e308]
+SPECIAL += [2.0**31, 2.0**53 + 2, 2.0**53 - 1, 1 + 2**-30, -1 - 2**-30, 1 - 2**-30, -1075.0]
+
+
 def test_powers_and_logarithms_have_the_bits_that_spark_s_have(spark: SparkSession) -> None:
     chance = random.Random(5)
     x = [chance.uniform(-746, 710) for _ in range(4_000)] + [math.ulp(1), 0.3, -0.3, 0.4, 709.78]
     y = [math.ldexp(chance.uniform(0.5, 1), chance.randrange(-1074, 1024)) for _ in range(4_000)]
     y += [1.0, math.nextafter(1, 2), math.nextafter(1, 0), 1 + 2**-21, 2.0]
-    table = pa.table({"x": x, "y": y})
-    frame = spark.createDataFrame(table).coalesce(1).selectExpr("exp(x) AS x", "ln(y) AS y")
-    made = frame.toArrow()
-    for name, column in (("exp", x), ("ln", y)):
-        found = FORMS[name].kernel(pa.array(column))
-        assert found.to_pylist() == made.column("x" if name == "exp" else "y").to_pylist()
+    pairs = [*itertools.product(SPECIAL, repeat=2), *zip(y, x, strict=True)]
+    pairs += [(v, chance.uniform(-3, 3)) for v in y]
+    pairs += [(2.0, 1024.0), (2.0, -1074.0), (math.nextafter(2, 0), 1024.0), (4.0, 511.5)]
+    for _ in range(2_000):
+        near_one = 1 + chance.uniform(-1e-6, 1e-6)
+        base = chance.uniform(0.5, 3)
+        least = chance.uniform(1_020, 1_080) / math.log2(base)  # near the greatest, or the least
+        pairs += [(near_one, chance.uniform(-1e10, 1e10)), (base, least), (base, -least)]
+        pairs += [(chance.uniform(-9, 0), float(chance.randrange(-60, 60)))]
+    table = pa.table(dict(zip("xy", map(list, zip(*pairs, strict=True)), strict=True)))
+    wanted = {name: f"{name}(x)" for name in ("exp", "ln", "log2", "log10")}
+    wanted |= {name: f"{name}(x, y)" for name in ("power", "log")}
+    asked = [f"{call} AS {name}" for name, call in wanted.items()]
+    made = spark.createDataFrame(table).coalesce(1).selectExpr(*asked).toArrow()
+    columns = [c.combine_chunks() for c in table.columns]
+    for name, call in wanted.items():
+        found = FORMS[name].kernel(*columns[: call.count(",") + 1]).to_pylist()
+        for pair, ours, theirs in zip(pairs, found, made.column(name).to_pylist(), strict=True):
+            assert repr(ours) == repr(theirs), (name, pair)
+
+
+def test_the_greatest_of_floats_is_the_first_of_equal_ones(spark: SparkSession) -> None:
+    rows = [*itertools.product([*SPECIAL[:2], 1.0, math.nan, -math.inf, None], repeat=3)]
+    table = pa.table(
+        {n: pa.array(c, pa.float64()) for n, c in zip("xyz", zip(*rows, strict=True), strict=True)}
+    )
+    frame = spark.createDataFrame(table).coalesce(1)
+    made = frame.selectExpr("greatest(x, y, z) AS greatest", "least(x, y, z) AS least").toArrow()
+    columns = [c.combine_chunks() for c in table.columns]
+    for name in ("greatest", "least"):
+        found = FORMS[name].kernel(*columns).to_pylist()
+        assert list(map(repr, found)) == list(map(repr, made.column(name).to_pylist()))
+
+
+def call_of(name: str, *args: Expr) -> SparkFunction:
+    """A call, of the type that Spark says."""
+    tree = Tree("function", name, tuple(map(tree_of, args)))
+    found = reading_of(tree, {str(a): a for a in args})
+    assert isinstance(found, SparkFunction)
+    return found
+
+
+def test_a_function_of_several_types_takes_each_pair_of_them(spark: SparkSession) -> None:
+    for name, form in FORMS.items():
+        if form.alike:
+            continue
+        units = [Literal(STR, "day")] if form.constant_first else []
+        a, b = (
+            [
+                Field(Optional(t), (f"n{slug(t)}{i}",))
+                for t in sorted(form.types - {DECIMALS}, key=str)
+            ]
+            + [Field(Optional(DECIMAL), (f"n{slug(DECIMAL)}{i}",))] * (DECIMALS in form.types)
+            for i in (0, 1)
+        )
+        cases = [call_of(name, *units, *pair) for pair in itertools.product(a, b)]
+        assert len(cases) == 9
+        compare(spark, cases, "UTC")
+
+
+def test_whole_units_between_times_are_those_of_spark(spark: SparkSession) -> None:
+    """Over ends of months and leap days, with clocks that run on or not."""
+    chance, edges = random.Random(11), []
+    for year in (1, 4, 1582, 1900, 1969, 1970, 2000, 2023, 2024, 9999):
+        for month, day in ((1, 1), (1, 31), (2, 28), (3, 1), (3, 30), (12, 31)):
+            edges += [
+                dt.datetime(year, month, day, h, 30, 0, chance.choice((0, 1))) for h in (0, 9)
+            ]
+    edges += [dt.datetime(y, 2, 29, 23, 59, 59, 999_999) for y in (4, 2000, 2024, 9996)]
+    starts, ends = chance.choices(edges, k=3_000), chance.choices(edges, k=3_000)
+    for i, (a, b) in enumerate(zip(starts[::2], ends[::2], strict=True)):  # within one year
+        ends[2 * i] = a.replace(month=b.month, day=min(b.day, 28), hour=b.hour)
+    t = LOCAL_DATETIME
+    table = pa.table({n: pa.array(v, t.arrow) for n, v in (("a", starts), ("b", ends))})
+    cases = [
+        call_of("timestampdiff", Literal(STR, u), Field(t, ("a",)), Field(t, ("b",)))
+        for u in UNITS_BETWEEN
+    ]
+    schema = Schema((("a", t), ("b", t)), ())
+    frame = frame_of(table, schema, spark).coalesce(1)
+    made = frame.selectExpr(*(f"{e.sql('')} AS {e.constants[0]}" for e in cases)).toArrow()
+    for e in cases:
+        compute = evaluator(e)
+        assert compute is not None
+        found = compute(table, lambda: dt.UTC)
+        assert found is not None
+        assert found.to_pylist() == made.column(e.constants[0]).to_pylist(), e
+
+
+def test_a_text_is_the_day_that_spark_reads(spark: SparkSession) -> None:
+    chance = random.Random(4)
+    pieces = ["2024", "0001", "9999", "1", "2", "02", "29", "30", "31", "12", "13", "0", "00", "+"]
+    pieces += ["-", "-", "-", "-", "-", " ", "T", "x", "\t", "\x7f", ":"]
+    texts = ["".join(chance.choices(pieces, k=chance.randrange(1, 8))) for _ in range(4_000)]
+    days = ("2024", "1999", "0001", "10000", "+2023", "-2023", "123", "12345678")
+    for year, month, day in itertools.product(days, ("1", "02", "13"), ("9", "29", "31", "031")):
+        texts += [f"{year}-{month}-{day}", f" {year}-{month}-{day}Tx", f"{year}-{month} "]
+    made = spark.createDataFrame(pa.table({"s": texts})).coalesce(1)
+    wanted = made.selectExpr("TRY_CAST(s AS DATE) AS d", "year(TRY_CAST(s AS DATE)) AS y")
+    shown = wanted.selectExpr("CAST(d AS STRING)", "y").toArrow()
+    days_read = 0
+    for s, d, y in zip(texts, *(c.to_pylist() for c in shown.columns), strict=True):
+        found = FORMS["try_cast_to_date"].kernel(pa.array([s]))
+        if found is None:  # Python does not have the year
+            assert y is None or not 1 <= y <= 9999, s
+        else:
+            assert (None if found[0].as_py() is None else str(found[0])) == d, s
+            days_read += d is not None
+    assert days_read > 200
 
 
 @pytest.mark.parametrize("form", [*FORMS])

@@ -755,5 +755,108 @@ try_to_number('12', '99')
 nvl(nullif(trim(s), ''), 'empty')
 crc32('abc')
 mask('abC1')
+abs(w)
+abs(p - w)
+abs(q) / p
+abs(-w)
+greatest(p, 0)
+greatest(p, q, i)
+greatest(p, l)
+greatest(w, p)
+greatest(d, f)
+greatest(d, e, -e)
+least(d, 0.0D, -0.0D)
+greatest(d, i)
+greatest(p, d)
+least(b, c)
+least(ts, tt)
+greatest(day, ts)
+greatest(z, TIMESTAMP '2000-01-01 00:00:00')
+least(n, X'00')
+greatest(ts - tt, INTERVAL '1' DAY)
+p / nullif(d, 0)
+d / nullif(p, 0)
+d / 3.0 * 100
+q / e
+p / f
+d % 0.7
+p % nullif(d, 0)
+d * w
+w - e
+w = d
+p IN (1, d)
+l IN (4503599627370497L, 0.5D)
+power(p, 2)
+power(p, q)
+power(q, -1)
+power(d, w)
+pow(e, i)
+sqrt(p)
+sqrt(w)
+exp(q)
+ln(w + 1)
+log(p)
+log10(p)
+log10(d)
+log2(w)
+log(2, p)
+log(p, i)
+l DIV -1
+p DIV 2
+-7 DIV 2
+div(l, 3)
+s ILIKE '%STRASSE%'
+s ILIKE '_b_'
+s ILIKE t
+ilike(s, 'A%')
+hash(i)
+hash(l)
+hash(ti, si)
+hash(b, d)
+hash(e)
+hash(p)
+hash(w)
+hash(q, s, t)
+hash(n)
+hash(day, ts, z)
+hash(f)
+hash(NULL)
+hash(ints)
+hash(ts - tt)
+hash(concat(s, repeat(t, 40)))
+xxhash64(i)
+xxhash64(l, i)
+xxhash64(w, day, NULL)
+xxhash64(b, d, ts)
+day > '2023-1-1'
+day BETWEEN '2020-3-01' AND CAST('2024-3-1' AS DATE) + INTERVAL '60' DAY
+day = '2024-02-29 12:00:00'
+day >= '2023'
+day >= '2023-1'
+DATE '2024-2-9' - 1
+TRY_CAST('2024-2-30' AS DATE)
+ts < '2024-3-1'
+ts < '2024-2-29 7:05:00'
+TRY_CAST(concat('2024-1-', num) AS DATE)
+TRY_CAST(concat(num, '-1') AS DATE)
+TRY_CAST(concat('+2020-2-', i) AS DATE)
+datediff(MICROSECOND, tt, ts)
+datediff(SECOND, day, ts)
+datediff(MINUTE, ts, z)
+datediff(DAY, tt, ts)
+datediff(DAY, z, day)
+timestampdiff(WEEK, day, due)
+timestampdiff(MONTH, day, due)
+timestampdiff(QUARTER, due, z)
+datediff(YEAR, tt, z)
+datediff(DAY, '2024-01-01', ts)
+datediff(DAY, day, NULL)
+datediff(HOUR, ts, '2024-1-1 9:30')
+timestampadd(WEEK, -2, z)
+timestampadd(DAYOFYEAR, 400, ts)
+timestampadd(MICROSECOND, 7, z)
+timestampadd(DAY, 1, day)
+timestampadd(QUARTER, 1, ts)
+timestampadd(HOUR, i, ts)
 """.strip("\n").split("\n")
 """The texts; Spark's own answer is what each is held to."""
