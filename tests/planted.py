@@ -78,6 +78,7 @@ DRIVER = ("-m", "not spark")
 JOINS = ("tests/circuits/test_joins.py",)
 OF_SQL = ("tests/circuits/test_joins_of_sql.py",)
 LATENESS = ("tests/circuits/test_lateness.py",)
+QUERIES = ("tests/execution/test_queries_of_spark.py",)
 STORE = ("tests/stores/test_memory.py", *DRIVER)
 PIPELINE = ("tests/pipeline/test_pipeline.py",)
 EAGER = ("tests/execution/test_eager.py", "-k", "many_steps")
@@ -126,20 +127,20 @@ MISTAKES = (
         "a row at the watermark is late in Spark",
         " < ({limit}), false)",
         " <= ({limit}), false)",
-        LATENESS,
+        QUERIES,
     ),
-    Mistake("NULL matches NULL in Spark", "{a} = {b}", "{a} <=> {b}", OF_SQL),
+    Mistake("NULL matches NULL in Spark", "{a} = {b}", "{a} <=> {b}", QUERIES),
     Mistake(
         "rows without a key have a match in Spark",
-        'f"({absent}) UNION ALL (SELECT {columns} FROM {run.side(left)} l WHERE {null})"',
+        'f"({absent}) UNION ALL (SELECT {columns} FROM ({left}) l WHERE {null})"',
         'f"{absent}"',
-        JOINS,
+        QUERIES,
     ),
     Mistake(
-        "a weight that falls to zero is not taken back in Spark",
-        "greatest({COUNT}, 0L) - greatest({OLD}, 0L)",
-        "greatest({COUNT} - {OLD}, 0L)",
-        ("tests/circuits/test_sets.py",),
+        "the old row of a group stays in Spark",
+        'f"({after}) UNION ALL ({_negated(before, n.schema)})"',
+        'f"{after}"',
+        QUERIES,
     ),
     # Large steps in tasks.
     Mistake(

@@ -95,10 +95,10 @@ class Limits:
     """
 
     broadcast_bytes: int = _limit(32 << 20, "bytes")
-    """Bytes of the files of a DataFrame that is fetched, or of a state that is sent to Spark.
+    """Bytes of a DataFrame that is fetched, of its files, or of a state that is sent to Spark.
 
     Beyond: the DataFrame stays in Spark, and the keys to look up in the state are fetched. Keys of
-    that size are broadcast to all workers.
+    up to that size are broadcast to all workers.
     """
 
     # -- what comes to the driver

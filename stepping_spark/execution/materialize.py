@@ -8,10 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from stepping_spark.base.errors import StepError
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Vertex
+from stepping_spark.circuit.operators import parts_of
 from stepping_spark.execution.sql_scope import Projection
-from stepping_spark.execution.step import Step, null_error
+from stepping_spark.execution.step import Step, failed, null_error
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import RegisterPlan
 from stepping_spark.relations import relation
@@ -108,7 +110,10 @@ class Materializer:
         if kept.nulls:
             raise null_error(kept.nulls[0], where)
         most, most_bytes = self._most_fetched(v, kept.rows or 0)
-        few = relation.fetch_if_few(kept, self._limits, most_rows=most, most_bytes=most_bytes)
+        try:
+            few = relation.fetch_if_few(kept, self._limits, most_rows=most, most_bytes=most_bytes)
+        except StepError as e:  # a sum does not fit
+            raise failed(self._plan, v, len(parts_of(v.operator)) - 1, e) from e
         if state is not None:
             step.kept[state.register.name] = kept if few is None else few
         if few is None:

@@ -218,10 +218,6 @@ class Registers:
         self._old_of = {r: replace(r, new=False) for r in self._serves if r.new}
         self._serves |= {old: self._serves[new] for new, old in self._old_of.items()}
         self._keys_of = {r: keys_of(r, state) for r, state in self._serves.items()}
-        self._read_by: dict[Vertex, list[Read]] = {}
-        for read in self._serves:
-            for keys in read.by:
-                self._read_by.setdefault(keys.of, []).append(read)
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store)
         members = [m for stage in plan.stages for m in stage.members]

@@ -12,6 +12,7 @@ from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import Fused, parts_of
+from stepping_spark.circuit.physical import ChangeOf, CollatedChange, walk
 from stepping_spark.execution.materialize import Materializer
 from stepping_spark.execution.spark.nodes import Rendering, SqlQuery
 from stepping_spark.execution.sql_scope import Sent
@@ -19,10 +20,7 @@ from stepping_spark.execution.step import Computed, Step, failed, schema_of
 from stepping_spark.plan.metrics import Cost
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Apply, Leaf, Materialized, Read, Ref, Term, nodes
-from stepping_spark.relations.relation import (
-    LazyScan,
-    SparkRelation,
-)
+from stepping_spark.relations.relation import LazyScan, SparkRelation, too_large
 from stepping_spark.spark.session import (
     count_jobs,
     first_line,
@@ -81,6 +79,9 @@ class SparkExecutor:
                 frame = step.sources.sql(query.text, query.uses)
                 _check_rest(step, m, frame)
                 made = SparkRelation(frame, m.vertex.type.schema)
+                if _has_old_rows(m):
+                    path, line = self.plan.names[m.vertex]
+                    made = made.added_up(too_large(f"{path} ({line})"))
                 held = self._once.computed(step, m.vertex, made)
             except SteppingError:
                 raise
@@ -91,13 +92,13 @@ class SparkExecutor:
 
     def _query(self, step: Step, m: Materialized) -> SqlQuery:
         """The query of a stream, whose inputs are defined here."""
-        rendering, query = self._rendered.get(m, (None, None))
-        if rendering is None or query is None or rendering.now != step.sources.now:
+        known = self._rendered.get(m)
+        if known is None or known[0].now != step.sources.now:
             prefix = f"{self._prefix}_{next(self._numbers)}"
             names = {leaf: f"{prefix}_{i}" for i, leaf in enumerate(m.leaves)}
             rendering = Rendering(f"{prefix}_r", names, step.sources.now)
-            query = rendering.term(m.term)
-            self._rendered[m] = rendering, query
+            known = self._rendered[m] = rendering, rendering.term(m.term)
+        rendering, query = known
         self._define(step, rendering, self._is_added_up)
         return query
 
@@ -144,6 +145,12 @@ class SparkExecutor:
         query = rendering.term(t)
         self._define(step, rendering, lambda _: False)
         _compute(step.sources.sql(query.text, query.uses))
+
+
+def _has_old_rows(m: Materialized) -> bool:
+    """Whether its query gives old and new rows that may cancel out."""
+    trees = (tree for node in nodes(m.term) for tree in node.trees)
+    return any(isinstance(n, ChangeOf | CollatedChange) for tree in trees for n in walk(tree))
 
 
 def _compute(frame: DataFrame) -> None:

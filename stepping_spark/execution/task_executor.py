@@ -140,20 +140,26 @@ class TaskExecutor:
         return any(map(_is_of_rows, self._plan.graph.outputs))
 
     @cached_property
-    def may_take(self) -> bool:
-        """Whether tasks can take steps of the plan, as far as the plan and the store tell it."""
+    def _of_all_inputs(self) -> Segments | None:
+        """The segments of a step in which all inputs change; None if tasks cannot take it."""
         try:
-            segments_of(self._plan, keeps=self._keeps)
+            return segments_of(self._plan, keeps=self._keeps)
         except NotInTasks as e:
             self._refused[frozenset()] = str(e)
-        return not self._why_not(frozenset())
+            return None
+
+    @cached_property
+    def may_take(self) -> bool:
+        """Whether tasks can take steps of the plan, as far as the plan and the store tell it."""
+        return self._of_all_inputs is not None and not self._why_not(frozenset())
 
     def session(self) -> SparkSession | None:
         """The session that runs, if its tasks can take steps of any size; starts none.
 
-        One task runs a recursion, which has no more memory for it than the driver.
+        Where one task computes a stream for all keys, it has no more memory than the driver.
         """
-        if self._plan.loops or not self.may_take or self._why_not(frozenset()):
+        whole = self._of_all_inputs
+        if whole is None or whole.uncut or self._why_not(frozenset()):
             return None
         return running_session()
 
@@ -171,7 +177,7 @@ class TaskExecutor:
             return len(known) == len(counts) and sum(known) > limits.task_rows
         if rows > limits.local_rows:
             return True
-        if self._plan.loops:  # one task would run them
+        if self._of_all_inputs is not None and self._of_all_inputs.uncut:
             return False
         nbytes = sum(held.nbytes or 0 for held in inputs.values())
         # The driver takes less time for a row where there is no state to read and merge.
@@ -213,7 +219,7 @@ class TaskExecutor:
         assert isinstance(store, TaskStore)
         state = store.for_tasks(here=runs_here(spark))
         if state is None:
-            raise NotInTasks("they cannot read the state where it is")
+            raise NotInTasks("they cannot read or write the state where it is")
         at_once = resources(self._limits).tasks
         nbytes = sum(held.nbytes or 0 for held in inputs.values())
         limits = replace(self._limits, given_bytes=bytes_given(self._limits) // at_once)

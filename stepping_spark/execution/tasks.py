@@ -25,7 +25,6 @@ from stepping_spark.base.errors import SHOWN_ROWS, FixpointError, SteppingError
 from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import cloudpickle
 from stepping_spark.circuit.graph import Fixpoint, Vertex
-from stepping_spark.circuit.operators import IdentityPrint
 from stepping_spark.execution.arrow_executor import CalledByRow, Driver, Placed
 from stepping_spark.execution.fixpoint import Run
 from stepping_spark.execution.io import absent
@@ -150,35 +149,25 @@ def called_in(plan: Plan) -> bytes:
     return pickled
 
 
-def printed(plan: Plan) -> list[Vertex]:
-    """The streams that the driver prints."""
-    streams = (m.vertex for stage in plan.stages for m in stage.streams)
-    return [v for v in streams if isinstance(v.operator, IdentityPrint)]
-
-
 def looked_at(plan: Plan) -> list[Vertex]:
-    """The streams that the driver refuses if they have rows, and those that it prints.
+    """The streams for whose rows the driver refuses a step, and those that it prints.
 
     Their numbers are their places.
     """
     late = (x.late for x in plan.graph.lateness.values() if x.refused)
-    return [*plan.graph.strict.values(), *late, *printed(plan)]
+    return [*plan.graph.strict.values(), *late, *plan.printed]
 
 
 class _PartRegisters(Registers):
-    """Reads registers for one part of the keys: of rows that are due by time, its share.
-
-    For a piece that is `whole` it reads all of them.
-    """
+    """Reads registers for one part of the keys: of rows that are due by time, its share."""
 
     def __init__(self, of: Segmented, state: StepStore, part: int, parts: int) -> None:
         super().__init__(of.plan, state, of.projection, of.limits)
         self._part, self._of = part, parts
-        self.whole = False
 
     def _stored(self, read: Read, state: RegisterPlan, keys: Relation | None) -> RelationParts:
         stored = super()._stored(read, state, keys)
-        if read.due is None or self.whole:
+        if read.due is None:
             return stored
         return tuple(x for x in map(self._share, stored) if not x.is_empty)
 
@@ -258,7 +247,7 @@ class Segmented:
                     yield from self._output(i, part, values[v], job)
             for v, i in self._looked_at.items():
                 if v in values and values[v].rows:
-                    rows = self._some(v, values[v].added_up(), job)
+                    rows = self._shown_rows(v, values[v].added_up(), job)
                     yield from ((part, LOOKED_AT + i, b) for b in packed(rows))
         except (NotInTasks, FixpointError) as e:
             notes.error = e
@@ -266,9 +255,9 @@ class Segmented:
             notes.error = NotThisTime(f"a task failed: {first_line(e)}")
         yield part, NOTES, pickle.dumps(notes)
 
-    def _some(self, v: Vertex, held: DriverRelation, job: Job) -> pa.Table:
+    def _shown_rows(self, v: Vertex, held: DriverRelation, job: Job) -> pa.Table:
         """Some of the rows for which a change is refused; all of a stream that is printed."""
-        if isinstance(v.operator, IdentityPrint):
+        if v in self.plan.printed:
             if held.nbytes > job.most_bytes:
                 raise NotThisTime("a printed stream is more than the driver fetches")
             return held.table
@@ -371,11 +360,10 @@ class _Attempt:
         return self._values
 
     def _compute(self, piece: Piece) -> None:
-        v, registers = piece.member.vertex, self._registers
-        differ = (self._routes.get(x, r) != r for x, r in piece.routes.items())
-        if piece.whole is not registers.whole or any(differ):
+        v = piece.member.vertex
+        if any(self._routes.get(x, r) != r for x, r in piece.routes.items()):
             self._of.driver.end()
-            self._routes, self._step, registers.whole = {}, self._new_step(), piece.whole
+            self._routes, self._step = {}, self._new_step()
         self._routes.update(piece.routes)
         self._step.values.update({x: self._rows(r) for x, r in piece.routes.items()})
         rows = self._computed(piece.member)

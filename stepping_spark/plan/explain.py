@@ -170,12 +170,15 @@ def explain(graph: AnyGraph) -> Explanation:
 
 def _in_tasks(plan: Plan) -> str:
     try:
-        exchanges = len(segments_of(plan).segments) - 1
+        cut = segments_of(plan)
     except NotInTasks as e:
         return f"large steps are not for Spark's tasks: {e}"
+    exchanges = len(cut.segments) - 1
     times = {0: "exchanges no rows", 1: "exchanges rows once"}
     many = times.get(exchanges, f"exchanges rows up to {exchanges} times")
-    return f"a large step is one job of Spark's tasks, which {many}"
+    uncut = ", ".join(sorted(str(plan.names[v][0]) for v in cut.uncut))
+    alone = f"; one task computes {uncut} for all keys" if uncut else ""
+    return f"a large step is one job of Spark's tasks, which {many}{alone}"
 
 
 def _hints(graph: AnyGraph) -> tuple[str, ...]:

@@ -26,9 +26,8 @@ class VertexMetrics(NamedTuple):
     "tasks" (tasks of Spark, with Arrow), "spark", "python", "loop" (of a recursion), or "nothing to
     do". `why` is the reason, such as the number of rows, an input that is in Spark, or a join with
     too many rows. If vertices share one computation, the first of them has its milliseconds and
-    jobs, and `within` of the others names that vertex. Large computations run side by side, so
-    their milliseconds may add up to more than the step's. Vertices in the body of a recursion have
-    the sums over its iterations; the recursion itself has the time to read and write its state.
+    jobs, and `within` of the others names that vertex. Vertices in the body of a recursion have the
+    sums over its iterations; the recursion itself has the time to read and write its state.
     Inputs, integrals and delays have no metrics of their own: their readers count their rows.
     """
 

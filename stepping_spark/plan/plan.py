@@ -90,6 +90,12 @@ class Plan:
         return sums
 
     @cached_property
+    def printed(self) -> tuple[Vertex, ...]:
+        """The streams that are printed."""
+        streams = (m.vertex for m in self._streams)
+        return tuple(v for v in streams if isinstance(v.operator, IdentityPrint))
+
+    @cached_property
     def joined_by_readers(self) -> Mapping[Vertex, Mapping[Materialized, Materialized]]:
         """Joins that nobody needs but streams that can join for themselves: those that do."""
         needed = {*self._kept, *self._looked_up, *self._looked_at}
@@ -118,9 +124,7 @@ class Plan:
     def _looked_at(self) -> frozenset[Vertex]:
         """Streams whose rows are looked at, to refuse or to print them."""
         late = (x.late for x in self.graph.lateness.values())
-        streams = (m.vertex for m in self._streams)
-        printed = (v for v in streams if isinstance(v.operator, IdentityPrint))
-        return frozenset([*self.graph.strict.values(), *late, *printed])
+        return frozenset([*self.graph.strict.values(), *late, *self.printed])
 
     @cached_property
     def read_once(self) -> frozenset[Vertex]:

@@ -4,7 +4,7 @@ A task computes a stream with Arrow if it has all rows that the stream reads for
 keys. So a stream is sent to its readers by the hash of the key by which they read it. If they take
 its rows one by one, it stays where it was computed. The greatest time of an input is sent to all
 parts. Rows are exchanged between two segments: a segment is a stage of Spark, and a step is one
-job. One task runs a recursion, for all keys.
+job. One task runs a recursion, for all keys, and computes what no key cuts into parts.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from stepping_spark.plan.step_ir import (
     nodes,
     python_of,
 )
+from stepping_spark.rows.schema import ZSetType
 
 KeyParts = tuple[Expr, ...]
 Needs = dict[Vertex, KeyParts | None]
@@ -128,13 +129,15 @@ class Segments:
 
     `sent` has, for each route, the segment that computes its stream, and the last one that reads
     the route. `empty` are the streams without rows, of which no segment has a piece. Equal rows of
-    `apart` streams are in one part of the keys.
+    `apart` streams are in one part of the keys. One task computes each of the `uncut` streams of
+    rows from all rows that it reads.
     """
 
     segments: tuple[Segment, ...]
     sent: Mapping[Route, tuple[int, int]] = field(default_factory=dict)
     empty: frozenset[Vertex] = frozenset()
     apart: frozenset[Vertex] = frozenset()
+    uncut: frozenset[Vertex] = frozenset()
 
 
 _LEAST = 2
@@ -186,6 +189,7 @@ class _Cut:
         self._placed: list[tuple[int, Piece | LoopPiece]] = []
         self._adds: list[tuple[int, tuple[RegisterPlan, Route]]] = []
         self._sent: dict[Route, tuple[int, int]] = {}
+        self._uncut: set[Vertex] = set()
 
     def segments(self) -> Segments:
         loops = self._plan.loops
@@ -215,7 +219,8 @@ class _Cut:
             for n in range(number)
         )
         apart = frozenset(v for v, spread in self._spread.items() if spread)
-        return Segments(tuple(segments), self._sent, frozenset(self._empty), apart)
+        empty, uncut = frozenset(self._empty), frozenset(self._uncut)
+        return Segments(tuple(segments), self._sent, empty, apart, uncut)
 
     def _is_empty(self, leaf: Leaf) -> bool:
         """Whether a leaf has no rows: a stream, or a register that is read by no keys."""
@@ -255,15 +260,17 @@ class _Cut:
                 for arg in t.args:
                     yield from self._pieces(Materialized(m.vertex, arg))
             else:
-                yield m, dict.fromkeys(self._read_by(t), WHOLE), True
+                if any(isinstance(v.type, ZSetType) for v in self._streams_read(t)):
+                    self._uncut.add(m.vertex)
+                yield m, dict.fromkeys(self._streams_read(t), WHOLE), True
 
-    def _read_by(self, t: Term) -> Iterator[Vertex]:
+    def _streams_read(self, t: Term) -> Iterator[Vertex]:
         """The streams with rows that a term reads, also to read registers."""
         for leaf in Materialized.leaves_of(t):
             streams = [leaf.vertex] if isinstance(leaf, Ref) else []
             if isinstance(leaf, Read):
+                assert leaf.due is None  # what waits for its time has a term of its own
                 streams = [*(k.of for k in leaf.by), *[leaf.change] * leaf.new]
-                streams += [v for v, _ in leaf.due.marks] if leaf.due is not None else []
             yield from (v for v in streams if v not in self._empty)
 
     @staticmethod
@@ -340,6 +347,7 @@ class _Cut:
             self._check_key_known(state)
         at = max(self._at(v, WHOLE) for v in given)
         self._places.update(dict.fromkeys((m.vertex for m in members), at))
+        self._uncut.update(m.vertex for m in members)
         routes = {v: self._used(v, WHOLE, at) for v in given}
         self._placed.append((at, LoopPiece(loop, members, routes)))
 
@@ -465,7 +473,7 @@ class _Routing:
 
 
 class _NotByKey(Exception):
-    """No key says which rows a term needs together: it has none, or reads a stream by two."""
+    """A term has no key that says which rows it needs together, or reads a stream by two keys."""
 
 
 def _is_key(key: KeyParts | None) -> TypeGuard[KeyParts]:

@@ -105,10 +105,10 @@ took 0.55 seconds; to send them was not measured apart.
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a computation reads: all of it, the bytes only Spark has, and those only the driver has.
+    """What a computation reads: all of it, the bytes that Spark has, and those that the driver has.
 
-    Rows that both have are neither fetched nor sent. With `added_up`, the driver adds up the rows
-    before it joins them, and what is read are the columns that matter then.
+    With `added_up`, the driver adds up the rows before it joins them, and what is read are the
+    columns that matter then.
     """
 
     rows: int

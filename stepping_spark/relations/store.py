@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -310,38 +310,6 @@ class TaskState(StepStore, Protocol):
 
         What the attempt needs to read and write is open within the block.
         """
-
-
-@dataclass
-class BeforeAnyStep:
-    """The state before the first step. Steps with it, in tasks too, keep nothing."""
-
-    settings: Mapping[str, str]
-    added: Sequence[AddedRows] = ()
-
-    def last_step(self) -> int:
-        """No step was taken."""
-        return 0
-
-    def last_now(self) -> Now:
-        """No step was taken."""
-        return None
-
-    def last_settings(self) -> Mapping[str, str]:
-        """The session's settings, which another state depends on."""
-        return self.settings
-
-    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
-        """Nothing is kept."""
-        return ()
-
-    def add(self, register: str, change: Relation) -> None:
-        """Keep nothing."""
-
-    @contextmanager
-    def begun(self) -> Iterator[BeforeAnyStep]:
-        """The same."""
-        yield self
 
 
 @runtime_checkable

@@ -18,11 +18,11 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stepping_spark.base.errors import SteppingError
@@ -127,7 +127,6 @@ __all__ = [
     "JobCounter",
     "cores",
     "count_jobs",
-    "for_thread",
     "get_session",
     "in_session",
     "is_stopped",
@@ -137,7 +136,6 @@ __all__ = [
     "streaming_query",
 ]
 
-T = TypeVar("T")
 
 LEAST_MEGABYTES = 1024
 MOST_CORES = 8
@@ -172,7 +170,6 @@ _TOLD_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 _spark = Late("pyspark")
 _logger = Late("pyspark.logger")
-_util = Late("pyspark.util")
 _lock = threading.Lock()
 
 
@@ -332,16 +329,6 @@ def no_constraints(session: SparkSession) -> AbstractContextManager[None]:
     are optimized without constraints.
     """
     return with_settings(session, {"spark.sql.constraintPropagation.enabled": "false"})
-
-
-def for_thread(session: SparkSession, f: Callable[[], T]) -> Callable[[], T]:
-    """The function, wrapped for one other thread: its jobs count as if they were started here.
-
-    They have the job group, tags and scheduler pool of this thread.
-    """
-    # Wrap it for each thread: threads with a common wrapper would share tags of their jobs.
-    wrapped: Callable[[], T] = _util.inheritable_thread_target(session)(f)
-    return wrapped
 
 
 def _check_java() -> None:

@@ -107,7 +107,7 @@ def test_a_large_step_is_computed_in_tasks(
             assert not metrics.not_in_tasks
             assert {v.how for v in metrics.vertices.values()} == {"tasks"}
         else:  # the server's workers do not see the memory of this process
-            assert "cannot read the state" in metrics.not_in_tasks
+            assert "cannot read or write the state" in metrics.not_in_tasks
     stores.close()
 
 

@@ -254,4 +254,5 @@ def test_printed_it_is_a_page(spark: SparkSession) -> None:
     assert lines[0] == f"step 1: {metrics.ms:.1f} ms; Spark: jobs 4, queries 2"
     assert "      rows read: 1, more than local_rows=0" in lines
     assert set(metrics.vertices) <= set(re.findall(r"[\w.]*\w", str(metrics)))
+    assert any(line.startswith("      with it: ") for line in lines)
     assert max(map(len, lines)) < 100

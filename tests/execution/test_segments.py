@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.segments import NotInTasks, Piece, segments_of
+from stepping_spark.plan.segments import EVERYWHERE, WHOLE, NotInTasks, Piece, segments_of
 from stepping_spark.relations.blobs import BlobFile
 from tests.cases import A, B
 from tests.compositions import Composition, compositions, steps_of
@@ -194,3 +194,23 @@ def test_tasks_print_a_stream_at_each_step_as_plain_python_does(
         reference.step((step,))
         assert by_tasks == capsys.readouterr().out != ""
     assert {m.not_in_tasks for m in stepper.metrics} == {""}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("query", "optimize"), both_ways(QUERY.values()))
+def test_all_rows_are_sent_to_the_one_task_that_computes_with_all(
+    query: Circuit, optimize: bool
+) -> None:
+    if not in_tasks(query, optimize=optimize):
+        pytest.skip("tasks do not take it")
+    first, *rest = segments_of(plan_of(st.compile(query.in_spark, optimize=optimize))).segments
+    assert not any(piece.whole for piece in first.pieces)
+    whole = [piece for segment in rest for piece in segment.pieces if piece.whole]
+    assert {r.key for piece in whole for r in piece.routes.values()} <= {WHOLE, EVERYWHERE}
+
+
+def test_what_one_task_computes_is_told() -> None:
+    def query(a: st.ZSet[Two]) -> st.ZSet[tuple[Two, Two]]:
+        return st.delta_join(a, st.Lookup(a, key=lambda r: r.z, on=lambda row: row[0].x))
+
+    assert "; one task computes query.delta_join" in str(st.explain(st.compile(query)))

@@ -159,6 +159,7 @@ def totals(items: st.ZSet[Item]) -> st.ZSet[Total]:
 
 
 @pytest.mark.turn(2)
+@pytest.mark.usefixtures("by_queries")
 @constants(sampled_rows=0)
 def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
     """Weights and values of every size, whose sums are small again."""
@@ -182,6 +183,7 @@ def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
         assert stepper.step((z,)) == reference.step((z,))
 
 
+@pytest.mark.usefixtures("by_queries")
 @constants(sampled_rows=0)
 def test_a_sum_beyond_its_type_says_so(session: SparkSession) -> None:
     graph = st.compile(totals)
@@ -191,6 +193,7 @@ def test_a_sum_beyond_its_type_says_so(session: SparkSession) -> None:
         stepper.step((z,))
 
 
+@pytest.mark.usefixtures("by_queries")
 @constants(sampled_rows=0)
 def test_weights_beyond_their_type_say_so(session: SparkSession) -> None:
     graph = st.compile(totals)

@@ -34,8 +34,15 @@ from stepping_spark.circuit.physical import (
     Windowed,
     walk,
 )
-from stepping_spark.execution.spark.groups import collated, listed, top
-from stepping_spark.execution.spark.text import WEIGHT, consolidated, equal, names, spread
+from stepping_spark.execution.spark.text import (
+    WEIGHT,
+    consolidated,
+    equal,
+    key_names,
+    names,
+    ordered,
+    spread,
+)
 from stepping_spark.execution.spark.windows import distance_of, units_sql, windowed
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Key
@@ -44,9 +51,9 @@ from stepping_spark.plan.step_ir import Apply, Leaf, Term, type_of
 from stepping_spark.relations.sums.overflow import opposite, product
 from stepping_spark.relations.sums.sql import contributions, totals
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema, StreamType, columns_of
-from stepping_spark.rows.sql_text import Sql, any_of, closed
+from stepping_spark.rows.sql_text import Sql, all_of, any_of, closed
 from stepping_spark.rows.sql_text import text as quoted
-from stepping_spark.rows.types import Struct, quote
+from stepping_spark.rows.types import ListOf, Struct, quote
 
 
 @dataclass(frozen=True)
@@ -222,16 +229,16 @@ def _rows(run: RenderContext, of: Physical, keys: Sequence[Expr] = ()) -> str:
 def _positive(run: RenderContext, n: Positive) -> str:
     by = names(n.schema.columns)
     weight = WEIGHT if n.counted else "1L"
-    rows = f"({run.text(n.of)}) GROUP BY {by} HAVING {WEIGHT} > 0"
-    return f"SELECT {by}, {weight} AS {COUNT} FROM {rows}"
+    positive = f"GROUP BY {by} HAVING {WEIGHT} > 0"
+    return f"SELECT {by}, {weight} AS {COUNT} FROM ({run.text(n.of)}) {positive}"
 
 
 def _rank(run: RenderContext, n: Rank) -> str:
-    return top(n, _rows(run, n.of, n.keys))
+    return _top(n, _rows(run, n.of, n.keys))
 
 
 def _gather(run: RenderContext, n: Gather) -> str:
-    return listed(n, _rows(run, n.of))
+    return _listed(n, _rows(run, n.of))
 
 
 def _windowed(run: RenderContext, n: Windowed) -> str:
@@ -240,7 +247,7 @@ def _windowed(run: RenderContext, n: Windowed) -> str:
 
 
 def _pieces(run: RenderContext, n: LargestByKey) -> str:
-    return collated(n, _rows(run, n.of))
+    return _collated(n, _rows(run, n.of))
 
 
 def _totals(run: RenderContext, n: Totals) -> str:
@@ -263,7 +270,7 @@ def _collated_change(run: RenderContext, n: CollatedChange) -> str:
     pieces = n.pieces.of
     run.filled = [_new_less_old(run, part) for part in n.parts]
     both = run.text(pieces)
-    new, old = (collated(n.pieces, x) for x in (both, _negated(both, pieces.schema)))
+    new, old = (_collated(n.pieces, x) for x in (both, _negated(both, pieces.schema)))
     return f"({new}) UNION ALL ({_negated(old, n.schema)})"
 
 
@@ -279,6 +286,59 @@ def _new_less_old(run: RenderContext, n: ChangeOf) -> SqlQuery:
 def _filled(run: RenderContext, fold: Fold, of: SqlQuery) -> str:
     run.filled = (of,)
     return run.text(fold)
+
+
+def _top(op: Rank, query: str) -> str:
+    """The first rows of a consolidated query, which has the keys beside its rows."""
+    shown = ", ".join(quote(n) for n, _ in op.of.schema.columns)
+    by = key_names(op.keys)
+    count = f"CAST(least(t.{COUNT}, {op.n}L) AS DECIMAL(20, 0))"
+    if op.ties:
+        return _with_ties(op, query, count)
+    window = (
+        f"OVER (PARTITION BY {by} ORDER BY {ordered(op.order, op.of.schema.columns, 't')} "
+        "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    )
+    before = f"coalesce(sum({count}) {window}, 0)"
+    ranked = f"SELECT t.*, {before} AS _before_ FROM ({query}) t WHERE t.{COUNT} > 0"
+    kept = f"CAST(least({COUNT}, {op.n}L - _before_) AS BIGINT) AS {COUNT}"
+    return f"SELECT {shown}, {kept} FROM ({ranked}) WHERE _before_ < {op.n}"
+
+
+def _with_ties(op: Rank, query: str, count: str) -> str:
+    """The rows with few rows before them in the order; ties are not before each other."""
+    shown = ", ".join(quote(n) for n, _ in op.of.schema.columns)
+    by = key_names(op.keys)
+    order = ordered(op.order, (), "t")
+    peers = ", ".join([by, *(e.sql("t") for e, _ in op.order)])
+    so_far = f"sum({count}) OVER (PARTITION BY {by} ORDER BY {order})"
+    before = closed(f"{so_far} - sum({count}) OVER (PARTITION BY {peers})")
+    ranked = f"SELECT t.*, {before} AS _before_ FROM ({query}) t WHERE t.{COUNT} > 0"
+    return f"SELECT {shown}, {COUNT} FROM ({ranked}) WHERE _before_ < {op.n}"
+
+
+def _listed(op: Gather, query: str) -> str:
+    """The lists of a consolidated query's rows."""
+    order = ordered(op.order, op.of.schema.columns, "t")
+    ranked = (
+        f"SELECT {op.key.sql('t')} AS k, {op.item.sql('t')} AS v, t.{COUNT} AS n, row_number() "
+        f"OVER (PARTITION BY {op.key.sql('t')} ORDER BY {order}) AS at "
+        f"FROM ({query}) t WHERE t.{COUNT} > 0"
+    )
+    # As structs, because collect_list leaves out NULLs.
+    rows = "array_sort(collect_list(named_struct('at', at, 'v', named_struct('v', v), 'n', n)))"
+    repeated = f"flatten(transform({rows}, r -> array_repeat(r.v, CAST(r.n AS INT))))"
+    items = f"CAST(transform({repeated}, r -> r.v) AS {ListOf(op.item.type).ddl})"
+    return f"SELECT {items} AS `left`, k AS `right`, 1L AS {COUNT} FROM ({ranked}) GROUP BY k"
+
+
+def _collated(op: LargestByKey, query: str) -> str:
+    """The rows made of a consolidated query's pieces."""
+    ((key, _), *pieces) = op.of.schema.columns
+    largest = ", ".join(f"max({quote(n)}) AS {quote(n)}" for n, _ in pieces)
+    kept = all_of(f"{quote(n)} IS NOT NULL" for n, _ in pieces[: op.required])
+    rows = f"SELECT {quote(key)}, {largest} FROM ({query}) WHERE {COUNT} > 0 GROUP BY {quote(key)}"
+    return f"SELECT *, 1L AS {COUNT} FROM ({rows}) WHERE {kept}"
 
 
 NODES: dict[type[Physical], Callable[[RenderContext, Any], str]] = {

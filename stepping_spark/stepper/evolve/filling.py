@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.base.errors import StoreMismatch
@@ -19,20 +21,52 @@ from stepping_spark.plan.step_ir import Identities, RegisterPlan
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, plus
 from stepping_spark.relations.store import (
     AddedRows,
-    BeforeAnyStep,
     EvolvingStore,
     Now,
     Size,
     StepStore,
     Store,
 )
+from stepping_spark.relations.transfer import width_of
 from stepping_spark.rows.schema import Schema
 from stepping_spark.stepper.evolve.linearity import Narrowing, Terms, less
 from stepping_spark.stepper.evolve.sums import StreamKinds
 
 
+@dataclass
+class BeforeAnyStep:
+    """The state before the first step. Steps with it, in tasks too, keep nothing."""
+
+    settings: Mapping[str, str]
+    added: Sequence[AddedRows] = ()
+
+    def last_step(self) -> int:
+        """0, as no step was taken."""
+        return 0
+
+    def last_now(self) -> Now:
+        """None, as no step was taken."""
+        return None
+
+    def last_settings(self) -> Mapping[str, str]:
+        """The session's settings, which another state depends on."""
+        return self.settings
+
+    def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
+        """Nothing is kept."""
+        return ()
+
+    def add(self, register: str, change: Relation) -> None:
+        """Keep nothing."""
+
+    @contextmanager
+    def begun(self) -> Iterator[BeforeAnyStep]:
+        """The same state for an attempt of a task."""
+        yield self
+
+
 class NoState(BeforeAnyStep):
-    """A store before its first step, which adds to another one: `filled` has the names there."""
+    """An empty store whose additions go to another one: `filled` has the names there."""
 
     def __init__(self, store: StepStore, filled: Mapping[str, str]) -> None:
         super().__init__(store.last_settings())
@@ -45,7 +79,7 @@ class NoState(BeforeAnyStep):
             self._store.add(filled, change)
 
     def for_tasks(self, *, here: bool) -> BeforeAnyStep | None:
-        """Nothing, wherever tasks are; None if a recursion fills registers."""
+        """An empty state, wherever tasks run; None if a recursion fills registers."""
         return None if self._filled else BeforeAnyStep(self.settings)
 
     def merge_meanwhile(self, rows: int) -> None:
@@ -126,9 +160,9 @@ class Filling:
         values: dict[Vertex, Relation] = {}
         for v in self.graph.inputs:
             if v in self.kept:
-                name = self.kept[v]
-                parts, size = store.read_kept(name), store.size_kept(name)
-                metrics.read_whole(name, (p.rows for p in parts))
+                parts = store.read_kept(self.kept[v])
+                metrics.read_whole(self.kept[v], (p.rows for p in parts))
+                size = partial(store.size_kept, self.kept[v])
                 values[v] = _added_up(parts, v.type.schema, size)
             else:
                 empty = DriverRelation.empty(v.type.schema)
@@ -379,12 +413,18 @@ class _Maker:
                         yield filling.register.name, filled.register.name
 
 
-def _added_up(parts: Sequence[Relation], schema: Schema, size: Size) -> Relation:
+_UNPACKED = 4
+"""Bytes in memory for a byte of a register with texts that Spark reads from its files."""
+
+
+def _added_up(parts: Sequence[Relation], schema: Schema, size: Callable[[], Size]) -> Relation:
     """All rows of a register of the state, as rows of its stream."""
     held = plus([p.select(schema, beside=True) for p in parts], schema)
-    if isinstance(held, SparkRelation):
-        return replace(held, rows=size.rows, nbytes=size.nbytes)
-    return held.fetched().added_up()
+    if not isinstance(held, SparkRelation):
+        return held.fetched().added_up()
+    kept, width = size(), width_of(schema)
+    nbytes = kept.nbytes * _UNPACKED if width is None else kept.rows * width
+    return replace(held, rows=kept.rows, nbytes=nbytes)
 
 
 def _label(v: Vertex) -> str:
