@@ -88,11 +88,18 @@ class Materializer:
         self._adders = adders
 
     def computed(
-        self, step: Step, v: Vertex, result: SparkRelation, *, checked: bool = False
+        self,
+        step: Step,
+        v: Vertex,
+        result: SparkRelation,
+        *,
+        checked: bool = False,
+        cancels: bool = False,
     ) -> Relation:
         """The value of a stream, which may be read any number of times.
 
         A `StepError` names a field that is NULL and never should be, unless that was `checked`.
+        With `cancels`, rows of the result may cancel out: it is kept with each row once.
         """
         path, line = self._plan.names[v]
         where = f"{path} ({line})"
@@ -100,7 +107,7 @@ class Materializer:
         tests = [] if checked else null_tests(schema)
         state = self._first(v)
         if state is None:
-            kept = kept_apart(result, tests)
+            kept = settle(result, (), where, tests=tests) if cancels else kept_apart(result, tests)
         elif result.is_settled(state.register.schema, state.register.key):
             kept = result
         else:

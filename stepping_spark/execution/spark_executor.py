@@ -20,7 +20,7 @@ from stepping_spark.execution.step import Computed, Step, failed, schema_of
 from stepping_spark.plan.metrics import Cost
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Apply, Leaf, Materialized, Read, Ref, Term, nodes
-from stepping_spark.relations.relation import LazyScan, SparkRelation, too_large
+from stepping_spark.relations.relation import LazyScan, SparkRelation
 from stepping_spark.spark.session import (
     count_jobs,
     first_line,
@@ -79,10 +79,7 @@ class SparkExecutor:
                 frame = step.sources.sql(query.text, query.uses)
                 _check_rest(step, m, frame)
                 made = SparkRelation(frame, m.vertex.type.schema)
-                if _has_old_rows(m):
-                    path, line = self.plan.names[m.vertex]
-                    made = made.added_up(too_large(f"{path} ({line})"))
-                held = self._once.computed(step, m.vertex, made)
+                held = self._once.computed(step, m.vertex, made, cancels=_has_old_rows(m))
             except SteppingError:
                 raise
             except Exception as e:

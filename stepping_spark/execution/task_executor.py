@@ -122,7 +122,8 @@ class TaskExecutor:
     def _cut(self, empty: frozenset[Vertex]) -> _Cut:
         """The plan as it is cut where some inputs are empty."""
         if empty not in self._cuts:
-            segments = segments_of(self._plan, empty, keeps=self._keeps)
+            known = None if empty else self._of_all_inputs
+            segments = known or segments_of(self._plan, empty, keeps=self._keeps)
             try:
                 pickled, called = tasks.pickled(self._plan, segments), tasks.called_in(self._plan)
             except (AttributeError, TypeError, pickle.PicklingError) as e:

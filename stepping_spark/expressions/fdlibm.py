@@ -73,15 +73,20 @@ def exp(x: float) -> float:
     return _with_high(y, _high(y) + ((k + 1000) << 20)) * 2.0**-1000
 
 
+def _scaled(x: float) -> tuple[float, int, int]:
+    """A number that is not tiny, of the same digits; the upper half of its bits; the exponent."""
+    k = 0
+    if _high(x) < 0x00100000:  # tiny
+        k, x = -54, x * 2.0**54
+    high = _high(x)
+    return x, high, k + (high >> 20) - 1023
+
+
 def ln(x: float) -> float:
     """The natural logarithm of a number that is more than zero, or is NaN."""
-    high, k = _high(x), 0
-    if high < 0x00100000:  # tiny
-        k, x = -54, x * 2.0**54
-        high = _high(x)
+    x, high, k = _scaled(x)
     if high >= 0x7FF00000:
         return x
-    k += (high >> 20) - 1023
     high &= 0x000FFFFF
     i = (high + 0x95F64) & 0x100000
     x = _with_high(x, high | (i ^ 0x3FF00000))
@@ -114,13 +119,9 @@ _LOG10_2_HIGH, _LOG10_2_LOW = 3.01029995663611771306e-01, 3.69423907715893078616
 
 def log10(x: float) -> float:
     """The logarithm to base 10 of a number that is more than zero, or is NaN."""
-    high, k = _high(x), 0
-    if high < 0x00100000:  # tiny
-        k, x = -54, x * 2.0**54
-        high = _high(x)
+    x, high, k = _scaled(x)
     if high >= 0x7FF00000:
         return x
-    k += (high >> 20) - 1023
     below_one = int(k < 0)
     x = _with_high(x, (high & 0x000FFFFF) | ((0x3FF - below_one) << 20))
     y = float(k + below_one)
@@ -224,11 +225,7 @@ def _log2_near_one(x: float) -> tuple[float, float]:
 
 def _log2(x: float) -> tuple[float, float]:
     """The same of any number."""
-    n, bits = 0, _high(x)
-    if bits < 0x00100000:  # tiny
-        n, x = -53, x * 2.0**53
-        bits = _high(x)
-    n += (bits >> 20) - 0x3FF
+    x, bits, n = _scaled(x)
     part = bits & 0x000FFFFF
     bits, k = part | 0x3FF00000, 0
     if 0x3988E < part < 0xBB67A:

@@ -260,9 +260,10 @@ class _Cut:
                 for arg in t.args:
                     yield from self._pieces(Materialized(m.vertex, arg))
             else:
-                if any(isinstance(v.type, ZSetType) for v in self._streams_read(t)):
+                whole_streams: Needs = dict.fromkeys(self._streams_read(t), WHOLE)
+                if any(isinstance(v.type, ZSetType) for v in whole_streams):
                     self._uncut.add(m.vertex)
-                yield m, dict.fromkeys(self._streams_read(t), WHOLE), True
+                yield m, whole_streams, True
 
     def _streams_read(self, t: Term) -> Iterator[Vertex]:
         """The streams with rows that a term reads, also to read registers."""

@@ -413,7 +413,7 @@ class _Maker:
                         yield filling.register.name, filled.register.name
 
 
-_UNPACKED = 4
+_DECODED = 4
 """Bytes in memory for a byte of a register with texts that Spark reads from its files."""
 
 
@@ -423,7 +423,7 @@ def _added_up(parts: Sequence[Relation], schema: Schema, size: Callable[[], Size
     if not isinstance(held, SparkRelation):
         return held.fetched().added_up()
     kept, width = size(), width_of(schema)
-    nbytes = kept.nbytes * _UNPACKED if width is None else kept.rows * width
+    nbytes = kept.nbytes * _DECODED if width is None else kept.rows * width
     return replace(held, rows=kept.rows, nbytes=nbytes)
 
 
