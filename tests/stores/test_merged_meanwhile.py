@@ -164,14 +164,16 @@ def test_an_interrupt_leaves_the_merge_to_the_step_that_is_taken_again(
 ) -> None:
     life = Life(make_store, steps=3)
     change = life.change(50)
-    tend, done = Tiers.tend, []
+    tend, done, begun = Tiers.tend, [], threading.Event()
 
     def slow(tiers: Any, batches: tuple[Any, ...], rows: int) -> tuple[Any, ...]:
+        begun.set()
         threading.Event().wait(0.2)
         done.append(tiers)
         return tend(tiers, batches, rows)
 
     def interrupted(frame: Any) -> Any:
+        assert begun.wait(60)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
