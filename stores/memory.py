@@ -223,20 +223,17 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         of = self._entry(register).register
         return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
 
-    def for_tasks(self, *, here: bool) -> MappedState | None:
-        """The state for tasks on this machine; what is not in files goes there first.
+    def serves_tasks(self, *, here: bool) -> bool:
+        """Whether tasks run here, and Spark's cache has no batch that the driver does not fetch."""
+        every = [b for name in self._registers.all for b in self._state.batches.get(name, ())]
+        return here and not any(isinstance(b, SparkBatch) and b.nbytes > KEPT_BYTES for b in every)
 
-        None if tasks run elsewhere, or Spark's cache has batches that the driver does not fetch.
-        """
-        if not here:
-            return None
+    def for_tasks(self) -> MappedState:
+        """The state for tasks on this machine; what is not in files goes there first."""
         self._begin_step()
         self._end_merging()
         folder, batches = self._files.folder, self._state.batches
         before = {name: batches.get(name, ()) for name in self._registers.all}
-        every = [b for some in before.values() for b in some]
-        if any(isinstance(b, SparkBatch) and b.nbytes > KEPT_BYTES for b in every):
-            return None
         for name, in_files in self._in_files(before).items():
             self._replace(name, in_files)
         served = {n: tiers.register for n, tiers in self._registers.by_name.items()}

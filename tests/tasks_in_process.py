@@ -59,7 +59,7 @@ class Session:
 @contextmanager
 def tasks_in_process(*, from_a_file: bool) -> Iterator[None]:
     """Tasks run in this process; the driver puts the changes into a file, or sends them."""
-    made, given = TaskExecutor.__init__, StoreMemory.for_tasks
+    made = TaskExecutor.__init__
 
     def with_session(
         self: Any, plan: Any, store: Any, _: Any, zone: Any, limits: Any, **options: Any
@@ -71,5 +71,5 @@ def tasks_in_process(*, from_a_file: bool) -> Iterator[None]:
         patch.setattr(task_executor, "with_settings", lambda *_: nullcontext())
         patch.setattr(task_executor, "in_parts", lambda frame, _: frame)
         patch.setattr(task_executor, "runs_here", lambda _: from_a_file)
-        patch.setattr(StoreMemory, "for_tasks", lambda store, here: given(store, here=True))
+        patch.setattr(StoreMemory, "serves_tasks", lambda *_, here: True)
         yield

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 
 from stepping_spark.base.errors import StepError
 from stepping_spark.base.limits import DEFAULT, Limits
@@ -168,25 +167,20 @@ class Scheduler:
                 return None
         return zone_of(self.settings or self.store.last_settings())
 
-    @cached_property
-    def limits_of_inputs(self) -> Limits:
-        """The limits for the changes of inputs.
+    def limits_of_frames(self) -> Limits:
+        """The limits for changes that Spark has. From here on, jobs are counted.
 
         Where tasks take large steps, the driver fetches more rows of a DataFrame: tasks read them
         twice as fast as those that Spark has.
         """
         limits = self.limits
-        if not self._tasks.may_take:
+        if not self._tasks.may_take(self.spark):
             return limits
         return replace(limits, local_rows=max(limits.local_rows, limits.fetched_rows))
 
     def session_of_tasks(self) -> SparkSession | None:
         """The session that runs, if its tasks can take steps; starts none."""
         return self._tasks.session()
-
-    def count_from_here(self) -> None:
-        """Count jobs that are run before the scheduler needs a session itself."""
-        _ = self.spark
 
     def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
         """The columns by which the first register keeps a stream; None if these are not its own."""

@@ -149,10 +149,10 @@ class TaskExecutor:
             self._refused[frozenset()] = str(e)
             return None
 
-    @cached_property
-    def may_take(self) -> bool:
-        """Whether tasks can take steps of the plan, as far as the plan and the store tell it."""
-        return self._of_all_inputs is not None and not self._why_not(frozenset())
+    def may_take(self, spark: SparkSession) -> bool:
+        """Whether tasks of a session can take steps, as far as plan and store tell it."""
+        whole = self._of_all_inputs is not None and not self._why_not(frozenset())
+        return whole and self._serves(spark)
 
     def session(self) -> SparkSession | None:
         """The session that runs, if its tasks can take steps of any size; starts none.
@@ -162,7 +162,13 @@ class TaskExecutor:
         whole = self._of_all_inputs
         if whole is None or whole.uncut or self._why_not(frozenset()):
             return None
-        return running_session()
+        session = running_session()
+        return session if session is not None and self._serves(session) else None
+
+    def _serves(self, spark: SparkSession) -> bool:
+        """Whether tasks of a session can read the state where it is."""
+        store = self._store
+        return isinstance(store, TaskStore) and store.serves_tasks(here=runs_here(spark))
 
     def _why_not(self, empty: frozenset[Vertex]) -> str:
         """Why tasks cannot take a step in which some inputs are empty; empty if they can."""
@@ -218,9 +224,9 @@ class TaskExecutor:
         store, cut = self._store, self._cut(empty)
         spark = self._spark()
         assert isinstance(store, TaskStore)
-        state = store.for_tasks(here=runs_here(spark))
-        if state is None:
+        if not self._serves(spark):
             raise NotInTasks("they cannot read or write the state where it is")
+        state = store.for_tasks()
         at_once = resources(self._limits).tasks
         nbytes = sum(held.nbytes or 0 for held in inputs.values())
         limits = replace(self._limits, given_bytes=bytes_given(self._limits) // at_once)

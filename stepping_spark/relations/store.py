@@ -316,11 +316,11 @@ class TaskState(StepStore, Protocol):
 class TaskStore(StepStore, Protocol):
     """A store whose state tasks read and write, each for a part of the keys."""
 
-    def for_tasks(self, *, here: bool) -> TaskState | None:
-        """The state before the step, which can be pickled; None if tasks cannot read it.
+    def serves_tasks(self, *, here: bool) -> bool:
+        """Whether tasks can read the state; `here` says that all of them run on this machine."""
 
-        `here` says that all tasks run on this machine.
-        """
+    def for_tasks(self) -> TaskState:
+        """The state before the step, which can be pickled."""
 
     def merge_meanwhile(self, rows: int) -> None:
         """Tidy the state in another thread while tasks compute; the step changes so many rows."""

@@ -239,12 +239,12 @@ class Stepper(Evolving, Generic[In, Out]):
         held = {}
         times_given = Counter(map(id, inputs))
         for (v, where), value in zip(named, inputs, strict=True):
+            limits = self.limits
             if isinstance(value, ZSetSpark) and value.in_spark:
-                self._scheduler.count_from_here()
+                limits = self._scheduler.limits_of_frames()
             # A first change that comes as a DataFrame is expected to be large.
             key = self._scheduler.key_kept_by(v) if first else None
             once = v in self._plan.read_once and times_given[id(value)] == 1
-            limits = self._scheduler.limits_of_inputs
             held[v] = held_input(value, v.type, where, limits, key, once=once)
             if isinstance(v.operator, Input) and v.operator.append_only:
                 assert isinstance(v.type, ZSetType)

@@ -469,7 +469,11 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         of = self._entry(register).register
         return self._reading.since(of, keys, since)
 
-    def for_tasks(self, *, here: bool) -> spark_files.TaskFiles:
+    def serves_tasks(self, *, here: bool) -> bool:
+        """Tasks reach the directory from any machine."""
+        return True
+
+    def for_tasks(self) -> spark_files.TaskFiles:
         """The state before the step, as tasks read it."""
         _, live = self._reading.current()
         served = {n: tiers.register for n, tiers in self._registers.by_name.items()}

@@ -428,7 +428,11 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._begin_step()
         self._added.add(register, layout, change)
 
-    def for_tasks(self, *, here: bool) -> TaskTables:
+    def serves_tasks(self, *, here: bool) -> bool:
+        """Tasks reach the server from any machine."""
+        return True
+
+    def for_tasks(self) -> TaskTables:
         """The state for tasks, which connect to the server themselves."""
         self._begin_step()
         served = self._registers.by_name

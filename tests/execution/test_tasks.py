@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from hypothesis import strategies as hs
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stepping_spark.execution import task_executor
 from stepping_spark.execution.tasks import pickled
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.segments import ANYWHERE, NotInTasks, Piece, Segment, segments_of
@@ -176,6 +178,23 @@ def test_a_change_in_spark_is_read_by_tasks(spark: SparkSession) -> None:
     assert where(stepper) == {"tasks"}
 
 
+def processes(sales: st.ZSet[Sale]) -> st.ZSet[int]:
+    return st.map(sales, f=st.python(lambda s: os.getpid() if s.item >= 0 else 0, to=int))
+
+
+@constants(sampled_rows=100)
+def test_a_change_stays_in_spark_where_tasks_cannot_read_the_state(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_executor, "runs_here", lambda _: False)
+    rows = spark.range(4_000).selectExpr("id AS item", "id % 20 AS shop", "id % 977 AS cents")
+    stepper = stepper_of(processes)
+    (out,) = stepper.step((st.ZSetSpark.from_dataframe(rows, Sale),))
+    called = dict(out.to_python().iter())
+    assert sum(called.values()) == 4_000
+    assert os.getpid() not in called
+
+
 def test_the_driver_goes_on_where_tasks_ended_and_the_other_way_round(spark: SparkSession) -> None:
     graph = st.compile(sold)
     store = st.StoreMemory.from_graph(graph)
@@ -298,11 +317,11 @@ def test_what_failed_tasks_have_written_goes_away(spark: SparkSession) -> None:
     with closing(st.StoreMemory.from_graph(graph)) as store:
         stepper = st.Stepper(graph, store, limits=IN_TASKS)
         stepper.step((sales(100), SHOPS))
-        before = store.for_tasks(here=True)
+        before = store.for_tasks()
         assert before is not None
         Path(before.folder, "left.arrow").write_bytes(b"")
         stepper.step((sales(100), None))
-        after = store.for_tasks(here=True)
+        after = store.for_tasks()
         assert after is not None
         files = {p for paths in after.files.values() for p in paths}
         assert {str(p) for p in Path(after.folder).iterdir()} == files

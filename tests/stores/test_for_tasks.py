@@ -45,7 +45,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 def sent(store: Any) -> TaskState:
     """The state before a step, as a worker gets it."""
-    made: TaskState = pickle.loads(pickle.dumps(store.for_tasks(here=True)))
+    made: TaskState = pickle.loads(pickle.dumps(store.for_tasks()))
     return made
 
 

@@ -78,9 +78,13 @@ class NoState(BeforeAnyStep):
         if filled is not None:
             self._store.add(filled, change)
 
-    def for_tasks(self, *, here: bool) -> BeforeAnyStep | None:
-        """An empty state, wherever tasks run; None if a recursion fills registers."""
-        return None if self._filled else BeforeAnyStep(self.settings)
+    def serves_tasks(self, *, here: bool) -> bool:
+        """Whether no recursion fills registers."""
+        return not self._filled
+
+    def for_tasks(self) -> BeforeAnyStep:
+        """An empty state, wherever tasks run."""
+        return BeforeAnyStep(self.settings)
 
     def merge_meanwhile(self, rows: int) -> None:
         """Nothing is there to be merged."""
