@@ -226,8 +226,12 @@ class _Who(Struct, frozen=True):
 class Lock(Protocol):
     """Keeps other writers out, until it is released or lost."""
 
-    def keep(self) -> None:
-        """Check that the lock still holds. Take a lost one again, or raise `StoreLocked`."""
+    def keep(self, check: Callable[[], None]) -> None:
+        """Check that the lock still holds, or raise `StoreLocked`.
+
+        If it does not, `check` first raises its error if there is a later writer; then a lost one
+        may be taken again.
+        """
 
     def release(self) -> None:
         """Let another writer in; a second call does nothing, nor does one in a forked process."""
@@ -273,17 +277,20 @@ class FileLock:
     def __init__(self, directory: LocalDirectory) -> None:
         self._directory = directory
         self._released = False
-        self._changing = threading.Lock()  # else it could be taken again after it was released
+        self._changing = threading.RLock()  # else it could be taken again after it was released
         self._take()
 
-    def keep(self) -> None:
+    def keep(self, check: Callable[[], None]) -> None:
         """Take the lock again if its file was removed or replaced, or raise `StoreLocked`."""
         with self._changing:
+            held = self._letting_go.alive and _is_file_of(self._path, self._handle)
+            if held and not self._released:
+                return
+            check()
             if self._released:
                 raise locked(self._directory, b"", LET_GO)
-            if not self._letting_go.alive or not _is_file_of(self._path, self._handle):
-                self._letting_go()
-                self._take()
+            self._letting_go()
+            self._take()
 
     def release(self) -> None:
         """Let another writer in."""
@@ -413,8 +420,13 @@ class Lease:
         self._take()
         self._stop_renewing = renewing(self)
 
-    def keep(self) -> None:
-        """Raise `StoreLocked` if another writer has held the lease, even if it has ended since."""
+    def keep(self, check: Callable[[], None]) -> None:
+        """Raise `StoreLocked` if another writer has held the lease, even if it has ended since.
+
+        It asks the object store nothing: the thread that renews the lease finds whether it is lost.
+        """
+        if self._released or self._lost:
+            check()
         if self._released:
             raise locked(self._directory, b"", LET_GO)
         if self._lost:

@@ -427,8 +427,7 @@ class Committed:
     def renew(self) -> None:
         """Check that this is still the writer, before a piece of work, or raise `StoreLocked`."""
         if self._lock is not None:
-            self._check_claim()  # first: who was overtaken may not take the lock again
-            self._lock.keep()
+            self._lock.keep(self._check_claim)
 
     def commit(self, manifest: Manifest, after: Sequence[str]) -> None:
         """Write the next manifest, once other files are durable.

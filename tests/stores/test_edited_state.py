@@ -356,7 +356,7 @@ def test_a_lease_that_was_edited_still_keeps_others_out(text: bytes) -> None:
             fencing.Lease(bucket)
         lease.renew()
         with pytest.raises(StoreLocked, match="is being written by another writer"):
-            lease.keep()
+            lease.keep(lambda: None)
 
 
 def test_messages_show_the_codes_of_a_terminal_as_text(state: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_lock_that_is_released_while_it_is_kept_stays_released(
         real(handle)
 
     monkeypatch.setattr(fencing, "_flock", waits)
-    keeping = threading.Thread(target=lock.keep)
+    keeping = threading.Thread(target=lock.keep, args=(lambda: None,))
     keeping.start()
     assert there.wait(PATIENCE)
     releasing = threading.Thread(target=lock.release)
@@ -201,7 +201,7 @@ def test_a_lock_that_is_released_while_it_is_kept_stays_released(
         thread.join(PATIENCE)
     steps_elsewhere(path, "c")
     with pytest.raises(StoreLocked, match="has given up the lock"):
-        lock.keep()
+        lock.keep(lambda: None)
 
 
 def test_a_store_that_another_overtakes_while_it_opens_keeps_nobody_out(
@@ -240,7 +240,7 @@ def test_a_lease_that_another_held_stays_lost_once_that_one_is_closed(bucket: Bu
     slow.renew()
     assert fencing.holder(bucket) is None
     with pytest.raises(StoreLocked, match="open the store again, once"):
-        slow.keep()
+        slow.keep(lambda: None)
     with elsewhere():
         fencing.Lease(bucket).release()
 
@@ -271,7 +271,7 @@ def test_a_renewal_that_runs_while_the_store_is_closed_leaves_no_lease(
     lease.renew()
     assert fencing.LEASE_FILE not in bucket.files
     with pytest.raises(StoreLocked, match="has given up the lock"):
-        lease.keep()
+        lease.keep(lambda: None)
 
 
 # -- readers
