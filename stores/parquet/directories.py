@@ -60,8 +60,8 @@ class Directory(Protocol):
     def read(self, name: str) -> bytes:
         """The bytes of a small file."""
 
-    def input(self, name: str) -> pa.NativeFile:
-        """Open a file to read."""
+    def input(self, name: str, nbytes: int | None = None) -> pa.NativeFile:
+        """Open a file to read; where its bytes are known, an object store is not asked for them."""
 
     def output(self, name: str) -> pa.NativeFile:
         """A new file to write to; durable once it is closed and synced."""
@@ -155,7 +155,7 @@ class LocalDirectory:
     def read(self, name: str) -> bytes:
         return Path(self.path(name)).read_bytes()
 
-    def input(self, name: str) -> pa.NativeFile:
+    def input(self, name: str, nbytes: int | None = None) -> pa.NativeFile:
         return pa.OSFile(self.path(name), "rb")
 
     def output(self, name: str) -> pa.NativeFile:
@@ -274,6 +274,8 @@ _KEYS_OF_ENVIRONMENT = (
 )
 
 
+WHOLE_BYTES = 1 << 20
+"""Bytes of a file in an object store up to which it is read whole."""
 PART_BYTES = 8 << 20
 """Bytes of a file in an object store up to which one request writes it."""
 
@@ -297,6 +299,18 @@ class S3:
         with _failing(path, "written"):
             writer = obstore.open_writer(bucket, key, buffer_size=PART_BYTES)
         return pa.PythonFile(_Upload(writer, path), mode="w")
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file, with one request."""
+        bucket, key = self._found(path)
+        with _failing(path, "read"):
+            return bytes(obstore.get(bucket, key).bytes())
+
+    def input(self, path: str, nbytes: int) -> pa.NativeFile:
+        """Open a file to read, which has so many bytes; a small one is read at once."""
+        if nbytes <= WHOLE_BYTES:
+            return pa.BufferReader(self.read(path))
+        return pa.PythonFile(_Download(*self._found(path), path, nbytes), mode="r")
 
     def status(self, path: str) -> Status | None:
         """The status of a file; None if it does not exist."""
@@ -323,6 +337,38 @@ class S3:
         if name not in self._buckets:
             self._buckets[name] = _store(name, self.options)
         return self._buckets[name], key
+
+
+class _Download(io.RawIOBase):
+    """A file of obstore's as one of Python's: a read is one request. Errors are `OSError`s."""
+
+    def __init__(self, bucket: Any, key: str, path: str, nbytes: int) -> None:
+        self._bucket, self._key, self._path, self._nbytes = bucket, key, path, nbytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._nbytes}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> Any:
+        left = max(0, self._nbytes - self._at)
+        length = left if size < 0 else min(size, left)
+        if length == 0:
+            return b""
+        with _failing(self._path, "read"):
+            part = obstore.get_range(self._bucket, self._key, start=self._at, length=length)
+        self._at += len(part)
+        return part
 
 
 class _Upload(io.RawIOBase):
@@ -417,11 +463,16 @@ class ObjectDirectory:
         pass
 
     def read(self, name: str) -> bytes:
+        if self.s3 is not None:
+            return self.s3.read(f"{self.root}/{name}")
         with self.input(name) as source:
             return source.read()
 
-    def input(self, name: str) -> pa.NativeFile:
-        return self.filesystem.open_input_file(f"{self.root}/{name}")
+    def input(self, name: str, nbytes: int | None = None) -> pa.NativeFile:
+        path = f"{self.root}/{name}"
+        if self.s3 is not None and nbytes is not None:
+            return self.s3.input(path, nbytes)
+        return self.filesystem.open_input_file(path)
 
     def output(self, name: str) -> pa.NativeFile:
         path = f"{self.root}/{name}"

@@ -436,7 +436,7 @@ class FileReader:
     def _source(self, f: File) -> Iterator[pa.NativeFile]:
         """An open file. Errors while it is read become `Damaged`."""
         try:
-            with self.directory.input(f.name) as source:
+            with self.directory.input(f.name, f.nbytes) as source:
                 yield source
         except FileNotFoundError as e:
             raise Damaged(f"{f.name} is missing") from e

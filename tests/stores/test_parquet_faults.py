@@ -380,14 +380,14 @@ def test_a_reader_whose_files_were_merged_away_reads_those_that_came_after(
         opened = LocalDirectory.input
         raced: list[str] = []
 
-        def race(directory: LocalDirectory, name: str) -> pa.NativeFile:
+        def race(directory: LocalDirectory, name: str, nbytes: int) -> pa.NativeFile:
             if not raced:
                 raced.append(name)
                 writer.compact()
                 for i in range(4):
                     step(writer, f"w{i}")
                 writer.close()
-            return opened(directory, name)
+            return opened(directory, name, nbytes)
 
         monkeypatch.setattr(LocalDirectory, "input", race)
         assert words(reader) == {"a", "b", "c", "w0", "w1", "w2", "w3"}

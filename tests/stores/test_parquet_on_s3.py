@@ -15,12 +15,11 @@ from typing import Any, NoReturn
 from unittest import mock
 from uuid import uuid4
 
-import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 from moto.server import ThreadedMotoServer
 
-from stepping_spark.base.errors import StoreLocked, StoreUnavailable
+from stepping_spark.base.errors import StoreCorrupt, StoreLocked, StoreUnavailable
 from stepping_spark.relations.store import Register, Store
 from stores.contract.store import StoreContract
 from stores.contract.values import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content, row
@@ -148,6 +147,38 @@ def test_a_small_step_takes_few_requests(s3: pafs.FileSystem, path: str) -> None
     assert 2 * steps <= len(found) <= 6 * steps, found
 
 
+@pytest.mark.parametrize("whole_bytes", [0, directories.WHOLE_BYTES])
+def test_files_are_read_without_asking_for_their_size(
+    s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
+) -> None:
+    monkeypatch.setattr(directories, "WHOLE_BYTES", whole_bytes)
+    with opened(s3, path) as store:
+        for word in "abc":
+            step(store, word)
+    with StoreParquet(path, [BY_WORD], read_only=True, filesystem=s3) as store:
+        with requests() as found:
+            assert content(store, BY_WORD) == words("abc")
+        of_rows = [line for line in found if "/data/" in line]
+        assert of_rows
+        assert not [line for line in of_rows if "HEAD" in line]
+        if whole_bytes:
+            assert len(of_rows) == store.batches(BY_WORD.name)
+
+
+def test_a_file_that_is_shorter_than_it_was_is_damaged(
+    s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directories, "WHOLE_BYTES", 0)
+    with opened(s3, path) as store:
+        step(store, "a")
+    (file,) = s3.get_file_info(pafs.FileSelector(f"{path}/data"))
+    with StoreParquet(path, [BY_WORD], read_only=True, filesystem=s3) as store:
+        with s3.open_output_stream(file.path) as cut:
+            cut.write(b"PAR1")
+        with pytest.raises(StoreCorrupt, match=r"data/.*cannot be read as Parquet"):
+            content(store, BY_WORD)
+
+
 def test_who_holds_a_store_is_told(s3: pafs.FileSystem, path: str) -> None:
     said = pytest.raises(StoreLocked, match=r"process \d+ on .* since.*or wait 60 seconds")
     with opened(s3, path), elsewhere(), said:
@@ -221,9 +252,9 @@ def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_af
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed: list[str] = []
-    read = ObjectDirectory.input
+    read = ObjectDirectory.read
 
-    def fails_once(directory: ObjectDirectory, name: str) -> pa.NativeFile:
+    def fails_once(directory: ObjectDirectory, name: str) -> bytes:
         if name == fencing.LEASE_FILE and not failed:
             failed.append(name)
             raise OSError("the network is down")
@@ -234,7 +265,7 @@ def test_a_lease_is_renewed_while_a_store_is_open_also_after_an_error_and_not_af
     store = opened(s3, path)
     directory = directory_of(path, s3)
     before = directory.status(fencing.LEASE_FILE)
-    monkeypatch.setattr(ObjectDirectory, "input", fails_once)
+    monkeypatch.setattr(ObjectDirectory, "read", fails_once)
     until = time.monotonic() + 20
     while directory.status(fencing.LEASE_FILE) == before:
         assert time.monotonic() < until, "it was not renewed"
@@ -273,7 +304,7 @@ def test_a_lease_that_is_removed_is_made_again_and_a_store_that_is_collected_ren
     begun = set(threading.enumerate()) - others
     renewers = [t for t in begun if t.name == "stepping-spark-lease"]
     assert len(renewers) == 1
-    monkeypatch.setattr(ObjectDirectory, "input", fails)
+    monkeypatch.setattr(ObjectDirectory, "read", fails)
     while not any("the network is down" in r.getMessage() for r in caplog.records):
         assert time.monotonic() < until, "no renewal failed"
         time.sleep(0.05)

@@ -172,7 +172,7 @@ class Bucket(Directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         return self.files[name][0]
 
-    def input(self, name: str) -> pa.NativeFile:
+    def input(self, name: str, nbytes: int | None = None) -> pa.NativeFile:
         return pa.BufferReader(self.read(name))
 
     def output(self, name: str) -> pa.NativeFile:
