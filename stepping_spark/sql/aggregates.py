@@ -87,8 +87,8 @@ class _Groups:
         keys = [c for c, _ in self.plan.keys]
         calls = [(c, call) for c, call in self.plan.calls if call.name not in GROUPINGS]
         asked = [(c, call) for c, call in self.plan.calls if call.name in GROUPINGS]
-        made = [*keys, *(c for c, _ in calls)]
-        fields = fields_of([*made, PlanColumn("grouping_id")])
+        columns = [*keys, *(c for c, _ in calls)]
+        fields = fields_of([*columns, PlanColumn("grouping_id")])
         self.names = fields[: len(keys)]
         aggregates = zip(fields[len(keys) :], calls, strict=False)
         wanted = {f: self._made(call) for f, (_, call) in aggregates}
@@ -96,7 +96,7 @@ class _Groups:
             wanted[fields[-1]] = agg.grouping_id()
         rows = self._rows()
         stream: Any = circuits.aggregate(rows, self._by(), fields=wanted)
-        places = {c: (f,) for c, f in zip(made, fields, strict=False)}
+        places = {c: (f,) for c, f in zip(columns, fields, strict=False)}
         groups = PlacedStream(stream, places, {}, self.source.text)
         groups.kinds.update(self._kinds(groups, calls))
         return self._with_groupings(groups, asked, fields[-1]) if asked else groups
@@ -174,8 +174,8 @@ class _Groups:
         call = _with_argument(call)
         maker = _MAKERS.get((name, call.distinct))
         if maker is None or not call.args:
-            said = f"{name}(DISTINCT …)" if call.distinct else name
-            reason = f"the aggregate {said} is not supported"
+            signature = f"{name}(DISTINCT …)" if call.distinct else name
+            reason = f"the aggregate {signature} is not supported"
             raise failure(self.source.text, call.at, reason, _INSTEAD.get(name, ""))
         return maker(self, call)
 

@@ -72,30 +72,30 @@ class Grouping:
 
 def grouping_of(group: exp.Group, items: Sequence[tuple[str, Scalar]], binder: Binder) -> Grouping:
     """The keys of a GROUP BY, bound over the rows of FROM."""
-    found = Grouping([], None)
+    grouping = Grouping([], None)
     if group.args.get("all"):
         for _, e in items:
             if not any(is_aggregate(p) for p in e.walk()):
-                found.number(e, binder.bind_row)
-        return found
+                grouping.number(e, binder.bind_row)
+        return grouping
     for e in group.expressions:
         if isinstance(e, exp.Tuple) and not e.expressions:
             binder.fail(e, "Spark has no GROUP BY ()", "leave GROUP BY out, or write GROUPING SETS")
     for e in group.expressions if group.args.get("grouping_sets") else ():
-        _sets(e, found, items, binder)  # GROUP BY a, b GROUPING SETS (…) names its keys first
-    parts = [_sets(e, found, items, binder) for e in _elements(group)]
+        _sets(e, grouping, items, binder)  # GROUP BY a, b GROUPING SETS (…) names its keys first
+    parts = [_sets(e, grouping, items, binder) for e in _elements(group)]
     if all(len(sets) == 1 for sets in parts) and not _has_sets(group):
-        return found
+        return grouping
     product = itertools.product(*parts)
-    found.sets = tuple(tuple(dict.fromkeys(itertools.chain(*one))) for one in product)
-    return found
+    grouping.sets = tuple(tuple(dict.fromkeys(itertools.chain(*one))) for one in product)
+    return grouping
 
 
 def _elements(group: exp.Group) -> list[Scalar]:
     """The elements of GROUP BY; WITH ROLLUP and WITH CUBE are of all that stand before it."""
-    for kind, made in (("rollup", exp.Rollup), ("cube", exp.Cube)):
+    for kind, node_type in (("rollup", exp.Rollup), ("cube", exp.Cube)):
         if group.args.get(kind):
-            return [made(expressions=[e.copy() for e in group.expressions])]
+            return [node_type(expressions=[e.copy() for e in group.expressions])]
     return list(group.args.get("grouping_sets") or group.expressions)
 
 
@@ -107,31 +107,31 @@ Sets = list[tuple[int, ...]]
 
 
 def _sets(
-    node: Scalar, found: Grouping, items: Sequence[tuple[str, Scalar]], binder: Binder
+    node: Scalar, grouping: Grouping, items: Sequence[tuple[str, Scalar]], binder: Binder
 ) -> Sets:
     """The sets of one element of GROUP BY."""
     if isinstance(node, exp.GroupingSets):
-        return [s for e in node.expressions for s in _sets(e, found, items, binder)]
+        return [s for e in node.expressions for s in _sets(e, grouping, items, binder)]
     if isinstance(node, exp.Rollup | exp.Cube):
-        parts = [_numbers(e, found, items, binder) for e in node.expressions]
+        parts = [_numbers(e, grouping, items, binder) for e in node.expressions]
         n = len(parts)
         if isinstance(node, exp.Rollup):
             chosen = [tuple(range(k)) for k in range(n, -1, -1)]
         else:
             chosen = [c for k in range(n, -1, -1) for c in itertools.combinations(range(n), k)]
         return [tuple(i for part in c for i in parts[part]) for c in chosen]
-    return [_numbers(node, found, items, binder)]
+    return [_numbers(node, grouping, items, binder)]
 
 
 def _numbers(
-    node: Scalar, found: Grouping, items: Sequence[tuple[str, Scalar]], binder: Binder
+    node: Scalar, grouping: Grouping, items: Sequence[tuple[str, Scalar]], binder: Binder
 ) -> tuple[int, ...]:
     """The keys that one element names: one, or those of a list in parentheses."""
     if isinstance(node, exp.Tuple):
-        return tuple(i for e in node.expressions for i in _numbers(e, found, items, binder))
+        return tuple(i for e in node.expressions for i in _numbers(e, grouping, items, binder))
     while isinstance(node, exp.Paren):
         node = node.this
-    return (found.number(_meant(node, items, binder), binder.bind_row),)
+    return (grouping.number(_meant(node, items, binder), binder.bind_row),)
 
 
 def _meant(node: Scalar, items: Sequence[tuple[str, Scalar]], binder: Binder) -> Scalar:
@@ -249,12 +249,12 @@ class Binder:
 
     def _spread(self, args: Sequence[Scalar]) -> list[Scalar]:
         """The arguments of a call, with the columns in the place of each `*`."""
-        found: list[Scalar] = []
+        arguments: list[Scalar] = []
         for a in args:
             columns = self.scope.of_table(a.table) if isinstance(a, exp.Column) else None
-            made = [ref(c, a) for c in columns or self.scope.columns]
-            found += made if is_star(a) else [a]
-        return found
+            references = [ref(c, a) for c in columns or self.scope.columns]
+            arguments += references if is_star(a) else [a]
+        return arguments
 
     def _with_parts(self, node: Scalar, grouped: bool) -> Scalar:
         """The node with its parts bound."""
@@ -269,9 +269,9 @@ class Binder:
             else:
                 args[key] = self._part(value, grouped)
         del self.parameters[len(self.parameters) - len(names) :]
-        made = type(node)(**args)
-        made.meta.update(node.meta)
-        return made
+        bound = type(node)(**args)
+        bound.meta.update(node.meta)
+        return bound
 
     def _part(self, value: object, grouped: bool) -> object:
         if isinstance(value, exp.Identifier | exp.DataType | exp.Literal | exp.Var):
@@ -280,7 +280,7 @@ class Binder:
 
     def _name(self, node: exp.Column, grouped: bool) -> Scalar:
         if "column" in node.meta:
-            found: Scalar = node
+            expression: Scalar = node
         elif len(node.parts) == 1 and node.name in self.parameters:
             return node.copy()
         else:
@@ -291,12 +291,12 @@ class Binder:
                 aliased.extend([] if bound is None else [bound])
                 return bound
 
-            found = resolve(node, self.scope, alias, self.fail)
+            expression = resolve(node, self.scope, alias, self.fail)
             if aliased:
-                return found
-        if not grouped or not refs(found) <= set(self.plan.columns):
-            return found
-        key = self._part_of_key(found)
+                return expression
+        if not grouped or not refs(expression) <= set(self.plan.columns):
+            return expression
+        key = self._part_of_key(expression)
         if key is None and self.after_list and len(node.parts) == 1:
             key = self._alias_of(node.name, grouped)
         if key is None:
@@ -402,9 +402,9 @@ class Binder:
     def _order_part(self, node: Scalar, bind: Callable[[Scalar], Scalar]) -> Scalar:
         if not isinstance(node, exp.Ordered):
             node = exp.Ordered(this=node, desc=False, nulls_first=True)
-        made = node.copy()
-        made.set("this", bind(node.this))
-        return made
+        order_item = node.copy()
+        order_item.set("this", bind(node.this))
+        return order_item
 
     # -- windows
 

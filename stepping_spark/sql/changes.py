@@ -97,16 +97,16 @@ class ChangeFlow:
                 if e is not None
             ),
         ).from_(self.source.copy())
-        made = "(SELECT * FROM e WHERE `#at` IS NOT NULL) AS f"
+        text = "(SELECT * FROM e WHERE `#at` IS NOT NULL) AS f"
         if self.truncates is not None:
-            made = _since_truncate(made)
+            text = _since_truncate(text)
         if filled := self.filled.of(own):
-            made = _filled(made, kept, keys, filled)
+            text = _filled(text, kept, keys, filled)
         if self.is_history:
-            made = _history(made, shown, keys, self.tracked.of(own))
+            text = _history(text, shown, keys, self.tracked.of(own))
         else:
-            made = _last(made, shown, keys)
-        tree = query_of(made, made)
+            text = _last(text, shown, keys)
+        tree = query_of(text, text)
         for part in tree.walk():
             part.meta.pop("start", None)  # it stands in no text of the user
         for table in list(tree.find_all(exp.Table)):
@@ -282,9 +282,9 @@ class _Clauses:
         return tuple(self._identifier(t) for t in inner[::2])
 
     def _identifier(self, token: Token) -> exp.Identifier:
-        made = exp.Identifier(this=token.text, quoted=True)
-        made.meta.update(start=token.start, text=self.text)
-        return made
+        identifier = exp.Identifier(this=token.text, quoted=True)
+        identifier.meta.update(start=token.start, text=self.text)
+        return identifier
 
     def _fail(self, token: Token | None, reason: str, remedy: str) -> NoReturn:
         raise failure(self.text, None if token is None else self._identifier(token), reason, remedy)

@@ -71,9 +71,11 @@ def held_by_clock(source: PlacedStream, conditions: Sequence[Scalar], clock: str
 
     `clock` is the Spark type of the times of the query, to which all bounds are converted.
     """
-    found = [_bound(source, c) for e in conditions for c in _comparisons(e)]
+    all_bounds = [_bound(source, c) for e in conditions for c in _comparisons(e)]
     stream = source.stream
-    lower, upper = ([b.at(clock) for b in found if b.is_upper is which] for which in (False, True))
+    lower, upper = (
+        [b.at(clock) for b in all_bounds if b.is_upper is which] for which in (False, True)
+    )
     for i in range(max(len(lower), len(upper))):
         given: dict[str, Any] = {}
         for name, bounds in (("lower", lower), ("upper", upper)):
@@ -93,7 +95,9 @@ def _comparisons(e: Scalar) -> list[Scalar]:
         return [low, exp.LTE(this=e.this.copy(), expression=e.args["high"].copy())]
     if isinstance(e, exp.EQ):
         both = (exp.GTE, exp.LTE)
-        return [made(this=e.this.copy(), expression=e.expression.copy()) for made in both]
+        return [
+            comparison(this=e.this.copy(), expression=e.expression.copy()) for comparison in both
+        ]
     return [e]
 
 
@@ -118,30 +122,30 @@ def _bound(source: PlacedStream, e: Scalar) -> _Bound:
 
     if type(e) not in _FLIPPED:
         raise fail("a condition on the time of the step is no comparison")
-    made, left, right = type(e), e.this, e.expression
+    comparison, left, right = type(e), e.this, e.expression
     if reads_clock(left):
-        made, left, right = _FLIPPED[made], right, left
+        comparison, left, right = _FLIPPED[comparison], right, left
     if reads_clock(left):
         raise fail("the time of the step stands on both sides")
     chain = _chain(source, right)
     if chain is None:
         raise fail("the time of the step stands within a function that is not understood")
     kind, inverses = chain
-    found = source.kind(left)
-    if found not in _TICKS:
-        raise fail(f"{kind}s are compared with {found}")
-    if found != kind and kind != DATE:  # a date begins at midnight
-        left, found = _cast(left, kind), kind
-    if made in (exp.GT, exp.LTE):  # x > t is (x - 1) >= t, for times have a least distance
-        left = _sum(exp.Sub, left, _interval(_TICKS[found]))
-    if found != kind:  # at least at the midnight of a date, is of that date or later
+    left_kind = source.kind(left)
+    if left_kind not in _TICKS:
+        raise fail(f"{kind}s are compared with {left_kind}")
+    if left_kind != kind and kind != DATE:  # a date begins at midnight
+        left, left_kind = _cast(left, kind), kind
+    if comparison in (exp.GT, exp.LTE):  # x > t is (x - 1) >= t, for times have a least distance
+        left = _sum(exp.Sub, left, _interval(_TICKS[left_kind]))
+    if left_kind != kind:  # at least at the midnight of a date, is of that date or later
         left = _cast(left, kind)
     for inverse in inverses:
         left = inverse(left)
     if source.kind(left) != kind:
         raise fail(f"{kind}s are compared with {source.kind(left)}")
     value = _sum(exp.Add, left, _interval(_TICKS[kind]))
-    return _Bound(value, kind, made in (exp.GT, exp.GTE))
+    return _Bound(value, kind, comparison in (exp.GT, exp.GTE))
 
 
 def _chain(source: PlacedStream, e: Scalar) -> tuple[str, tuple[Inverse, ...]] | None:

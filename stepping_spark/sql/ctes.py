@@ -63,12 +63,12 @@ def used_queries(node: Scalar, with_: exp.With) -> list[exp.CTE]:
     for part in node.iter_expressions():
         if part is not with_:
             wanted |= _unqualified(part)
-    found: list[exp.CTE] = []
+    queries: list[exp.CTE] = []
     for cte in reversed(with_.expressions):
         if cte.alias.lower() in wanted:
-            found.insert(0, cte)
+            queries.insert(0, cte)
             wanted |= _unqualified(cte.this)
-    return found
+    return queries
 
 
 def _unqualified(node: Scalar) -> set[str]:
@@ -116,11 +116,11 @@ def recursive_query(
     most = cte.meta.get("level")
     if most == 0:
         queries.fail(cte, f"{name} may not begin to recur: its level is 0", "write a higher one")
-    made = tuple(PlanColumn(n, name) for n in names)
+    columns = tuple(PlanColumn(n, name) for n in names)
     reason = _not_linear(step, rows, every=every)
     if reason:
         queries.fail(own, f"{name} in its own recursive part: {reason}")
-    query = RecursiveQuery(name, every, anchor, step, rows, made, most)
+    query = RecursiveQuery(name, every, anchor, step, rows, columns, most)
     return _by_iterations(query) if any(_joins_itself(n, rows) for n in nodes(step)) else query
 
 
@@ -188,8 +188,8 @@ def _by_iterations(query: RecursiveQuery) -> RelationalPlan:
     step, last = _with_number(query.step, rows)
     following = exp.Add(this=ref(last), expression=exp.Literal.number(1))
     again = SelectList(step, (*_kept(query.step.columns), (PlanColumn("iteration"), following)))
-    made = (*query.made, number)
-    whole = replace(query, anchor=anchor, step=again, rows=rows, made=made)
+    columns = (*query.made, number)
+    whole = replace(query, anchor=anchor, step=again, rows=rows, made=columns)
     return keeping(whole, query.made)
 
 
@@ -210,27 +210,27 @@ def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalP
         case SetOf():
             sides = []
             for side in plan.sources():
-                made, known = _with_number(side, rows)
-                sides.append(keeping(made, (*side.columns, known)))
+                numbered, known = _with_number(side, rows)
+                sides.append(keeping(numbered, (*side.columns, known)))
             left, right = sides
             return replace(plan, left=left, right=right, made=(*plan.made, number)), number
         case SqlJoin():
             return _join_with_number(plan, rows)
     (source,) = plan.sources()
-    made, known = _with_number(source, rows)
-    return with_sources(plan, made), known
+    numbered, known = _with_number(source, rows)
+    return with_sources(plan, numbered), known
 
 
 def _join_with_number(plan: SqlJoin, rows: RecursiveRows) -> tuple[RelationalPlan, PlanColumn]:
     """A join, of rows of one iteration if both sides have some."""
-    found: list[PlanColumn] = []
+    numbers: list[PlanColumn] = []
     sides = []
     for side in plan.sources():
-        made = side
+        numbered = side
         if any(isinstance(n, RecursiveRows) for n in nodes(side)):
-            made, known = _with_number(side, rows)
-            found.append(known)
-        sides.append(made)
+            numbered, known = _with_number(side, rows)
+            numbers.append(known)
+        sides.append(numbered)
     left, right = sides
-    same = (exp.EQ(this=ref(found[0]), expression=ref(found[1])),) if len(found) > 1 else ()
-    return replace(plan, left=left, right=right, on=(*plan.on, *same)), found[0]
+    same = (exp.EQ(this=ref(numbers[0]), expression=ref(numbers[1])),) if len(numbers) > 1 else ()
+    return replace(plan, left=left, right=right, on=(*plan.on, *same)), numbers[0]

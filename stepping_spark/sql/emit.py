@@ -368,8 +368,8 @@ class Emitter:
         kinds = {c: source.kinds[c] for c in places}
         if plan.position is not None:
             places[plan.position], kinds[plan.position] = ("right", "_1"), "int"
-        for i, (made, of) in enumerate(zip(plan.made, kinds_of, strict=True), 2):
-            places[made], kinds[made] = ("right", f"_{i}"), of
+        for i, (column, of) in enumerate(zip(plan.made, kinds_of, strict=True), 2):
+            places[column], kinds[column] = ("right", f"_{i}"), of
         return PlacedStream(stream, places, kinds, self.text)
 
     def _sessions(self, plan: SessionsOf) -> PlacedStream:
@@ -390,19 +390,19 @@ class Emitter:
         sides = [self.relation(plan.left), self.relation(plan.right)]
         columns = [plan.left.columns, plan.right.columns]
         kinds = []
-        for a, b, made in zip(*columns, plan.made, strict=True):
+        for a, b, column in zip(*columns, plan.made, strict=True):
             both = sides[0].kinds[a], sides[1].kinds[b]
             kind = common_kind(*both, casts_text=plan.casts_text)
             if kind is None:
                 clause = plan.kind.upper() if plan.casts_text else "UNPIVOT"
-                reason = f"column {made.name} is {both[0]} before, and {both[1]} here"
+                reason = f"column {column.name} is {both[0]} before, and {both[1]} here"
                 self.fail(plan.at, f"{clause}: {reason}", "cast one of them")
             kinds.append(kind)
         names = fields_of(plan.made)
         made_of = [
             _converted(side, own, names, kinds) for side, own in zip(sides, columns, strict=True)
         ]
-        types = _common_types(*[made.row for made in made_of])
+        types = _common_types(*[placed.row for placed in made_of])
         left, right = (
             _converted(side, own, names, kinds, types).stream
             for side, own in zip(sides, columns, strict=True)
@@ -433,11 +433,11 @@ class Emitter:
                 y, where, dict(zip(rows, kinds, strict=True)), self.text
             )
             further = self.relation(plan.step)
-            for c, made, kind in zip(plan.step.columns, plan.made, kinds, strict=True):
+            for c, column, kind in zip(plan.step.columns, plan.made, kinds, strict=True):
                 if common_kind(kind, further.kinds[c]) != kind:
                     self.fail(
                         next((e for e in plan.step.exprs() if c in refs(e)), None),
-                        f"column {made.name} of {plan.name} is {kind}, and the recursive part "
+                        f"column {column.name} of {plan.name} is {kind}, and the recursive part "
                         f"makes {further.kinds[c]} of it",
                         f"cast it to {kind} there, or to {further.kinds[c]} in the first part",
                     )
@@ -499,17 +499,17 @@ class Exploded:
 
 def _types(stream: Any, columns: SqlColumns) -> dict[str, ColumnType]:
     """The types of the columns of a table."""
-    found = {}
+    types = {}
     for name, (path, kind) in columns.items():
         if path is None:
-            found[name] = ColumnType(kind, nullable=True, held=False)
+            types[name] = ColumnType(kind, nullable=True, held=False)
             continue
         t, nullable = row_of(stream, "sql"), False
         for part in path:
             t = dict(unwrap(t).fields)[part]  # type: ignore[attr-defined]
             nullable |= isinstance(t, Optional)
-        found[name] = ColumnType(kind, nullable)
-    return found
+        types[name] = ColumnType(kind, nullable)
+    return types
 
 
 def _common_types(left: RowType, right: RowType) -> list[RowType]:

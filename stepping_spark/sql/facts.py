@@ -95,9 +95,9 @@ def possible(e: Scalar, nulls: Set[PlanColumn]) -> Possible:
 
 def _each(of: Callable[[str, str], str | None], a: Possible, b: Possible) -> Possible:
     """What a function of two values gives; where it gives None, it may be TRUE or FALSE."""
-    found = {of(x, y) for x, y in itertools.product(a, b)}
-    unknown = {TRUE, FALSE} if None in found else set()
-    return frozenset({v for v in found if v is not None} | unknown)
+    outcomes = {of(x, y) for x, y in itertools.product(a, b)}
+    unknown = {TRUE, FALSE} if None in outcomes else set()
+    return frozenset({v for v in outcomes if v is not None} | unknown)
 
 
 def _negated(a: str) -> str:
@@ -122,24 +122,24 @@ def _same(a: str, b: str) -> str | None:
 
 def _of_case(e: exp.Case, nulls: Set[PlanColumn]) -> Possible:
     """CASE WHEN: the values of the branches that can be reached."""
-    found: set[str] = set()
+    outcomes: set[str] = set()
     for branch in e.args["ifs"]:
         condition = possible(branch.this, nulls)
         if condition & {TRUE, OTHER}:
-            found |= possible(branch.args["true"], nulls)
+            outcomes |= possible(branch.args["true"], nulls)
         if condition == {TRUE}:
-            return frozenset(found)
+            return frozenset(outcomes)
     default = e.args.get("default")
-    return frozenset(found | (_IS_NULL if default is None else possible(default, nulls)))
+    return frozenset(outcomes | (_IS_NULL if default is None else possible(default, nulls)))
 
 
 def _first_known(values: list[Possible]) -> Possible:
-    found: set[str] = set()
+    outcomes: set[str] = set()
     for v in values:
-        found |= v - {NULL}
+        outcomes |= v - {NULL}
         if NULL not in v:
-            return frozenset(found)
-    return frozenset(found | {NULL})
+            return frozenset(outcomes)
+    return frozenset(outcomes | {NULL})
 
 
 def without_filling(plan: SqlJoin, conditions: Sequence[Scalar]) -> SqlJoin:
@@ -185,10 +185,10 @@ class Facts:
 
     def never_null(self, plan: RelationalPlan) -> frozenset[PlanColumn]:
         """The columns of a plan that are NULL in none of its rows."""
-        found = self._known.get(plan)
-        if found is None:
-            found = self._known[plan] = frozenset(self._never_null(plan)) & set(plan.columns)
-        return found
+        columns = self._known.get(plan)
+        if columns is None:
+            columns = self._known[plan] = frozenset(self._never_null(plan)) & set(plan.columns)
+        return columns
 
     def of_tables(self, plan: RelationalPlan) -> dict[PlanColumn, ColumnType]:
         """The columns of the tables that a plan reads."""
@@ -197,8 +197,8 @@ class Facts:
 
     def kind(self, plan: RelationalPlan, column: PlanColumn) -> str:
         """The Spark type of a column of a table that a plan reads; "" for others."""
-        found = self.of_tables(plan).get(column)
-        return found.kind if found else ""
+        column_type = self.of_tables(plan).get(column)
+        return column_type.kind if column_type else ""
 
     def _never_null(self, plan: RelationalPlan) -> set[PlanColumn]:
         match plan:

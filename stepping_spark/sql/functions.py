@@ -322,11 +322,11 @@ def units_of_time(
         env.fail(node, f"{unit} is no unit of time", f"the units are {', '.join(_UNITS)}")
     differs = name.lower() in ("datediff", "date_diff", "timestampdiff")
     if differs:
-        made = _ours("timestampdiff", [constant(unit.upper(), "string"), *map(_as_time, args)])
+        value = _ours("timestampdiff", [constant(unit.upper(), "string"), *map(_as_time, args)])
     else:
-        made = _moved_by_units(unit.lower(), args, node, env)
-    if made is not None:
-        return made
+        value = _moved_by_units(unit.lower(), args, node, env)
+    if value is not None:
+        return value
     columns = [column_of(a) for a in args]
     column = (F.timestamp_diff if differs else F.timestamp_add)(unit.upper(), *columns)
     return in_spark(column, list(args), node, env)

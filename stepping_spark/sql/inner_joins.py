@@ -37,9 +37,9 @@ class InnerJoin:
     @classmethod
     def of(cls, plan: RelationalPlan, *, with_semis: bool = False) -> InnerJoin:
         """The joins that a plan begins with; a relation, if there are none."""
-        made = cls()
-        made.add(plan, with_semis=with_semis)
-        return made
+        joins = cls()
+        joins.add(plan, with_semis=with_semis)
+        return joins
 
     def add(self, plan: RelationalPlan, *, with_semis: bool = False) -> None:
         """Add the relations and conditions of a plan."""
@@ -59,12 +59,12 @@ class InnerJoin:
 
     def plan(self) -> RelationalPlan:
         """The joins, as written."""
-        made = self.relations[0]
+        joined = self.relations[0]
         for relation in self.relations[1:]:
-            made = SqlJoin(made, relation, "inner")
+            joined = SqlJoin(joined, relation, "inner")
         for right, on in self.semis:
-            made = SqlJoin(made, right, "semi", on)
-        return where(made, self.conditions)
+            joined = SqlJoin(joined, right, "semi", on)
+        return where(joined, self.conditions)
 
 
 def where(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan:

@@ -83,16 +83,16 @@ def unnested(
     if len(args) != 1:
         binder.fail(call, f"{name} takes 1 argument, found {len(args)}")
     value = binder.bind_row(args[0])
-    made = ["pos", "col"] if kind == "posexplode" else ["col"]
+    default_names = ["pos", "col"] if kind == "posexplode" else ["col"]
     if kind == "inline":
-        found = _fields(value)
-        if not names and found is None:
+        fields = _fields(value)
+        if not names and fields is None:
             remedy = "name them: LATERAL VIEW inline(…) t AS a, b"
             binder.fail(call, "the columns of inline are not known from the text", remedy)
-        made = list(names) if found is None else found
-    if names and len(names) != len(made):
-        binder.fail(call, f"{name} makes {len(made)} columns, and {len(names)} are named")
-    columns = [PlanColumn(n, table) for n in names or made]
+        default_names = list(names) if fields is None else fields
+    if names and len(names) != len(default_names):
+        binder.fail(call, f"{name} makes {len(default_names)} columns, and {len(names)} are named")
+    columns = [PlanColumn(n, table) for n in names or default_names]
     position = columns[0] if kind == "posexplode" else None
     for attach in binder.before:
         plan = attach(plan)
@@ -245,7 +245,7 @@ def lateral_view(
     table = alias.name if alias is not None else ""
     binder = Binder(queries, plan, scope)
     outer = bool(node.args.get("outer"))
-    made, columns = unnested(binder, plan, node.this, table, names, outer)
-    return made, Scope(
+    view, columns = unnested(binder, plan, node.this, table, names, outer)
+    return view, Scope(
         [*scope.names, *(VisibleName(c.name, table, c) for c in columns)], scope.outer
     )

@@ -178,10 +178,10 @@ def struct_fields(kind: str) -> list[tuple[str, str]]:
     """The names and kinds of the fields of a struct."""
     fields = []
     for part in _split(kind[len("struct<") : -1]):
-        found = _NAME.match(part)
-        assert found is not None, kind
-        name = found[2] if found[1] is None else found[1].replace("``", "`")
-        fields.append((name, part[found.end() :]))
+        match = _NAME.match(part)
+        assert match is not None, kind
+        name = match[2] if match[1] is None else match[1].replace("``", "`")
+        fields.append((name, part[match.end() :]))
     return fields
 
 

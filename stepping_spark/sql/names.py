@@ -76,31 +76,31 @@ def resolve(
     The order is that of Spark: columns of FROM, aliases of the select list, the outer query.
     """
     parts = [p.name for p in node.parts]
-    found = _within(parts, scope, node, fail)
-    if found is None:
+    expression = _within(parts, scope, node, fail)
+    if expression is None:
         aliased = alias(parts[0])
-        found = None if aliased is None else _fields(aliased, parts[1:])
+        expression = None if aliased is None else _fields(aliased, parts[1:])
     outer = scope.outer
-    while found is None and outer is not None:
-        found = _within(parts, outer, node, fail)
+    while expression is None and outer is not None:
+        expression = _within(parts, outer, node, fail)
         outer = outer.outer
-    if found is None and len(parts) == 1 and parts[0].lower() in _WITHOUT_PARENTHESES:
-        found = exp.Anonymous(this=parts[0], expressions=[])
-        found.meta.update(node.this.meta)
-    if found is None:
+    if expression is None and len(parts) == 1 and parts[0].lower() in _WITHOUT_PARENTHESES:
+        expression = exp.Anonymous(this=parts[0], expressions=[])
+        expression.meta.update(node.this.meta)
+    if expression is None:
         fail(node, f"there is no column {'.'.join(parts)}", _there(parts, scope))
-    return found
+    return expression
 
 
 def _within(parts: Sequence[str], scope: Scope, node: exp.Column, fail: Fail) -> Scalar | None:
     """A name of one scope: table.column.field…, or column.field…"""
     for at in (1, 0) if len(parts) > 1 else (0,):
-        found = scope.found(parts[at], parts[0] if at else "")
-        if len(found) > 1:
-            tables = ", ".join(f"{c.table}.{parts[at]}" for c in found)
+        candidates = scope.found(parts[at], parts[0] if at else "")
+        if len(candidates) > 1:
+            tables = ", ".join(f"{c.table}.{parts[at]}" for c in candidates)
             fail(node, f"{parts[at]} is ambiguous", f"write one of {tables}")
-        if found:
-            return _fields(ref(found[0], node), parts[at + 1 :])
+        if candidates:
+            return _fields(ref(candidates[0], node), parts[at + 1 :])
     return None
 
 

@@ -60,9 +60,9 @@ _ENDS = _LISTED | {TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE, TokenType
 def refuse_tokens(tokens: Sequence[Token], text: str) -> None:
     """Refuse what the tree does not show."""
     for token, after, third in itertools.zip_longest(tokens, tokens[1:], tokens[2:]):
-        said = _misread(token, after, third)
-        if said is not None:
-            raise failure_at(text, token.start, *said)
+        refusal = _misread(token, after, third)
+        if refusal is not None:
+            raise failure_at(text, token.start, *refusal)
 
 
 def _misread(token: Token, after: Token | None, third: Token | None) -> tuple[str, str] | None:
@@ -106,9 +106,9 @@ def _foreign(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
     understood = _UNDERSTOOD.get(kind)
     for name, value in node.args.items() if understood is not None else ():
         if value and name not in (understood or ()):
-            said = name.removesuffix("_").replace("_", " ").upper()
+            clause = name.removesuffix("_").replace("_", " ").upper()
             at = value if isinstance(value, exp.Expr) else node
-            yield at, f"Spark has no {said} here", "leave it out"
+            yield at, f"Spark has no {clause} here", "leave it out"
     if isinstance(node, exp.Query):
         yield from _misplaced(node)
     if isinstance(node, exp.Where | exp.Join | exp.If):

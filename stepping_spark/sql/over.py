@@ -54,15 +54,15 @@ def over_windows(source: PlacedStream, plan: Windows) -> PlacedStream:
         fields[name] = _Function(source, over).made()
     stream: Any = circuits.window(source.stream, by=None, order=None, fields=fields)
     places = {**source.places, **{c: (n,) for c, n in named.items()}}
-    made = PlacedStream(stream, places, dict(source.kinds), source.text)
-    types = dict(made.row.fields)  # type: ignore[attr-defined]
+    relation = PlacedStream(stream, places, dict(source.kinds), source.text)
+    types = dict(relation.row.fields)  # type: ignore[attr-defined]
     for c, over in plan.calls:
         name = over.call.name
         kind = kind_of(types[named[c]])
         if name in KEPT or name in _PLACED or name in ("lag", "lead", "nth_value"):
             kind = source.kind(over.call.args[0])
-        made.kinds[c] = "int" if name in _INTS else kind
-    return made
+        relation.kinds[c] = "int" if name in _INTS else kind
+    return relation
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ class _Function:
         return self.source.function(e)
 
     def _number(self, e: Scalar) -> int:
-        found = self.source.expr(e)
-        if not isinstance(found, Literal) or type(found.constant) is not int:
+        literal = self.source.expr(e)
+        if not isinstance(literal, Literal) or type(literal.constant) is not int:
             raise self.fail("this argument has to be a whole number, and a constant")
-        return found.constant
+        return literal.constant
 
     def _shifted(self) -> Any:
         call = self.over.call
@@ -146,10 +146,10 @@ class _Function:
 
     def _constant(self, e: Scalar, kind: str | None = None) -> Any:
         """A constant as a value of Python."""
-        found = self.source.expr(e, kind)
-        if not isinstance(found, Literal):
+        literal = self.source.expr(e, kind)
+        if not isinstance(literal, Literal):
             raise self.fail("this argument has to be a constant")
-        return found.constant
+        return literal.constant
 
     # -- frames
 

@@ -354,13 +354,13 @@ def _dialect(*, quoted_names: bool) -> SteppingSparkSql:
     return WithQuotedNames() if quoted_names else SteppingSparkSql()
 
 
-def _offset(text: str, found: dict[str, Any]) -> int | None:
+def _offset(text: str, error: dict[str, Any]) -> int | None:
     """The place of an error of the parser, which says where the token ends."""
-    line, column = found.get("line"), found.get("col")
+    line, column = error.get("line"), error.get("col")
     if not isinstance(line, int) or not isinstance(column, int):
         return None
     before = text.splitlines(keepends=True)[: line - 1]
-    width = len(str(found.get("highlight") or " "))
+    width = len(str(error.get("highlight") or " "))
     return sum(map(len, before)) + max(0, column - width)
 
 

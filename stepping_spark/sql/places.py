@@ -56,10 +56,10 @@ def places_of(node: exp.Expr) -> Iterator[tuple[int, str]]:
 
 def failure_at(text: str, start: int | None, reason: str, remedy: str = "") -> SqlError:
     """The error for a place in the text: where it begins."""
-    said = f"{reason}; {remedy}" if remedy else reason
+    message = f"{reason}; {remedy}" if remedy else reason
     title = text.called if isinstance(text, SqlText) else "SQL"
     if start is None or not 0 <= start < len(text):
-        return SqlError(f"{title}: {said}")
+        return SqlError(f"{title}: {message}")
     line = text.count("\n", 0, start) + 1
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
@@ -67,5 +67,5 @@ def failure_at(text: str, start: int | None, reason: str, remedy: str = "") -> S
     shown = text[first : min(end if end >= 0 else len(text), start + SHOWN)]
     caret = "".join("\t" if c == "\t" else " " for c in text[first:start]) + "^"
     return SqlError(
-        f"{title}, line {line}, column {start - begin + 1}: {said}\n  {shown}\n  {caret}"
+        f"{title}, line {line}, column {start - begin + 1}: {message}\n  {shown}\n  {caret}"
     )

@@ -52,8 +52,8 @@ def place(node: Scalar) -> dict[str, Any]:
 
 def column_of(node: Scalar) -> PlanColumn:
     """The column that a reference is of."""
-    found: PlanColumn = node.meta["column"]
-    return found
+    column: PlanColumn = node.meta["column"]
+    return column
 
 
 def refs(e: Scalar) -> set[PlanColumn]:
@@ -467,13 +467,13 @@ def nodes(plan: RelationalPlan) -> Iterator[RelationalPlan]:
 
 def free(plan: RelationalPlan) -> set[PlanColumn]:
     """The columns that a plan reads and does not make: those of an outer query."""
-    made: set[PlanColumn] = set()
+    own: set[PlanColumn] = set()
     read: set[PlanColumn] = set()
     for node in nodes(plan):
-        made |= set(node.columns)
+        own |= set(node.columns)
         for e in node.exprs():
             read |= refs(e)
-    return read - made
+    return read - own
 
 
 def with_sources(plan: RelationalPlan, *sources: RelationalPlan) -> RelationalPlan:
@@ -551,11 +551,11 @@ class Shapes:
 
     def of(self, plan: RelationalPlan) -> int:
         """The shape of a plan."""
-        found = self._known.get(plan)
-        if found is None:
-            found = self._numbers.setdefault(self._description(plan), len(self._numbers))
-            self._known[plan] = found
-        return found
+        number = self._known.get(plan)
+        if number is None:
+            number = self._numbers.setdefault(self._description(plan), len(self._numbers))
+            self._known[plan] = number
+        return number
 
     def _description(self, plan: RelationalPlan) -> Hashable:
         if isinstance(plan, TableScan):
@@ -600,8 +600,8 @@ def shape(e: Scalar, at: Mapping[PlanColumn, Hashable]) -> Hashable:
         return at.get(c, c)
     if isinstance(e, exp.Paren):
         return shape(e.this, at)
-    told = [e.meta.get(k) for k in ("literal", "typed")] if e.meta else ()
-    return type(e), *told, *((k, _argument(v, at)) for k, v in e.args.items() if v)
+    marks = [e.meta.get(k) for k in ("literal", "typed")] if e.meta else ()
+    return type(e), *marks, *((k, _argument(v, at)) for k, v in e.args.items() if v)
 
 
 def _argument(value: Any, at: Mapping[PlanColumn, Hashable]) -> Hashable:

@@ -86,15 +86,15 @@ class PlacedStream:
         """The Spark type of an expression."""
         if isinstance(e, exp.Column) and "column" in e.meta:
             return self.kinds[column_of(e)]
-        found: list[str] = []
+        kinds: list[str] = []
 
         def of(row: Any) -> Any:
             value = self.value(e, row)
-            found.append(value.kind)
+            kinds.append(value.kind)
             return value.column
 
         row_expr(of, self.row)
-        return found[0]
+        return kinds[0]
 
     def type(self, e: Scalar) -> RowType:
         """The row type of an expression."""

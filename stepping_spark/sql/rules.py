@@ -47,10 +47,10 @@ def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> Relati
 
     With `whole_rows`, columns of tables stay, also if nobody reads them.
     """
-    made = without_grouped_rows(without_empty_joins(plan, facts), facts)
+    reduced = without_grouped_rows(without_empty_joins(plan, facts), facts)
     there = facts.of_tables(plan).items() if whole_rows else ()
     kept = frozenset(c for c, t in there if t.held)
-    return merged(pruned(pushed(made, ()), set(plan.columns), kept))
+    return merged(pruned(pushed(reduced, ()), set(plan.columns), kept))
 
 
 # -- maps
@@ -155,13 +155,13 @@ def _past_join(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
     if plan.how == "semi":
         left_only, on = _split(on, left)
         to_left += left_only
-    made = replace(
+    join = replace(
         plan,
         left=pushed(plan.left, to_left),
         right=pushed(plan.right, to_right),
         on=tuple(on),
     )
-    return where(made, up)
+    return where(join, up)
 
 
 # -- the order of inner joins
@@ -294,9 +294,9 @@ def pruned(
     """
     pruning = _Pruning(plan, kept)
     while True:
-        made = pruning.of(plan, needed)
+        narrower = pruning.of(plan, needed)
         if not pruning.grown:
-            return made
+            return narrower
         pruning.grown = False
 
 
@@ -341,9 +341,9 @@ class _Pruning:
                 return self._set(plan, needed)
             case GroupBy():
                 calls = tuple((c, call) for c, call in plan.calls if c in needed)
-                made = replace(plan, calls=calls or plan.calls[:1])
-                below = {c for e in made.exprs() for c in refs(e)}
-                return replace(made, source=self.of(plan.source, below))
+                groups = replace(plan, calls=calls or plan.calls[:1])
+                below = {c for e in groups.exprs() for c in refs(e)}
+                return replace(groups, source=self.of(plan.source, below))
             case Windows():
                 windows = tuple((c, over) for c, over in plan.calls if c in needed)
                 if not windows:
@@ -388,8 +388,8 @@ class _Pruning:
         for source in plan.sources():
             wanted = [source.columns[i] for i in places]
             sides.append(keeping(self.of(source, set(wanted)), wanted))
-        made = tuple(plan.made[i] for i in places)
-        return replace(plan, left=sides[0], right=sides[1], made=made)
+        columns = tuple(plan.made[i] for i in places)
+        return replace(plan, left=sides[0], right=sides[1], made=columns)
 
 
 def _below(plan: RelationalPlan, needed: set[PlanColumn]) -> set[PlanColumn]:

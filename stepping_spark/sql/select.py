@@ -127,54 +127,54 @@ class Select(Binder):
         node = self.node
         parts = [*node.expressions, *(node.args.get(k) for k in ("group", "having", "qualify"))]
         parts.append(node.args.get("order"))
-        found = window_of_time(self, parts)
-        if found is None:
+        window = window_of_time(self, parts)
+        if window is None:
             return None
-        if not found.is_session:
+        if not window.is_session:
             for attach in self.before:
                 self.plan = attach(self.plan)
             self.before.clear()
-            self.plan = found.over(self.plan)
-        if not self.scope.found(found.column.name, ""):
-            hidden = VisibleName(found.column.name, "", found.column, shown=False)
+            self.plan = window.over(self.plan)
+        if not self.scope.found(window.column.name, ""):
+            hidden = VisibleName(window.column.name, "", window.column, shown=False)
             self.scope = replace(self.scope, names=[*self.scope.names, hidden])
-        return found if found.is_session else None
+        return window if window.is_session else None
 
-    def _with_sessions(self, found: TimeWindow) -> None:
+    def _with_sessions(self, window: TimeWindow) -> None:
         """Add the column of `session_window(…)`: the sessions are those of each other key."""
         grouping = self.grouping
         keys = [] if grouping is None else [e for _, e in grouping.keys]
-        own = [e for e in keys if "column" in e.meta and column_of(e) is found.column]
+        own = [e for e in keys if "column" in e.meta and column_of(e) is window.column]
         if grouping is None or grouping.sets is not None or not own:
             self.fail(
-                found.at,
+                window.at,
                 "session_window is one of the expressions of GROUP BY, without ROLLUP or CUBE",
                 "group by it: GROUP BY session_window(…)",
             )
         for attach in self.before:
             self.plan = attach(self.plan)
         self.before.clear()
-        self.plan = found.sessions(self.plan, [e for e in keys if e is not own[0]])
+        self.plan = window.sessions(self.plan, [e for e in keys if e is not own[0]])
 
     # -- the select list
 
     def _items(self) -> list[tuple[str, Scalar]]:
         """The names and expressions of the select list; stars are written out."""
-        found: list[tuple[str, Scalar]] = []
+        items: list[tuple[str, Scalar]] = []
         for node in self.node.expressions:
             generated = self._generated(node)
             if generated is not None:
-                found += generated
+                items += generated
             elif isinstance(node, exp.Star):
-                found += self._star(node, self.scope.columns)
+                items += self._star(node, self.scope.columns)
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-                found += self._star(node.this, self._of_table(node))
+                items += self._star(node.this, self._of_table(node))
             elif isinstance(node, exp.Alias):
-                found.append((node.alias, node.this))
+                items.append((node.alias, node.this))
                 self._alias(node.alias, node.this)
             else:
-                found.append((self.queries.name_of(node), node))
-        return found
+                items.append((self.queries.name_of(node), node))
+        return items
 
     def _generated(self, node: Scalar) -> list[tuple[str, Scalar]] | None:
         """The columns of a generator in the select list; None if it is none."""
@@ -263,15 +263,15 @@ class Select(Binder):
         rest: list[Scalar] = []
         self.refuse_windows(condition)
         for e in conjuncts(condition):
-            made = self._semijoin(e)
-            if made is None:
+            semijoin = self._semijoin(e)
+            if semijoin is None:
                 bound = self.bind_row(e)
                 for attach in self.before:
                     plan = attach(plan)
                 self.before.clear()
                 rest.append(bound)
                 continue
-            plan = made(plan)
+            plan = semijoin(plan)
         return _with_conditions(plan, rest)
 
     def _bound_conjuncts(self, condition: Scalar) -> list[Scalar]:
@@ -309,5 +309,5 @@ def _with_conditions(plan: RelationalPlan, conditions: Iterable[Scalar]) -> Rela
 
 
 def _replaced(e: Scalar, known: Mapping[Scalar, Scalar]) -> Scalar:
-    made: Scalar = e.copy().transform(lambda n: known[n].copy() if n in known else n)
-    return made
+    replaced: Scalar = e.copy().transform(lambda n: known[n].copy() if n in known else n)
+    return replaced

@@ -88,9 +88,9 @@ class TimeWindow:
     def sessions(self, plan: RelationalPlan, by: Sequence[Scalar]) -> RelationalPlan:
         """The rows of a plan, each with its session among those that are equal in `by`."""
         start, end = PlanColumn("start"), PlanColumn("end")
-        found = SessionsOf(plan, tuple(by), slid(self.time), self.size, (start, end))
+        rows = SessionsOf(plan, tuple(by), slid(self.time), self.size, (start, end))
         window = _struct(ref(start), slid(ref(end), shift=self.size))
-        return SelectList(found, (*kept(plan.columns), (self.column, window)))
+        return SelectList(rows, (*kept(plan.columns), (self.column, window)))
 
 
 def slid(time: Scalar, slide: int = 1, offset: int = 0, shift: int = 0) -> Scalar:
@@ -109,9 +109,9 @@ def window_of_time(binder: Binder, parts: Iterable[Scalar | None]) -> TimeWindow
     calls = [n for part in parts if part is not None for n in _calls(part)]
     if not calls:
         return None
-    found = [_made(binder, call) for call in calls]
-    first = found[0]
-    for call, other in zip(calls, found, strict=True):
+    windows = [_made(binder, call) for call in calls]
+    first = windows[0]
+    for call, other in zip(calls, windows, strict=True):
         if (other.time, other.size, other.slide, other.offset) != (
             first.time,
             first.size,
@@ -154,14 +154,14 @@ def _micros(binder: Binder, node: Scalar) -> int:
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         return int(node.name)
     text = node.name.removeprefix("interval ") if isinstance(node, exp.Literal) else ""
-    found, at = 0, 0
+    micros, at = 0, 0
     while at < len(text.rstrip()):
         part = _PART.match(text, at)
         if part is None or part[3].lower() not in _MICROS:
             break
         one = _MICROS[part[3].lower()]
         fraction = int(f"{(part[2] or '.0')[1:]:0<6}") * one // 1_000_000
-        found += int(part[1]) * one + (-fraction if part[1].startswith("-") else fraction)
+        micros += int(part[1]) * one + (-fraction if part[1].startswith("-") else fraction)
         at = part.end()
     if not text.strip() or at < len(text.rstrip()):
         units = ", ".join(f"{unit}s" for unit in _MICROS)
@@ -170,4 +170,4 @@ def _micros(binder: Binder, node: Scalar) -> int:
             "the length of a window of time is a constant text",
             f"write a number and a unit, as '10 minutes'; the units are {units}",
         )
-    return found
+    return micros

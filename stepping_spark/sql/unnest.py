@@ -338,10 +338,10 @@ def _grouped_by_key(sub: RelationalPlan) -> _Grouped | None:
     outside = free(sub)
     if any(refs(e) & outside for e in plan.exprs()):
         return None
-    found = _equalities(plan.source, outside)
-    if found is None:
+    equalities = _equalities(plan.source, outside)
+    if equalities is None:
         return None
-    source, pairs = found
+    source, pairs = equalities
     keys = tuple((PlanColumn("key"), inner) for inner, _ in pairs)
     grouped = GroupBy(source, keys, plan.calls)
     nothing = {
@@ -393,18 +393,18 @@ def semi(
     outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar] = (), how: str = "semi"
 ) -> RelationalPlan:
     """The rows of the outer plan with a match in a sub-query (EXISTS, IN), or without one."""
-    found = matched(outer, sub)
-    values = found.values[: len(lhs)]
-    return SqlJoin(outer, found.plan, how, (*found.on, *in_list(lhs, values)))
+    match = matched(outer, sub)
+    values = match.values[: len(lhs)]
+    return SqlJoin(outer, match.plan, how, (*match.on, *in_list(lhs, values)))
 
 
 def marked(
     outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar], mark: PlanColumn
 ) -> RelationalPlan:
     """The outer plan with a column that says whether there is a match, TRUE or FALSE."""
-    found = matched(outer, sub)
-    on = (*found.on, *in_list(lhs, found.values[: len(lhs)]))
-    return SqlJoin(outer, found.plan, "mark", on, mark)
+    match = matched(outer, sub)
+    on = (*match.on, *in_list(lhs, match.values[: len(lhs)]))
+    return SqlJoin(outer, match.plan, "mark", on, mark)
 
 
 def is_null(e: Scalar) -> Scalar:
@@ -419,9 +419,9 @@ def with_not_in(
 
     It is FALSE where SQL's value is NULL. (Of `lhs IN (sub-query)` too: that is `marked`.)
     """
-    found = PlanColumn("match")
-    plan = marked(outer, sub, lhs, found)
-    may_match: list[Scalar] = [ref(found)]
+    match_mark = PlanColumn("match")
+    plan = marked(outer, sub, lhs, match_mark)
+    may_match: list[Scalar] = [ref(match_mark)]
     for e, condition, inner in _unknown(sub, lhs):
         mark = PlanColumn("unknown")
         if condition is None:
@@ -438,14 +438,14 @@ def not_in(outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar]) ->
     plan = semi(outer, sub, lhs, "anti")
     for e, condition, inner in _unknown(sub, lhs):
         if condition is not None:
-            found = matched(plan, sub)
-            with_values = dict(zip(sub.columns, found.values, strict=True))
-            on = (*found.on, substituted(condition, with_values))
-            plan = SqlJoin(plan, found.plan, "anti", on)
+            match = matched(plan, sub)
+            with_values = dict(zip(sub.columns, match.values, strict=True))
+            on = (*match.on, substituted(condition, with_values))
+            plan = SqlJoin(plan, match.plan, "anti", on)
             continue
-        found = matched(plan, _where(sub, inner))
+        match = matched(plan, _where(sub, inner))
         extra = () if e is None else (is_null(e),)
-        plan = SqlJoin(plan, found.plan, "anti", (*found.on, *extra))
+        plan = SqlJoin(plan, match.plan, "anti", (*match.on, *extra))
     return plan
 
 
@@ -462,13 +462,13 @@ def with_quantified(
     A row for which it is true decides ANY, and one for which it is false decides ALL. Otherwise the
     value is NULL if it is NULL for a row.
     """
-    found, unknown = PlanColumn("match"), PlanColumn("unknown")
+    match_mark, unknown = PlanColumn("match"), PlanColumn("unknown")
     deciding = compared if is_any else exp.Not(this=exp.Paren(this=compared.copy()))
-    plan = _some(outer, sub, deciding, found)
+    plan = _some(outer, sub, deciding, match_mark)
     plan = _some(plan, sub, is_null(exp.Paren(this=compared.copy())), unknown)
     shown = exp.Case(
         ifs=[
-            exp.If(this=ref(found), true=exp.Boolean(this=is_any)),
+            exp.If(this=ref(match_mark), true=exp.Boolean(this=is_any)),
             exp.If(this=ref(unknown), true=exp.Null()),
         ],
         default=exp.Boolean(this=not is_any),
@@ -484,9 +484,9 @@ def _some(
     plan: RelationalPlan, sub: RelationalPlan, condition: Scalar, mark: PlanColumn
 ) -> RelationalPlan:
     """The plan with a column that says whether some row of the sub-query meets a condition."""
-    found = matched(plan, sub)
-    with_values = dict(zip(sub.columns, found.values, strict=True))
-    return SqlJoin(plan, found.plan, "mark", (*found.on, substituted(condition, with_values)), mark)
+    match = matched(plan, sub)
+    with_values = dict(zip(sub.columns, match.values, strict=True))
+    return SqlJoin(plan, match.plan, "mark", (*match.on, substituted(condition, with_values)), mark)
 
 
 _Unknown = tuple[Scalar | None, Scalar | None, Scalar | None]

@@ -89,9 +89,9 @@ def expr_of(v: SqlValue) -> Expr | None:
 
 def exprs_of(*values: SqlValue) -> list[Expr] | None:
     """The expressions of values that the driver can compute; None if it cannot compute all."""
-    found = [expr_of(v) for v in values]
-    known = [e for e in found if e is not None]
-    return known if len(known) == len(found) else None
+    exprs = [expr_of(v) for v in values]
+    known = [e for e in exprs if e is not None]
+    return known if len(known) == len(exprs) else None
 
 
 def constant_of(v: SqlValue) -> Any:
@@ -139,9 +139,9 @@ def in_spark(column: Column, args: list[SqlValue], node: exp.Expr, env: Env) -> 
     """
     if any(a.kind == "" for a in args):
         return SqlValue(column, "")
-    found = reading_of(tree_of(column), TEXTS.get() or {})
-    if found is not None and unwrap(found.type) in _OF_ONE_KIND:
-        return ours(found, kind_of(found.type))
+    reading = reading_of(tree_of(column), TEXTS.get() or {})
+    if reading is not None and unwrap(reading.type) in _OF_ONE_KIND:
+        return ours(reading, kind_of(reading.type))
     kind = asked(column, node, env)
     if kind == "void":  # rows have no type for NULL alone
         return SqlValue(column.cast("string"), kind)
@@ -217,23 +217,23 @@ def refuse_special(said: object, node: exp.Expr, env: Env) -> None:
 
 def typed_literal(written: exp.Literal, kind: str, node: exp.Expr, env: Env) -> SqlValue:
     """`DATE '2024-02-29'` and the like, as Spark reads them."""
-    said = str(written.this)
+    content = str(written.this)
     if kind == "time":
         env.fail(node, "rows cannot hold a TIME", "use a TIMESTAMP, or a STRING")
     if kind not in _EXAMPLES:
-        remedy = f"write CAST({text(said)} AS {kind.upper()})"
+        remedy = f"write CAST({text(content)} AS {kind.upper()})"
         env.fail(node, f"Spark has no literals of type {kind.upper()}", remedy)
-    refuse_special(said, node, env)
-    day = day_of_text(said) if kind == "date" else None
+    refuse_special(content, node, env)
+    day = day_of_text(content) if kind == "date" else None
     if day is not None:
         return constant(day, kind)
-    column = functions.expr(f"{kind.upper()} {text(said)}")
+    column = functions.expr(f"{kind.upper()} {text(content)}")
     try:
-        found = kind_in_spark(column, ROW.get())
+        column_kind = kind_in_spark(column, ROW.get())
     except (raised.PySparkException, raised_by_java.Py4JJavaError):
         remedy = f"write it like {kind.upper()} '{_EXAMPLES[kind]}'"
-        env.fail(node, f"{said!r} is no {kind.upper()}", remedy)
-    return SqlValue(column, found)
+        env.fail(node, f"{content!r} is no {kind.upper()}", remedy)
+    return SqlValue(column, column_kind)
 
 
 def literal(node: exp.Literal, env: Env) -> SqlValue:
@@ -277,8 +277,8 @@ def suffixed(written: str, value: SqlValue, digits: int, node: exp.Expr, env: En
     """A number with its type after it: `3L`, `1.5BD`. It is cast already, but for a decimal."""
     if is_decimal(value.kind):
         return _exact(f"{Decimal(written):f}", node, env)
-    found = constant_of(folded_in_spark(value))
-    if found is None or (isinstance(found, float) and math.isinf(found)):
+    figure = constant_of(folded_in_spark(value))
+    if figure is None or (isinstance(figure, float) and math.isinf(figure)):
         remedy = "write a number that is nearer to 0"
         env.fail(node, f"{written} is out of the range of {value.kind.upper()}", remedy)
     return SqlValue(value.column, value.kind, digits)
@@ -321,9 +321,9 @@ def interval(node: exp.Interval, env: Env) -> SqlValue:
             "write n * INTERVAL '1' DAY, or make_dt_interval(n)",
         )
     if isinstance(unit, exp.Var) and _WHOLE.fullmatch(written):
-        made = one_unit(int(written), unit.name.lower().removesuffix("s"))
-        if made is not None:
-            return made
+        value = one_unit(int(written), unit.name.lower().removesuffix("s"))
+        if value is not None:
+            return value
     units = "" if unit is None else f" {unit.sql(dialect='spark')}"
     return in_spark(functions.expr(f"INTERVAL {text(written)}{units}"), [], node, env)
 
@@ -354,14 +354,14 @@ def varying(node: exp.Expr) -> set[int]:
 
     They have a column in them, or are part of a lambda.
     """
-    found: set[int] = set()
+    identities: set[int] = set()
     for part in node.find_all(exp.Column, exp.Placeholder):
         above: exp.Expr | None = part
-        while above is not None and id(above) not in found:
-            found.add(id(above))
+        while above is not None and id(above) not in identities:
+            identities.add(id(above))
             above = None if above is node else above.parent
-    inner = (part for made in node.find_all(exp.Lambda) for part in made.walk())
-    return found | {id(part) for part in inner}
+    inner = (part for lambda_node in node.find_all(exp.Lambda) for part in lambda_node.walk())
+    return identities | {id(part) for part in inner}
 
 
 def folded(v: SqlValue) -> SqlValue:

@@ -136,37 +136,37 @@ def views_of(statements: Sequence[SqlStatement], tables: Mapping[str, Sequence[s
     A temporary view is for others only, and becomes a part of each of them.
     """
     views = Views(tables)
-    made: dict[str, View] = {}
+    by_name: dict[str, View] = {}
     for statement in statements:
         view = views.view(statement)
         if statement.temporary:
             continue
-        if view.name.lower() in made:
+        if view.name.lower() in by_name:
             again = f"the text makes view {view.name} twice"
             raise failure(view.text, view.at, again, "give one of them another name")
-        made[view.name.lower()] = view
+        by_name[view.name.lower()] = view
         if view.name:
             views.cut(view)
-    if not made:
+    if not by_name:
         raise failure(
             statements[0].text,
             statements[0].tree,
             "all views of the text are temporary, so it has no result",
             "leave out TEMPORARY",
         )
-    return [*made.values()]
+    return [*by_name.values()]
 
 
 def tables_in(statements: Iterable[SqlStatement]) -> list[str]:
     """The names of the tables that statements read, and that are none of their own views."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     views: set[str] = set()
     for statement in statements:
         for node in tables_of(statement.tree):
             if node.name.lower() not in views:
-                found.setdefault(node.name)
+                names.setdefault(node.name)
         views.add(statement.name.lower())
-    return list(found)
+    return list(names)
 
 
 def tables_of(tree: Scalar, ctes: frozenset[str] = frozenset()) -> Iterator[exp.Table]:
@@ -196,32 +196,32 @@ def tables_of(tree: Scalar, ctes: frozenset[str] = frozenset()) -> Iterator[exp.
 
 def statements_of(text: str) -> list[SqlStatement]:
     """The statements of a text."""
-    found: list[SqlStatement] = []
+    statements: list[SqlStatement] = []
     tokens: list[Token] = []
     for token in tokens_of(text):
         if token.token_type is not TokenType.SEMICOLON:
             tokens.append(token)
         elif tokens:
-            found.append(_statement(tokens, text))
+            statements.append(_statement(tokens, text))
             tokens = []
-    found += [_statement(tokens, text)] if tokens else []
-    return _with_targets(found)
+    statements += [_statement(tokens, text)] if tokens else []
+    return _with_targets(statements)
 
 
-def _with_targets(found: list[SqlStatement]) -> list[SqlStatement]:
+def _with_targets(statements: list[SqlStatement]) -> list[SqlStatement]:
     """The statements without those that only name the target of a flow."""
-    flows = {s.name.lower() for s in found if s.flow is not None}
-    for s in found:
+    flows = {s.name.lower() for s in statements if s.flow is not None}
+    for s in statements:
         if not s.has_query and s.name.lower() not in flows:
-            said = f"TABLE {s.name} has no query: there is no AS"
-            raise failure(s.text, None, said, _SHAPE)
-    made = [s for s in found if s.has_query]
-    names = [s.name.lower() for s in made if s.name]
-    for s in made:
+            reason = f"TABLE {s.name} has no query: there is no AS"
+            raise failure(s.text, None, reason, _SHAPE)
+    queries = [s for s in statements if s.has_query]
+    names = [s.name.lower() for s in queries if s.name]
+    for s in queries:
         if s.flow is not None and names.count(s.name.lower()) > 1:
             remedy = "write UNION ALL of the events in a view, and one flow from it"
             raise failure(s.text, s.flow.source, f"{s.name} has several flows", remedy)
-    return made
+    return queries
 
 
 _SHAPE = "write CREATE MATERIALIZED VIEW name AS SELECT …"
@@ -232,8 +232,8 @@ def _statement(tokens: list[Token], text: str) -> SqlStatement:
     if tokens[0].text.upper() != "CREATE":
         tree = query_of(_at_its_place(text, tokens), text)
         return SqlStatement(tree, text, comment=before)
-    found = _Head(tokens, text).statement()
-    return found if found.comment else replace(found, comment=before)
+    definition = _Head(tokens, text).statement()
+    return definition if definition.comment else replace(definition, comment=before)
 
 
 def _at_its_place(text: str, tokens: list[Token]) -> str:
@@ -387,18 +387,18 @@ _Columns = tuple[tuple[str, str, bool], ...]
 def _of_ddl(text: str, where: str) -> _Columns:
     """The columns of a DDL string."""
     try:
-        found = _columns_said(text)
+        columns = _columns_said(text)
     except sqlglot.errors.ParseError as e:
         raise CompileError(f"{where}: {text!r} is no DDL: {e}") from None
-    if not found:
+    if not columns:
         raise CompileError(f"{where}: the DDL {text!r} has no columns")
-    return found
+    return columns
 
 
 @functools.lru_cache(_TABLES_KEPT)
 def _columns_said(text: str) -> _Columns:
     tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read="spark")
-    found = []
+    columns = []
     for column in tree.this.expressions:
         if not isinstance(column, exp.ColumnDef):  # a constraint
             continue
@@ -411,8 +411,8 @@ def _columns_said(text: str) -> _Columns:
         kind = kind_written(column.args["kind"])
         if collation is not None and collation.this.name.upper() != "UTF8_BINARY":
             kind = f"{kind} collate {collation.this.name}"
-        found.append((column.name, kind, not required))
-    return tuple(found)
+        columns.append((column.name, kind, not required))
+    return tuple(columns)
 
 
 _TEXT = re.compile(r"\b(var)?char\(\d+\)")  # which are strings to Spark, of any length
@@ -458,8 +458,8 @@ def _with_kinds(cls: type[Data], kinds: Mapping[str, str], name: str) -> SqlTabl
 
 
 def _of_class(cls: type[Data], where: str) -> SqlTable:
-    made: Any = cls
-    return _of_row(row_type(made), cls, where, None)
+    row_class: Any = cls
+    return _of_row(row_type(row_class), cls, where, None)
 
 
 def _of_row(row: RowType, cls: Any, where: str, stream: Any) -> SqlTable:
