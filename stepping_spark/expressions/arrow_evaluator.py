@@ -198,7 +198,7 @@ def _part(rows: Any, name: str) -> Array:
     return column
 
 
-def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Evaluator:
+def _of_parts(parts: Sequence[Evaluator], kernel: Callable[[Arrays], Any]) -> Evaluator:
     """A function that computes the columns of the parts, and makes one column of them."""
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
@@ -208,19 +208,19 @@ def _of_parts(parts: Sequence[Evaluator], made: Callable[[Arrays], Any]) -> Eval
             if column is None:
                 return None
             columns.append(column)
-        return made(columns)
+        return kernel(columns)
 
     return compute
 
 
-def _of_parts_in_zone(parts: Sequence[Evaluator], made: ZonedKernel) -> Evaluator:
+def _of_parts_in_zone(parts: Sequence[Evaluator], kernel: ZonedKernel) -> Evaluator:
     """The same for a function of times, of the session's time zone."""
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
         there = zone()
         if there is None:
             return None
-        return _of_parts(parts, lambda columns: made(columns, there))(table, zone)
+        return _of_parts(parts, lambda columns: kernel(columns, there))(table, zone)
 
     return compute
 

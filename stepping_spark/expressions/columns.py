@@ -134,8 +134,8 @@ def to_column(expr: Expr) -> Column:
         return reduce(lambda c, t: guarded(c.cast(t.ddl), t), expr.types, column)
     if expr.in_sql:
         text = expr.sql("")
-        if (made := TEXTS.get()) is not None:
-            made[text] = expr
+        if (texts := TEXTS.get()) is not None:
+            texts[text] = expr
         return functions.expr(text)
     if isinstance(expr, Singleton):
         item = to_column(expr.item).alias("_value_")

@@ -74,8 +74,8 @@ def _guarded(c: Column, t: RowType) -> Column:
 
 
 def _or_error(c: Column, fits: Column, expected: str) -> Column:
-    said = F.concat(F.lit(f"expected {expected}, found "), c.cast("string"))
-    return F.when(c.isNull() | fits, c).otherwise(F.raise_error(said))
+    message = F.concat(F.lit(f"expected {expected}, found "), c.cast("string"))
+    return F.when(c.isNull() | fits, c).otherwise(F.raise_error(message))
 
 
 @dataclass(frozen=True)
@@ -276,22 +276,22 @@ class Transformed(Expr):
         names = ", ".join(quote(v.name) for v in self.variables)
         if len(self.variables) > 1:  # Spark takes no parentheses around one
             names = f"({names})"
-        made = f"transform({self.items.sql(row)}, {names} -> {self.body.sql(row)})"
-        return f"CAST({made} AS {self.type.ddl})"
+        call = f"transform({self.items.sql(row)}, {names} -> {self.body.sql(row)})"
+        return f"CAST({call} AS {self.type.ddl})"
 
     def value(self, row: Any) -> Any:
         given = self.items.value(row)
         if given is None:
             return None
-        found = []
+        results = []
         for place, item in enumerate(given):
             values = zip((v.name for v in self.variables), (item, place), strict=False)
             token = _BOUND.set({**_BOUND.get(), **dict(values)})
             try:
-                found.append(self.body.value(row))
+                results.append(self.body.value(row))
             finally:
                 _BOUND.reset(token)
-        return tuple(found)
+        return tuple(results)
 
     def parts(self) -> tuple[Expr, ...]:
         return (self.items, self.body)
@@ -409,12 +409,12 @@ def is_plain(e: Expr) -> bool:
 
 def for_spark(exprs: Iterable[Expr]) -> list[str]:
     """The functions in expressions that only Spark evaluates, as text for people."""
-    found: dict[str, None] = {}
+    functions: dict[str, None] = {}
     for e in exprs:
         inner = e.parts() if isinstance(e, Build) else ()
         texts = for_spark(p for p in inner if not is_plain(p)) or [str(e).replace("`", "")]
-        found.update(dict.fromkeys(texts))
-    return [*found]
+        functions.update(dict.fromkeys(texts))
+    return [*functions]
 
 
 def fields_of(e: Expr) -> Iterator[Field]:
@@ -461,9 +461,9 @@ def field_of(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
         return e
     if isinstance(e, Field):
         return Field(t, (*e.path, *path))
-    made = unwrap(e.type)
-    if isinstance(e, Build) and isinstance(made, Struct):
-        names = [n for n, _ in made.fields]
+    row_type = unwrap(e.type)
+    if isinstance(e, Build) and isinstance(row_type, Struct):
+        names = [n for n, _ in row_type.fields]
         return field_of(e.fields[names.index(path[0])], path[1:], t)
     if isinstance(e, Literal) and e.constant is None:
         return Literal(t, None)
@@ -484,9 +484,9 @@ def places_in(f: Expr, value: Expr) -> Iterator[Expr]:
     if bare(f) == value:
         yield Field(value.type, ())
     elif isinstance(f, Build):
-        made = unwrap(f.type)
-        assert isinstance(made, Struct)
-        for (name, _), e in zip(made.fields, f.fields, strict=True):
+        row_type = unwrap(f.type)
+        assert isinstance(row_type, Struct)
+        for (name, _), e in zip(row_type.fields, f.fields, strict=True):
             for place in places_in(e, value):
                 yield place.under(name)
     elif isinstance(f, Call) and f.op == "known":
@@ -550,8 +550,8 @@ def ticks(since: Any, now: Any, t: RowType, most: int) -> Sequence[Any] | None:
     if last - first > most:
         return None
     # The minute of the last step may not be over. Its day, or its number, is.
-    found = range(first if t in _EPOCHS else first + 1, last + 1)
-    return [dt.date.fromordinal(n) for n in found] if t == DATE else found
+    keys = range(first if t in _EPOCHS else first + 1, last + 1)
+    return [dt.date.fromordinal(n) for n in keys] if t == DATE else keys
 
 
 def _tick_of(time: Any, t: RowType) -> Any:

@@ -79,12 +79,12 @@ def _holds(node: FunctionNode, code: CodeType) -> bool:
 
 def source_of(code: CodeType) -> str | None:
     """The source of a function, reduced to what counts; None if it is unknown."""
-    found = [n for n in _functions(code.co_filename) if _is_of(n, code)]
-    if len(found) > 1:
-        found = [n for n in found if _holds(n, code)]
-    if len(found) != 1:
+    nodes = [n for n in _functions(code.co_filename) if _is_of(n, code)]
+    if len(nodes) > 1:
+        nodes = [n for n in nodes if _holds(n, code)]
+    if len(nodes) != 1:
         return None
-    node = _without_names(found[0], code)
+    node = _without_names(nodes[0], code)
     if isinstance(node, ast.Lambda):
         return ast.unparse(node)
     body = node.body[1:] if ast.get_docstring(node) is not None else node.body
@@ -281,8 +281,8 @@ def identity_of(value: Any) -> str:
         case Opaque():
             return f"spark({identity_of(value.type)} {value.text!r})"
         case PythonCall():
-            told = f"{digest_of(value.function)} {value.beside}"
-            return f"python({identity_of(value.type)} {told})"
+            identity = f"{digest_of(value.function)} {value.beside}"
+            return f"python({identity_of(value.type)} {identity})"
     if dataclasses.is_dataclass(value):
         parts = " ".join(identity_of(part) for part in _fields(value))
         return f"{type(value).__name__}({parts})"
@@ -295,15 +295,15 @@ def _fields(value: Any) -> Iterator[Any]:
 
 def read_unseen(argument: Any, inputs: tuple[StreamType, ...]) -> str:
     """The text for the fields of the inputs that expressions in an argument may read unseen."""
-    found = []
+    texts = []
     for e in _hidden(argument):
         for t in inputs:
             if isinstance(e, PythonCall):
-                found.append(_with_classes(t.row) if isinstance(t, ZSetType) else str(t))
+                texts.append(_with_classes(t.row) if isinstance(t, ZSetType) else str(t))
             else:
                 columns = [(n, c) for n, c in t.schema.all if n in e.text or not n.isidentifier()]
-                found.append(identity_of(columns))
-    return " ".join(found)
+                texts.append(identity_of(columns))
+    return " ".join(texts)
 
 
 def _hidden(value: Any) -> Iterator[Opaque | PythonCall]:

@@ -206,7 +206,7 @@ def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
 
 
 def _untraced(where: str, e: Exception) -> CompileError:
-    said = f"{type(e).__name__}: {e}"
+    message = f"{type(e).__name__}: {e}"
     if isinstance(e, NoSuchRow):
         return CompileError(f"{where}: {e}")
     if isinstance(e, ImportError) and is_imported("pyspark"):
@@ -216,9 +216,9 @@ def _untraced(where: str, e: Exception) -> CompileError:
             "pip install 'stepping-spark[spark]', or where a platform brings PySpark, with "
             "pip install 'pandas<3' grpcio grpcio-status googleapis-common-protos zstandard"
         )
-    known = too_old() or next((remedy for sign, remedy in _KNOWN.items() if sign in said), None)
+    known = too_old() or next((remedy for sign, remedy in _KNOWN.items() if sign in message), None)
     return CompileError(
-        f"{where}: called with a symbolic row, it raised {said}; "
+        f"{where}: called with a symbolic row, it raised {message}; "
         + (known or f"a traced function may use operators, fields and F only: {_REMEDY}")
     )
 
@@ -275,13 +275,13 @@ def _named(f: FunctionType) -> list[Any]:
     For modules, the attributes that the function names are included.
     """
     names = _names(f.__code__)
-    found = [f.__globals__.get(name) for name in names]
+    values = [f.__globals__.get(name) for name in names]
     for cell in f.__closure__ or ():
         with suppress(ValueError):  # the variable has no value yet
-            found.append(cell.cell_contents)
-    found += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
-    modules = [m for m in found if isinstance(m, ModuleType)]
-    return found + [_attribute(m, name) for m in modules for name in names]
+            values.append(cell.cell_contents)
+    values += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
+    modules = [m for m in values if isinstance(m, ModuleType)]
+    return values + [_attribute(m, name) for m in modules for name in names]
 
 
 def _attribute(module: ModuleType, name: str) -> Any:

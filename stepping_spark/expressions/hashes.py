@@ -63,21 +63,21 @@ def spark_hashes(column: Any, t: RowType, seeds: Hashes) -> Hashes:
     """The hashes of a column's values, each with its own seed."""
     t = unwrap(t)
     if isinstance(t, Struct):
-        found = seeds
+        hashes = seeds
         for name, part in t.fields:
-            found = spark_hashes(pc.struct_field(column, name), part, found)
+            hashes = spark_hashes(pc.struct_field(column, name), part, hashes)
     elif isinstance(t, Atom) and t.name in _FOUR_BYTES:
-        found = _of_four(_numbers(column, np.int32), seeds)
+        hashes = _of_four(_numbers(column, np.int32), seeds)
     elif isinstance(t, Atom) and t.name in _EIGHT_BYTES:
-        found = _of_eight(_numbers(column, np.int64), seeds)
+        hashes = _of_eight(_numbers(column, np.int64), seeds)
     elif isinstance(t, Atom) and t.name in _TEXT:
-        found = _of_texts(one_array(column).view(pa.binary()), seeds)
+        hashes = _of_texts(one_array(column).view(pa.binary()), seeds)
     else:
         values = zip(column.to_pylist(), seeds.tolist(), strict=True)
         return np.array([spark_hash(v, t, s) for v, s in values], np.uint64)
     if not column.null_count:
-        return found
-    return np.where(column.is_valid().to_numpy(zero_copy_only=False), found, seeds)
+        return hashes
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), hashes, seeds)
 
 
 def _numbers(column: Any, to: type[np.integer[Any]]) -> npt.NDArray[Any]:
@@ -112,23 +112,23 @@ def _of_texts(texts: Any, seeds: Hashes) -> Hashes:
         ones = [0 if text is None else xxhash.xxh64_intdigest(text, seed) for text, seed in pairs]
         return np.array(ones, np.uint64)
     words_at, starts, lengths = words_of(texts)
-    found = seeds + _P5 + lengths.view(np.uint64)
+    hashes = seeds + _P5 + lengths.view(np.uint64)
     for done in (0, 8, 16):
         rows = np.flatnonzero(lengths >= done + 8)
         mixed = _turned(words_at[starts[rows] + done] * _P2, 31) * _P1
-        found[rows] = _turned(found[rows] ^ mixed, 27) * _P1 + _P4
+        hashes[rows] = _turned(hashes[rows] ^ mixed, 27) * _P1 + _P4
     rows = np.flatnonzero(lengths & 4)
     half = words_at[(starts + (lengths & ~7))[rows]] & np.uint64(0xFFFFFFFF)
-    found[rows] = _turned(found[rows] ^ (half * _P1), 23) * _P2 + _P3
+    hashes[rows] = _turned(hashes[rows] ^ (half * _P1), 23) * _P2 + _P3
     for done in (0, 1, 2):
         rows = np.flatnonzero(lengths & 3 > done)
         byte = words_at[(starts + (lengths & ~3) + done)[rows]] & np.uint64(0xFF)
-        found[rows] = _turned(found[rows] ^ (byte * _P5), 11) * _P1
-    found = _ended(found)
+        hashes[rows] = _turned(hashes[rows] ^ (byte * _P5), 11) * _P1
+    hashes = _ended(hashes)
     for i in np.flatnonzero(lengths >= 32).tolist():
         text = texts[i].as_py()  # a NULL may have a length, too
-        found[i] = 0 if text is None else xxhash.xxh64_intdigest(text, int(seeds[i]))
-    return found
+        hashes[i] = 0 if text is None else xxhash.xxh64_intdigest(text, int(seeds[i]))
+    return hashes
 
 
 _FEW_TEXTS = 1_000  # each takes 0.1 us, and the operations on arrays 100 in any case
@@ -188,40 +188,40 @@ def murmurs(column: Any, t: RowType, seeds: Hashes32) -> Hashes32:
     t = unwrap(t)
     assert isinstance(t, Atom)
     if t.name in _FOUR_BYTES:
-        found = _murmurs_of_words(_numbers(column, np.int32), seeds)
+        hashes = _murmurs_of_words(_numbers(column, np.int32), seeds)
     elif t.name in _EIGHT_BYTES:
-        found = _murmurs_of_words(_numbers(column, np.int64), seeds)
+        hashes = _murmurs_of_words(_numbers(column, np.int64), seeds)
     elif t.name in _TEXT:
-        found = _murmurs_of_texts(one_array(column).view(pa.binary()), seeds)
+        hashes = _murmurs_of_texts(one_array(column).view(pa.binary()), seeds)
     else:
         values = zip(column.to_pylist(), seeds, strict=True)
-        found = np.array([s if v is None else _murmur(_bytes(v, t), s) for v, s in values], "u4")
-    return np.where(column.is_valid().to_numpy(zero_copy_only=False), found, seeds)
+        hashes = np.array([s if v is None else _murmur(_bytes(v, t), s) for v, s in values], "u4")
+    return np.where(column.is_valid().to_numpy(zero_copy_only=False), hashes, seeds)
 
 
 def _murmurs_of_words(numbers: npt.NDArray[Any], seeds: Hashes32) -> Hashes32:
     words = np.ascontiguousarray(numbers).view(np.uint32).reshape(len(numbers), -1)
-    found = seeds
+    hashes = seeds
     for i in range(words.shape[1]):
-        found = _stirred(found, words[:, i])
-    return _finished(found, np.full(len(found), numbers.itemsize))
+        hashes = _stirred(hashes, words[:, i])
+    return _finished(hashes, np.full(len(hashes), numbers.itemsize))
 
 
 def _murmurs_of_texts(texts: Any, seeds: Hashes32) -> Hashes32:
     words_at, starts, lengths = words_of(texts)
-    found = seeds.copy()
+    hashes = seeds.copy()
     for done in range(0, min(lengths.max(initial=0), _LONG) - 3, 4):
         rows = np.flatnonzero(lengths >= done + 4)
-        found[rows] = _stirred(found[rows], words_at[starts[rows] + done].astype(np.uint32))
+        hashes[rows] = _stirred(hashes[rows], words_at[starts[rows] + done].astype(np.uint32))
     for done in (0, 1, 2):
         rows = np.flatnonzero(lengths & 3 > done)
         byte = words_at[(starts + (lengths & ~3) + done)[rows]].astype(np.int8)
-        found[rows] = _stirred(found[rows], byte.astype(np.int32).view(np.uint32))
-    found = _finished(found, lengths)
+        hashes[rows] = _stirred(hashes[rows], byte.astype(np.int32).view(np.uint32))
+    hashes = _finished(hashes, lengths)
     for i in np.flatnonzero(lengths > _LONG).tolist():
         text = texts[i].as_py()  # a NULL may have a length, too
-        found[i] = 0 if text is None else _murmur(text, seeds[i])
-    return found
+        hashes[i] = 0 if text is None else _murmur(text, seeds[i])
+    return hashes
 
 
 def _murmur(data: bytes, seed: np.uint32) -> np.uint32:
@@ -229,13 +229,13 @@ def _murmur(data: bytes, seed: np.uint32) -> np.uint32:
     whole = len(data) & ~3
     words = np.frombuffer(data[:whole], "<u4").tolist()
     words += [b - 256 if b > 127 else b for b in data[whole:]]
-    found = int(seed)
+    bits = int(seed)
     for word in words:
         mixed = word * int(_C1) & _32
         mixed = (mixed << 15 | mixed >> 17) * int(_C2) & _32
-        found ^= mixed
-        found = ((found << 13 | found >> 19) * 5 + int(_C3)) & _32
-    (ended,) = _finished(np.array([found], np.uint32), np.array([len(data)]))
+        bits ^= mixed
+        bits = ((bits << 13 | bits >> 19) * 5 + int(_C3)) & _32
+    (ended,) = _finished(np.array([bits], np.uint32), np.array([len(data)]))
     return np.uint32(ended)
 
 

@@ -167,10 +167,10 @@ def keys_where_null_is_equal(left: Key, right: Key) -> tuple[Key, Key]:
     pairs = [_in_rows(a, b) for a, b in zip(left.parts, right.parts, strict=True)]
     if all(a is part for (a, _), part in zip(pairs, left.parts, strict=True)):
         return left, right
-    made = []
+    keys = []
     for parts, key in zip(zip(*pairs, strict=True), (left, right), strict=True):
-        made.append(Key(tupled(*parts), key.ascending))
-    return made[0], made[1]
+        keys.append(Key(tupled(*parts), key.ascending))
+    return keys[0], keys[1]
 
 
 def _in_rows(a: Expr, b: Expr) -> tuple[Expr, Expr]:

@@ -91,7 +91,7 @@ class Percentile(_OfList):
     def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
         kept, begins, ends = _known_values(columns[0])
         some = np.flatnonzero(ends > begins)
-        found = np.zeros(len(begins))
+        results = np.zeros(len(begins))
         if len(some):
             numbers = np.asarray(kept.to_numpy(zero_copy_only=False), np.float64)
             at = (ends[some] - begins[some] - 1) * self.share
@@ -100,8 +100,8 @@ class Percentile(_OfList):
             with np.errstate(invalid="ignore", over="ignore"):
                 between = low + (high - low) * (at - down)
             same = (low == high) | (np.isnan(low) & np.isnan(high))
-            found[some] = np.where(same, low, between)
-        return pa.array(found, pa.float64(), mask=ends == begins)
+            results[some] = np.where(same, low, between)
+        return pa.array(results, pa.float64(), mask=ends == begins)
 
 
 def at_share(n: int, value: Callable[[int], float], share: float) -> float | None:
@@ -176,12 +176,12 @@ class Shape(_OfList):
         moved = "named_struct('second', s.second + d * d, 'high', s.high + " + power + ")"
         added = f"aggregate(transform(l, v -> v - mean), {_NO_POWERS}, (s, d) -> {moved})"
         if self.fourth:
-            found = closed(f"{n} * (s.high / s.second) / s.second - 3D")
+            moment = closed(f"{n} * (s.high / s.second) / s.second - 3D")
         else:
-            found = closed(f"sqrt({n}) * (s.high / s.second) / sqrt(s.second)")
+            moment = closed(f"sqrt({n}) * (s.high / s.second) / sqrt(s.second)")
         same = any_of(["s.second = 0D", "element_at(l, 1) = element_at(l, -1)"])
         finite = closed("abs(s.second) < double('Infinity')")
-        shown = f"CASE WHEN NOT {finite} THEN double('NaN') WHEN NOT {same} THEN {found} END"
+        shown = f"CASE WHEN NOT {finite} THEN double('NaN') WHEN NOT {same} THEN {moment} END"
         body = let("mean", mean, let("s", added, shown))
         return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {body} END")
 

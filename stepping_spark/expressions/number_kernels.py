@@ -127,8 +127,8 @@ def logarithms_of(base: Any, x: Any) -> Any:
 def powers(x: Any, y: Any) -> Any:
     """Numbers to the power of others."""
     pairs = zip(as_floats(x).to_pylist(), as_floats(y).to_pylist(), strict=True)
-    found = [None if a is None or b is None else power(a, b) for a, b in pairs]
-    return one_nan(pa.array(found, pa.float64()))
+    results = [None if a is None or b is None else power(a, b) for a, b in pairs]
+    return one_nan(pa.array(results, pa.float64()))
 
 
 _LN_2 = ln(2.0)

@@ -56,8 +56,8 @@ class Derived(Expr):
         """The values, given the columns of the parts."""
         decoders = [a.type.decode for a in self.args]
         rows = zip(*(c.to_pylist() for c in columns), strict=True)
-        found = [self.of(*(d(v) for d, v in zip(decoders, row, strict=True))) for row in rows]
-        return pa.array([self.type.encode(v, self.said) for v in found], self.type.arrow)
+        values = [self.of(*(d(v) for d, v in zip(decoders, row, strict=True))) for row in rows]
+        return pa.array([self.type.encode(v, self.said) for v in values], self.type.arrow)
 
     def arrow_in(self, columns: Sequence[EngineColumn], zone: dt.tzinfo) -> EngineColumn:
         """The values in a time zone."""
@@ -123,12 +123,12 @@ class Hashed(Derived):
 
     def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
         is_wide = self.name == "xxhash64"
-        found: Any = np.full(len(columns[0]), SEED, np.uint64 if is_wide else np.uint32)
+        hashes: Any = np.full(len(columns[0]), SEED, np.uint64 if is_wide else np.uint32)
         for a, narrow, column in zip(self.args, self.narrow, columns, strict=True):
             # A DATE has the bits of an INT
             t, part = (DATE, column.cast(pa.int32())) if narrow else (a.type, column)
-            found = spark_hashes(part, t, found) if is_wide else murmurs(part, t, found)
-        return pa.array(found.view(np.int64 if is_wide else np.int32).astype(np.int64))
+            hashes = spark_hashes(part, t, hashes) if is_wide else murmurs(part, t, hashes)
+        return pa.array(hashes.view(np.int64 if is_wide else np.int32).astype(np.int64))
 
 
 def hashed(name: str, args: Sequence[Expr], narrow: Sequence[bool]) -> Hashed | None:
@@ -428,7 +428,7 @@ def _decimal_mean(total: Sql, n: Sql, scale: int, more: int, t: RowType) -> str:
     sign = f"if(startswith(x, '-') = ({n} < 0), '', '-')"
     point = closed(f"length(d) - {scale + more}")
     shown = f"TRY_CAST(concat({sign}, left(d, {point}), '.', substring(d, {point} + 1)) AS {t.ddl})"
-    found = let("d", f"concat('{'0' * (scale + more + 1)}', {body})", shown)
-    found = fitting(found, t, f"a mean is beyond {t}")
+    mean = let("d", f"concat('{'0' * (scale + more + 1)}', {body})", shown)
+    mean = fitting(mean, t, f"a mean is beyond {t}")
     text = f"CAST({total} AS STRING)"
-    return f"CASE WHEN {text} IS NOT NULL AND {n} <> 0 THEN {let('x', text, found)} END"
+    return f"CASE WHEN {text} IS NOT NULL AND {n} <> 0 THEN {let('x', text, mean)} END"

@@ -136,8 +136,8 @@ class Deviation(Derived):
         t = (a - b) + small
         if not math.isfinite(t):
             return NAN
-        found = (t if t > 0.0 else 0.0) / (n * n if self.population else n * (n - 1.0))
-        return math.sqrt(found) if self.root else found
+        variance = (t if t > 0.0 else 0.0) / (n * n if self.population else n * (n - 1.0))
+        return math.sqrt(variance) if self.root else variance
 
     def _sql(self, row: str) -> str:
         count, s, s_rest, p, p_rest, e = (x.sql(row) for x in self.args)
@@ -146,11 +146,11 @@ class Deviation(Derived):
             "(n * p_rest + n * e - 2D * (s * s_rest))"
         )
         by = "n * n" if self.population else "n * (n - 1D)"
-        found = closed(f"if(t > 0D, t, 0D) / ({by})")
+        variance = closed(f"if(t > 0D, t, 0D) / ({by})")
         if self.root:
-            found = closed(f"sqrt({found})")
+            variance = closed(f"sqrt({variance})")
         body = let(
-            "t", f"(a - b) + {small}", f"if(abs(t) < double('Infinity'), {found}, double('NaN'))"
+            "t", f"(a - b) + {small}", f"if(abs(t) < double('Infinity'), {variance}, double('NaN'))"
         )
         body = let("a", "n * p", let("b", "s * s", body))
         for name, text in (("e", e), ("p_rest", p_rest), ("p", p), ("s_rest", s_rest), ("s", s)):
@@ -182,8 +182,8 @@ class Correlation(Derived):
             return None
         if not all(map(math.isfinite, (of_xx, of_yy, of_xy))):
             return NAN
-        found = of_xy / (math.sqrt(of_xx) * math.sqrt(of_yy))
-        return min(max(found, -1.0), 1.0)
+        quotient = of_xy / (math.sqrt(of_xx) * math.sqrt(of_yy))
+        return min(max(quotient, -1.0), 1.0)
 
     def _sql(self, row: str) -> str:
         count, *texts = (a.sql(row) for a in self.args)
@@ -197,10 +197,10 @@ class Correlation(Derived):
             "xy": centred_sql(*xs, *ys, *products[6:]),
         }
         finite = all_of(f"abs(of.{name}) < double('Infinity')" for name in squares)
-        found = "greatest(least(of.xy / (sqrt(of.xx) * sqrt(of.yy)), 1D), -1D)"
+        quotient = "greatest(least(of.xy / (sqrt(of.xx) * sqrt(of.yy)), 1D), -1D)"
         body = (
             "CASE WHEN of.xx <= 0D OR of.yy <= 0D THEN NULL "
-            f"WHEN {finite} THEN {found} ELSE double('NaN') END"
+            f"WHEN {finite} THEN {quotient} ELSE double('NaN') END"
         )
         return f"CASE WHEN {count} >= 2 THEN {let_all('v', sums, let_all('of', squares, body))} END"
 
@@ -332,15 +332,15 @@ class Paired(Derived):
             return None
         n, rest = float(count), iter(given)
         sums = {name: _take(rest, 1 + len(name)) for name in PAIRED[self.kind]}
-        found = {
+        products = {
             name: centred(n, *sums[name[0]], *sums[name[1]], *sums[name])
             for name in self._products()
         }
-        if found.get("xx", 1.0) <= 0.0:
+        if products.get("xx", 1.0) <= 0.0:
             return 0.0 if self.kind == "regr_sxx" else None
-        if not all(map(math.isfinite, found.values())):
+        if not all(map(math.isfinite, products.values())):
             return NAN
-        return self._of(n, found, sums)
+        return self._of(n, products, sums)
 
     def _of(self, n: float, of: Mapping[str, float], sums: Mapping[str, list[float]]) -> float:
         match self.kind:
@@ -374,10 +374,10 @@ class Paired(Derived):
             for name in self._products()
         }
         finite = all_of(f"abs(of.{name}) < double('Infinity')" for name in products)
-        found = f"WHEN {finite} THEN {self._text()} ELSE double('NaN') END"
+        branch = f"WHEN {finite} THEN {self._text()} ELSE double('NaN') END"
         none = "0D" if self.kind == "regr_sxx" else "NULL"
         lone = f"WHEN of.xx <= 0D THEN {none} " if "xx" in products else ""
-        body = let_all("v", sums, let_all("of", products, f"CASE {lone}{found}"))
+        body = let_all("v", sums, let_all("of", products, f"CASE {lone}{branch}"))
         return f"CASE WHEN {count} >= {self._least} THEN {body} END"
 
     def _text(self) -> str:

@@ -294,10 +294,10 @@ def _digits(precision: int, scale: int, v: str) -> Any:
 
 
 def _day(v: str) -> Any:
-    found = _DATE.fullmatch(v)
-    if found is None:
+    match = _DATE.fullmatch(v)
+    if match is None:
         return None
-    year, month, day = (1 if part is None else int(part) for part in found.groups())
+    year, month, day = (1 if part is None else int(part) for part in match.groups())
     if not dt.MINYEAR <= year <= dt.MAXYEAR:  # Spark has more years than Python
         return _Asks
     try:
@@ -308,8 +308,8 @@ def _day(v: str) -> Any:
 
 def day_of_text(text: str) -> dt.date | None:
     """The day that Spark's CAST makes of a text; None if there is none, or if Spark is to say."""
-    found = _day(text.strip(_BLANK)) if text.isascii() else None
-    return None if found is _Asks else found
+    date = _day(text.strip(_BLANK)) if text.isascii() else None
+    return None if date is _Asks else date
 
 
 def whole(x: Any, *, is_try: bool = False) -> Any:

@@ -119,17 +119,17 @@ def whole_units(start: Any, end: Any, unit: tuple[str, int]) -> Any:
     """
     (name, multiple), first, last = unit, _micros(start), _micros(end)
     if name == "microsecond":
-        found = last - first
+        units = last - first
     else:
         day, clock = first // _DAY, first % _DAY
         end_day, end_clock = last // _DAY, last % _DAY
-        found = end_day - day
-        found -= (found > 0) & (end_clock < clock)
-        found += (found < 0) & (end_clock > clock)
+        units = end_day - day
+        units -= (units > 0) & (end_clock < clock)
+        units += (units < 0) & (end_clock > clock)
         if name == "month":
-            found = _towards_zero(_place_of_month(day + found) - _place_of_month(day), 32)
+            units = _towards_zero(_place_of_month(day + units) - _place_of_month(day), 32)
     mask = pc.or_(start.is_null(), end.is_null()).to_numpy(zero_copy_only=False)
-    return pa.array(_towards_zero(found, multiple), pa.int64(), mask=mask)
+    return pa.array(_towards_zero(units, multiple), pa.int64(), mask=mask)
 
 
 def _place_of_month(days: Micros) -> Micros:
@@ -174,15 +174,15 @@ def _offsets(micros: Micros, zone: dt.tzinfo, of: Callable[[int, dt.tzinfo], int
     try:
         first = np.array([of(h * 3600, zone) for h in hours.tolist()], np.int64)
         last = np.array([of(h * 3600 + 3599, zone) for h in hours.tolist()], np.int64)
-        found = first[at]
+        offsets = first[at]
         for i in np.flatnonzero(first[at] != last[at]).tolist():
-            found[i] = of(int(micros[i] // _SECOND), zone)
+            offsets[i] = of(int(micros[i] // _SECOND), zone)
     except OverflowError as e:
         raise pa.ArrowInvalid(f"a time beyond the years that Python has: {e}") from None
-    return found * _SECOND
+    return offsets * _SECOND
 
 
 def day_of(local: Any) -> Any:
     """The days of local times."""
-    found = pc.floor_temporal(local, unit="day")
-    return found.cast(pa.date32())
+    midnights = pc.floor_temporal(local, unit="day")
+    return midnights.cast(pa.date32())
