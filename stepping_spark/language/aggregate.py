@@ -200,7 +200,7 @@ def aggregate(
     named = "Row" if target is None else str(target)
     note = (f"{named} by {groups.shown}" if groups else named, *map(str, asked))
     doubted = _doubted(groups, asked)
-    said = {one.field: one.asked for one in asked}
+    texts = {one.field: one.asked for one in asked}
     stream, groups, asked = _mapped(a, row, groups, asked)
     planner = Planner(groups is not None, group_size)
     for one in asked:
@@ -216,7 +216,7 @@ def aggregate(
     values = _values(asked, planner, groups)
     if target is None:
         target = _made(values, groups, where)
-    filled = _fields(values, groups, target, doubted, where, said)
+    filled = _fields(values, groups, target, doubted, where, texts)
     return cast("ZSet[R]", make(Map(Build(target, filled), note=note), pieces))
 
 
@@ -398,9 +398,9 @@ def _fields(
     target: Struct,
     doubted: tuple[bool, ...],
     where: str,
-    said: Mapping[str, str],
+    texts: Mapping[str, str],
 ) -> tuple[Expr, ...]:
-    """The expressions for the fields of a row; `said` is the aggregates as the user wrote them."""
+    """The expressions for the fields of a row; `texts`: the aggregates as the user wrote them."""
     names = [n for n, _ in target.fields]
     unknown = [n for n in values if n not in names]
     if unknown:
@@ -420,13 +420,13 @@ def _fields(
     filled = [name if name in named else next(rest) for name, _ in parts]
     values = dict(zip(filled, (part for _, part in parts), strict=True)) | values
     if groups is not None and len(groups.parts) == len(filled):
-        said = {**dict(zip(filled, map(str, groups.parts), strict=True)), **said}
+        texts = {**dict(zip(filled, map(str, groups.parts), strict=True)), **texts}
     believed = {name for name, doubt in zip(values, doubted, strict=True) if doubt}
     for name, t in target.fields:
-        found = values[name].type
-        if name in believed and isinstance(found, Optional) and not isinstance(t, Optional):
-            values[name] = Call(found.inner, "known", (values[name],))
-    return tuple(coerced(values[n], t, n, where, said.get(n, "")) for n, t in target.fields)
+        value_type = values[name].type
+        if name in believed and isinstance(value_type, Optional) and not isinstance(t, Optional):
+            values[name] = Call(value_type.inner, "known", (values[name],))
+    return tuple(coerced(values[n], t, n, where, texts.get(n, "")) for n, t in target.fields)
 
 
 def _made(values: dict[str, Expr], groups: Groups | None, where: str) -> Struct:

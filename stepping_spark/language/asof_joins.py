@@ -93,22 +93,22 @@ def asof_join(
     right = _side(r, on_right, at_right, "right", line)
     _check_alike(left, right, line)
     if direction == "nearest" or tolerance is not None:
-        said = "direction='nearest'" if direction == "nearest" else f"tolerance={tolerance!r}"
-        _check_has_distances(unwrap(left.at), f"{line}: {said}")
-    found = _Joined(left, right, direction, line).found(tolerance)
+        option = "direction='nearest'" if direction == "nearest" else f"tolerance={tolerance!r}"
+        _check_has_distances(unwrap(left.at), f"{line}: {option}")
+    matches = _Joined(left, right, direction, line).found(tolerance)
     beside = Field(Optional(unwrap(right.row)), ("right",))
     if how == "inner":
         own, other = Field(left.row, ("left",)), _known(beside)
         pair = Build(pair_of(left.row, other.type), (own, other))
-        return cast("ZSet[Any]", make(Map(pair), make(Filter(_is_there(beside)), found)))
+        return cast("ZSet[Any]", make(Map(pair), make(Filter(_is_there(beside)), matches)))
     if not left.nullable:
-        return cast("ZSet[Any]", found)
+        return cast("ZSet[Any]", matches)
     null = any_of(Call(BOOL, "isNull", (p,)) for p in left.nullable)
     pair = Build(
         pair_of(left.row, beside.type), (Field(left.row, ("_1",)), Literal(beside.type, None))
     )
     alone = make(Map(pair), make(Filter(null), left.rows))
-    return cast("ZSet[Any]", make(Add(), found, alone))
+    return cast("ZSet[Any]", make(Add(), matches, alone))
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,11 @@ def _check_alike(left: _Side, right: _Side, where: str) -> None:
         )
 
 
-def _check_has_distances(at: RowType, said: str) -> None:
+def _check_has_distances(at: RowType, where: str) -> None:
     numbers = isinstance(at, Atom) and at.name in ("int", "float", "Decimal")
     if not numbers and offset_type(at) is None:
         raise CompileError(
-            f"{said}: times are {at}, which have no distances; these have: "
+            f"{where}: times are {at}, which have no distances; these have: "
             "int, float, Decimal, date, datetime, st.LocalDateTime, timedelta; convert them, or "
             "use direction='backward' or 'forward' without a tolerance"
         )
@@ -273,13 +273,13 @@ class _Joined:
         return choice(Call(BOOL, ">=", (at, own)), after, before)
 
     def _limit(self, tolerance: Any, t: RowType) -> Literal:
-        said = f"{self.where}: tolerance={tolerance!r}"
+        where = f"{self.where}: tolerance={tolerance!r}"
         if t == TIMEDELTA and self.at == DATE and type(tolerance) is int:
             tolerance = dt.timedelta(days=tolerance)
         try:
-            t.encode(tolerance, said)
+            t.encode(tolerance, where)
         except InputError as e:
             raise CompileError(f"{e}; times are {self.at}") from None
         if tolerance < type(tolerance)(0):
-            raise CompileError(f"{said}: expected the largest distance, zero or more")
+            raise CompileError(f"{where}: expected the largest distance, zero or more")
         return Literal(t, tolerance)

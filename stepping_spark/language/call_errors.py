@@ -50,10 +50,10 @@ def _found(name: str, place: TracebackType) -> FunctionType | None:
     line = linecache.getline(frame.f_code.co_filename, place.tb_lineno)
     written = re.search(rf"[\w.]*\b{name}(?=\()", line)
     first, *parts = (written[0] if written else name).split(".")
-    found = {**frame.f_globals, **frame.f_locals}.get(first)
+    value = {**frame.f_globals, **frame.f_locals}.get(first)
     for part in parts:  # the attributes of other values may run code
-        found = getattr(found, part, None) if isinstance(found, ModuleType | type) else None
-    return found if isinstance(found, FunctionType) and found.__name__ == name else None
+        value = getattr(value, part, None) if isinstance(value, ModuleType | type) else None
+    return value if isinstance(value, FunctionType) and value.__name__ == name else None
 
 
 def _plain_signature(f: FunctionType) -> str:
@@ -78,7 +78,7 @@ _FUNCTIONS = _SPARK / "sql" / "functions"
 def spark_miscalled(e: Exception) -> CompileError | None:
     """The error for an exception of a Spark function, if the query itself called it."""
     codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(e.__traceback__)]
-    in_spark = list(takewhile(lambda found: _is_spark_s(found[0]), reversed(codes)))
+    in_spark = list(takewhile(lambda place: _is_spark_s(place[0]), reversed(codes)))
     rest = codes[: len(codes) - len(in_spark)]
     of_columns = any(Path(c.co_filename).is_relative_to(_FUNCTIONS) for c, _ in in_spark)
     if not of_columns or not rest or is_ours(rest[-1][0].co_filename):
@@ -86,10 +86,10 @@ def spark_miscalled(e: Exception) -> CompileError | None:
     code, line = rest[-1]
     where = Line(code.co_filename, line, code.co_qualname)
     names = [c.co_name for c, _ in reversed(in_spark) if not c.co_name.startswith("wrap")]
-    said = f": {str(e).rstrip('.')}" if str(e) else ""
+    cause = f": {str(e).rstrip('.')}" if str(e) else ""
     return CompileError(
         f"{where}: {names[0] if names else 'a function'} of Spark was called in the query itself, "
-        f"and raised {type(e).__name__}{said}. Spark's functions take columns of a row: call them "
+        f"and raised {type(e).__name__}{cause}. Spark's functions take columns of a row: call them "
         "in a function of the row, as f=lambda row: row.qty > 1, or f=lambda row: "
         "F.upper(row.name); aggregates of rows are those of st.agg: st.agg.sum(lambda row: row.qty)"
     )

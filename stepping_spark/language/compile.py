@@ -222,15 +222,15 @@ def _check_is_function(query: object) -> None:
         remedy = "write a function that calls it: def query(a: st.ZSet[A]) -> st.ZSet[B]: …"
     elif isinstance(inner, Graph):
         remedy = "it is compiled already"
-    found = "a Graph" if isinstance(inner, Graph) else short(inner)
-    raise CompileError(f"{user_line()}: a query is a function, found {found}; {remedy}")
+    given = "a Graph" if isinstance(inner, Graph) else short(inner)
+    raise CompileError(f"{user_line()}: a query is a function, found {given}; {remedy}")
 
 
 def _parameters(
     query: Callable[..., Any], names: dict[str, Any], line: Line, name: str
 ) -> list[tuple[str, StreamType]]:
     known = hints(query, names, line)
-    found = []
+    parameters = []
     for p in inspect.signature(query).parameters.values():
         if p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
             raise CompileError(
@@ -243,8 +243,8 @@ def _parameters(
                 f"{p.name}: st.ZSet[A]"
             )
         where = f"{line}: parameter {p.name!r} of {name}"
-        found.append((p.name, stream_type(known[p.name], where)))
-    return found
+        parameters.append((p.name, stream_type(known[p.name], where)))
+    return parameters
 
 
 def _named(
@@ -284,9 +284,9 @@ def _late(
 def _check_outputs(outputs: tuple[Any, ...], tracer: Tracer, line: Line, name: str) -> None:
     for i, s in enumerate(outputs):
         if not isinstance(s, Stream) or s.tracer is not tracer:
-            found = "nothing (is a `return` missing?)" if s is None else repr(s)
+            output = "nothing (is a `return` missing?)" if s is None else repr(s)
             raise CompileError(
-                f"{line}: output {i} of {name} should be a stream of this query, found {found}"
+                f"{line}: output {i} of {name} should be a stream of this query, found {output}"
             )
 
 
@@ -363,7 +363,7 @@ def _with_missing_rows(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:
     with any other reader of it in the query.
     """
     origins = dict(graph.origins)
-    found = {}
+    vertices = {}
     for a in graph.inputs:
         if isinstance(a.operator, Input) and a.operator.label in labels:
             label = a.operator.label
@@ -372,6 +372,6 @@ def _with_missing_rows(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:
             missing = Vertex(Haitch(Distinct()), Vertex(Neg(), before), Vertex(Neg(), a))
             path = Path((graph.name, f"strict_{label}"))
             adopt(missing, Origin(path, graph.origins[a].line), origins)
-            found[label] = missing
-    roots = dict.fromkeys((*graph.no_output, *found.values()))
-    return dataclasses.replace(graph, no_output=tuple(roots), strict=found, origins=origins)
+            vertices[label] = missing
+    roots = dict.fromkeys((*graph.no_output, *vertices.values()))
+    return dataclasses.replace(graph, no_output=tuple(roots), strict=vertices, origins=origins)

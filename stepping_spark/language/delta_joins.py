@@ -175,17 +175,17 @@ def _around(base: ZSet[Any], lookups: Sequence[Lookup[Any]], at: int) -> ZSet[An
     So the lookups before it are joined first, their tuples are joined with its table by an outer
     join, and the lookups after it are joined to those.
     """
-    before, found, after = lookups[:at], lookups[at], lookups[at + 1 :]
+    before, lookup, after = lookups[:at], lookups[at], lookups[at + 1 :]
     known: Any = delta_join(base, *before) if before else map(base, f=lambda row: (row,))
-    where = found.where
+    where = lookup.where
     assert where is not None
     pairs = outer_join(
         known,
-        found.r,
-        on_left=found.on,
-        on_right=found.key,
+        lookup.r,
+        on_left=lookup.on,
+        on_right=lookup.key,
         where=lambda p: where((*(p.left[i] for i in range(at + 1)), p.right)),
-        null_safe=found.null_safe,
+        null_safe=lookup.null_safe,
     )
     tuples = map(pairs, f=lambda p: (*(p.left[i] for i in range(at + 1)), p.right))
     if not after:
@@ -222,7 +222,7 @@ def _operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
     if not lookups:
         raise CompileError(f"{user_line()}: delta_join needs at least one st.Lookup to look up in")
     members = [row_of(base, "delta_join")]
-    found: list[LookUp] = []
+    operators: list[LookUp] = []
     for place, lookup in enumerate(lookups, 1):
         if not isinstance(lookup, Lookup):
             raise CompileError(
@@ -245,7 +245,7 @@ def _operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
         if lookup.null_safe:
             looked_for, by = keys_where_null_is_equal(looked_for, by)
         on, key = looked_for.parts, by.parts
-        lefts = {i for i, op in enumerate(found, 1) if op.left}
+        lefts = {i for i, op in enumerate(operators, 1) if op.left}
         if lookup.null_safe and any(inputs_of(part) & lefts for part in on):
             raise CompileError(
                 f"{user_line()}: null_safe of lookup {place}, which reads a left one before it: no "
@@ -257,6 +257,6 @@ def _operators_of(base: object, lookups: Sequence[Lookup[Any]]) -> list[LookUp]:
             inputs_of(part.under("_1"))
         if place == 1:  # here the base is not in a tuple yet
             on = tuple(within(part, members[0]) for part in on)
-        found.append(LookUp(on, key, place, left=left, optional=left, bare=place == 1))
+        operators.append(LookUp(on, key, place, left=left, optional=left, bare=place == 1))
         members.append(Optional(unwrap(row)) if left else row)
-    return found
+    return operators

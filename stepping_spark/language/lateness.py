@@ -54,10 +54,10 @@ def late(a: ZSet[T]) -> ZSet[T]:
     ({'y': 1}, {('z', 4): 1})
     """
     v, known = vertex_of(a, "late"), tracer().lateness
-    for label, found in known.items():
-        if found.in_time is v:
-            known[label] = dataclasses.replace(found, refused=False)
-            return cast("ZSet[T]", Stream(found.late, tracer()))
+    for label, lateness in known.items():
+        if lateness.in_time is v:
+            known[label] = dataclasses.replace(lateness, refused=False)
+            return cast("ZSet[T]", Stream(lateness.late, tracer()))
     raise CompileError(
         f"{user_line()}: late takes an input of the query, as it comes, that has a lateness; those "
         f"are: {', '.join(known) or 'none'}; give it one: st.compile(query, {EXAMPLE})"
@@ -86,11 +86,11 @@ def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: L
             f"{where}: expected a function that gives the time of a row, and how late rows may "
             f"come, found {short(given)}; write {EXAMPLE}"
         )
-    f, said = given
+    f, lateness = given
     assert isinstance(stream.vertex.type, ZSetType)
     at = _time(row_expr(f, stream.vertex.type.row), where)
     t = unwrap(at.type)
-    distance = _units(said, t, where)
+    distance = _units(lateness, t, where)
 
     def made(name: str, v: Vertex) -> Vertex:
         current.given(v, f"{label}_{name}", line)
@@ -106,50 +106,50 @@ def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: L
     greatest = Top(ONE_GROUP, ((Field(t, (VALUE,)), False),), 1)
     current.loops[leaf] = made("greatest_time_change", Vertex(Haitch(greatest), before, added))
     current.no_output.append(too_late)
-    shown = said if isinstance(said, str) else repr(said)
+    shown = lateness if isinstance(lateness, str) else repr(lateness)
     current.lateness[label] = Lateness(at, distance, shown, kept, too_late, leaf, True)
     return Stream(kept, current)
 
 
 def _time(at: Expr, where: str) -> Expr:
     if isinstance(at, PythonCall) or unwrap(at.type) not in TIMES:
-        found = "an st.python function" if isinstance(at, PythonCall) else f"{at} of type {at.type}"
+        given = "an st.python function" if isinstance(at, PythonCall) else f"{at} of type {at.type}"
         raise CompileError(
-            f"{where}: the time of a row is an int, a date or a datetime, found {found}; give a "
+            f"{where}: the time of a row is an int, a date or a datetime, found {given}; give a "
             "field of such a type, or Spark's functions on fields"
         )
     return at
 
 
-def _units(said: object, t: RowType, where: str) -> int:
+def _units(given: object, t: RowType, where: str) -> int:
     """The lateness, in the units of the times."""
-    found = _interval(said, where) if isinstance(said, str) else said
-    if isinstance(found, dt.timedelta) and t in (DATETIME, LOCAL_DATETIME):
-        found = found // dt.timedelta(microseconds=1)
+    distance = _interval(given, where) if isinstance(given, str) else given
+    if isinstance(distance, dt.timedelta) and t in (DATETIME, LOCAL_DATETIME):
+        distance = distance // dt.timedelta(microseconds=1)
     elif t == DATE:
-        found = in_days(found, t)
+        distance = in_days(distance, t)
     elif t != INT:
-        found = None
-    if type(found) is not int:
+        distance = None
+    if type(distance) is not int:
         wanted: dict[RowType, str] = {INT: "an int", DATE: 'whole days, as "2 days" or 2'}
         raise CompileError(
             f"{where}: the times are {t}, so rows may come late by "
-            f"{wanted.get(t, 'a timedelta or a text such as ' + repr('1 hour'))}; found {said!r}"
+            f"{wanted.get(t, 'a timedelta or a text such as ' + repr('1 hour'))}; found {given!r}"
         )
-    if found < 0:
-        raise CompileError(f"{where}: expected zero or more, found {said!r}")
-    return found
+    if distance < 0:
+        raise CompileError(f"{where}: expected zero or more, found {given!r}")
+    return distance
 
 
-def _interval(said: str, where: str) -> dt.timedelta:
-    found, at = dt.timedelta(0), 0
-    while at < len(said.rstrip()) or not said.strip():
-        part = _PART.match(said, at)
+def _interval(text: str, where: str) -> dt.timedelta:
+    interval, at = dt.timedelta(0), 0
+    while at < len(text.rstrip()) or not text.strip():
+        part = _PART.match(text, at)
         if part is None:
             raise CompileError(
-                f"{where}: expected a text such as '1 hour' or '1 day 12 hours', found {said!r}; "
+                f"{where}: expected a text such as '1 hour' or '1 day 12 hours', found {text!r}; "
                 "the units are weeks, days, hours, minutes, seconds, milliseconds and microseconds"
             )
-        found += dt.timedelta(**{f"{part[2]}s": int(part[1])})
+        interval += dt.timedelta(**{f"{part[2]}s": int(part[1])})
         at = part.end()
-    return found
+    return interval

@@ -161,14 +161,14 @@ def _lifted(g: Any, f: Callable[..., Any]) -> Stream:
     if set(current.caches) != caches:
         raise CompileError(f"{line}: a cache inside per_group; keep what st.flatten gives instead")
     lifting = _Lifting(source, placeholder.vertex, column, line, set(loops))
-    made = lifting.of(result)
+    vertex = lifting.of(result)
     if not lifting.depends(result):
         raise CompileError(f"{line}: what per_group gives does not depend on the group; use it")
     for v in current.no_output[len(outputs) :]:
         outputs.append(lifting.of(v))
     current.no_output[:] = outputs
     lifting.connect()
-    return Stream(made, current)
+    return Stream(vertex, current)
 
 
 class _Lifting:
@@ -212,7 +212,7 @@ class _Lifting:
             del self.current.loops[leaf]
 
     def _vertex(self, v: Vertex) -> Vertex:
-        op, made = v.operator, self.current.made[v]
+        op, entry = v.operator, self.current.made[v]
         grouped = tuple(map(self.depends, v.inputs))
         inputs = tuple(map(self.of, v.inputs))
         operators = op.lifted(self.group, [i.type for i in v.inputs], grouped)
@@ -228,22 +228,22 @@ class _Lifting:
                 "in each group; group it by the same key, or join with it"
             )
         if refused:
-            raise CompileError(f"{made.line}: {refused} (in per_group of {self.line})")
+            raise CompileError(f"{entry.line}: {refused} (in per_group of {self.line})")
         for operator in operators:
-            found = Vertex(operator, *inputs)
-            self.current.made.setdefault(found, made)
-            inputs = (found,)
+            vertex = Vertex(operator, *inputs)
+            self.current.made.setdefault(vertex, entry)
+            inputs = (vertex,)
         if v in self.current.names:
-            self.current.names.setdefault(found, self.current.names[v])
-        return found
+            self.current.names.setdefault(vertex, self.current.names[v])
+        return vertex
 
     def _feedback(self, v: Vertex) -> Vertex:
         assert isinstance(v.type, ZSetType)
-        found = Vertex(
+        leaf = Vertex(
             Feedback(
                 len(self.current.loops) + len(self.current.unconnected),
                 ZSetType(carrying(v.type.row, self.columns)),
             )
         )
-        self.current.made[found] = self.current.made[v]
-        return found
+        self.current.made[leaf] = self.current.made[v]
+        return leaf

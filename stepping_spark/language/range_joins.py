@@ -75,10 +75,10 @@ class Bands(Derived):
         """The number of the band of a value."""
         if self._of != FLOAT:
             return max(_UNITS[self._of.name][0](value) // int(self.width), WIDE + 1)
-        found = value / self.width
-        if found != found or found >= FARTHEST:
+        quotient = value / self.width
+        if quotient != quotient or quotient >= FARTHEST:
             return FARTHEST
-        return -FARTHEST if found <= -FARTHEST else math.floor(found)
+        return -FARTHEST if quotient <= -FARTHEST else math.floor(quotient)
 
     def of(self, *values: Any) -> Any:
         row, low, high = values
@@ -97,8 +97,8 @@ class Bands(Derived):
         if self._of != FLOAT:
             unit = closed(_UNITS[self._of.name][1].format(value))
             width = f"{int(self.width)}L"
-            found = closed(f"{unit} DIV {width} - if({unit} % {width} < 0, 1L, 0L)")
-            return f"greatest({found}, {WIDE + 1}L)"
+            quotient = closed(f"{unit} DIV {width} - if({unit} % {width} < 0, 1L, 0L)")
+            return f"greatest({quotient}, {WIDE + 1}L)"
         share = closed(f"{value} / {literal(float(self.width), FLOAT)}")
         far = f"{FARTHEST}L"
         return (
@@ -233,13 +233,13 @@ class Banded:
         points = make(MapMany(bands(rows[0], at, at, units, point=True)), l)
         intervals = make(MapMany(bands(rows[1], low, high, units, point=False)), r)
         keys = ((), ()) if on == (None, None) else _keys(where, l, r, on)
-        made = [_longer(tuple(e.under("left") for e in parts)) for parts in keys]
+        longer_keys = [_longer(tuple(e.under("left") for e in parts)) for parts in keys]
         first, last = ("<=" if b in "[]" else "<" for b in bounds)
         inside = _both(
             _compared(first, low.under("right"), at.under("left"), where),
             _compared(last, at.under("left"), high.under("right"), where),
         )
-        return cls(points, intervals, (made[0], made[1]), rows, inside)
+        return cls(points, intervals, (longer_keys[0], longer_keys[1]), rows, inside)
 
     def pairs(self, joined: object) -> ZSet[Any]:
         """Of the pairs that share a band, those whose point lies in the interval."""
@@ -285,18 +285,18 @@ def _units(where: str, width: Width, t: RowType) -> int | float:
     """The width of a band in the units of a type: microseconds for times, days for dates."""
     assert isinstance(t, Atom)
     of_times = t.name in ("date", "datetime", "LocalDateTime")
-    found: float = 0
+    units: float = 0
     if isinstance(width, dt.timedelta) and of_times:
-        found = width.days if t.name == "date" else width // MICROSECOND
+        units = width.days if t.name == "date" else width // MICROSECOND
     elif type(width) in (int, float) and not of_times:
-        found = cast(float, width) if t.name in ("float", "Decimal") else int(cast(float, width))
-    if not 0 < found < 2**62:
+        units = cast(float, width) if t.name in ("float", "Decimal") else int(cast(float, width))
+    if not 0 < units < 2**62:
         kind = "a timedelta" if of_times else "a number"
         raise CompileError(
             f"{where}: width={width!r}: the width of a band of {t} is {kind} greater than zero; "
             "about the length of an interval is good"
         )
-    return found
+    return units
 
 
 def _compared(op: str, a: Expr, b: Expr, where: str) -> Expr:

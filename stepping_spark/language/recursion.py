@@ -54,14 +54,14 @@ def on_values(roots: Sequence[Vertex], origins: dict[Vertex, Origin]) -> list[Ve
     In its first step Q∆ = D∘Q∘I is Q: there are no earlier values, so I(a) = D(a) = a, z⁻¹(a) = 0
     and H(0, a) = distinct(a). So an incremental operator becomes its counterpart in `st.linear`.
     """
-    found: dict[Vertex, Vertex | None] = {}
+    counterparts: dict[Vertex, Vertex | None] = {}
     for root in roots:
         for v in _ordered(root):
-            if v not in found:
-                made = found[v] = _first(v, [found[i] for i in v.inputs])
-                if made is not None:
-                    adopt(made, origins[v], origins)
-    return [found[v] or v for v in roots]
+            if v not in counterparts:
+                counterpart = counterparts[v] = _first(v, [counterparts[i] for i in v.inputs])
+                if counterpart is not None:
+                    adopt(counterpart, origins[v], origins)
+    return [counterparts[v] or v for v in roots]
 
 
 def _first(v: Vertex, inputs: list[Vertex | None]) -> Vertex | None:
@@ -173,8 +173,8 @@ def fixpoint(
     for op in operators:
         around.bodies.setdefault(op, body)
     names = [name if single or name is None else f"{name}_{i}" for i in range(len(types))]
-    made = [make(op, *inputs, name=n) for op, n in zip(operators, names, strict=True)]
-    return cast(Y, made[0] if single else tuple(made))
+    results = [make(op, *inputs, name=n) for op, n in zip(operators, names, strict=True)]
+    return cast(Y, results[0] if single else tuple(results))
 
 
 # -- the types of the streams
@@ -243,12 +243,12 @@ def _checked(
 ) -> list[Vertex]:
     """The streams that the function returns, for the next iteration."""
     where = f"{line_of_function(f)}: {name_of(f)}"
-    found = (given,) if single else given
-    if isinstance(given, tuple) is single or len(found) != len(streams):
+    results = (given,) if single else given
+    if isinstance(given, tuple) is single or len(results) != len(streams):
         wanted = "a stream" if single else f"a tuple of {len(streams)} streams"
         raise CompileError(f"{where} should give {wanted}, as it is given, found {given!r}")
     nexts = []
-    for stream, after in zip(streams, found, strict=True):
+    for stream, after in zip(streams, results, strict=True):
         if not isinstance(after, Stream):
             what = "nothing (is a `return` missing?)" if after is None else repr(after)
             raise CompileError(f"{where} should give streams, found {what}")
@@ -352,16 +352,16 @@ def _body(
             return moved[v]
         if v not in recursive:
             stream = _lifted(v, inside)
-            made = inputs.leaf_for(stream, origins[v].path.parts[-1])
+            vertex = inputs.leaf_for(stream, origins[v].path.parts[-1])
         else:
             if distinct:
                 _check_monotone(v, origins[v].line)
             else:
                 _check_counted(v, origins[v].line)
-            made = Vertex(v.operator, *(place(i) for i in v.inputs))
-        origins.setdefault(made, origins[v])
-        moved[v] = made
-        return made
+            vertex = Vertex(v.operator, *(place(i) for i in v.inputs))
+        origins.setdefault(vertex, origins[v])
+        moved[v] = vertex
+        return vertex
 
     outputs = []
     for v in values:
@@ -391,17 +391,17 @@ def _beside(origin: Origin) -> Origin:
 
 def _depending(values: list[Vertex]) -> set[Vertex]:
     """The vertices that depend on a recursive stream."""
-    found: dict[Vertex, bool] = {}
+    dependence: dict[Vertex, bool] = {}
 
     def depends(v: Vertex) -> bool:
-        if v not in found:
+        if v not in dependence:
             inputs = [depends(i) for i in v.inputs]  # all, so that each gets an entry
-            found[v] = isinstance(v.operator, Recursive) or any(inputs)
-        return found[v]
+            dependence[v] = isinstance(v.operator, Recursive) or any(inputs)
+        return dependence[v]
 
     for v in values:
         depends(v)
-    return {v for v, does in found.items() if does}
+    return {v for v, does in dependence.items() if does}
 
 
 def _lifted(v: Vertex, inside: BodyTracer) -> Stream:

@@ -42,19 +42,19 @@ class Planner:
         kind = a.kind.removesuffix("_distinct")
         if kind in SUMMED:
             sums = self._sums(a.picked if a.kind != kind else None)
-            found: tuple[Reduction, Shown] = sums, SUMMED[kind](self.keyed, sums, a)
+            plan: tuple[Reduction, Shown] = sums, SUMMED[kind](self.keyed, sums, a)
         elif kind == "collect":
-            found = self._collected(a)
+            plan = self._collected(a)
         elif kind == "first_n":
-            found = self._listed(a)
+            plan = self._listed(a)
         elif kind in LISTED:
-            found = self._gathered(a)
+            plan = self._gathered(a)
         elif kind == "mode":
-            found = self._most_frequent(a)
+            plan = self._most_frequent(a)
         else:
-            found = self._extreme(a)
-        found[0].aggregates.append(str(a))
-        self.shown.append((a.field, *found))
+            plan = self._extreme(a)
+        plan[0].aggregates.append(str(a))
+        self.shown.append((a.field, *plan))
 
     def ensure_row(self) -> None:
         """Without a key there is always one row, even without input; a sum provides it."""
@@ -71,11 +71,11 @@ class Planner:
             same = [distinct] if distinct is not None else []
             if isinstance(r, Sums) and r.distinct == bool(same) and (not same or r.args == same):
                 return r
-        made = Sums(distinct=distinct is not None)
+        sums = Sums(distinct=distinct is not None)
         if distinct is not None:
-            made.arg(distinct)
-        self.reductions.append(made)
-        return made
+            sums.arg(distinct)
+        self.reductions.append(sums)
+        return sums
 
     def _extreme(self, a: Asked) -> tuple[Reduction, Shown]:
         """min, max, any_value, arg_min, arg_max: a value of the first row by an order."""
@@ -91,8 +91,8 @@ class Planner:
 
         def show(at: tuple[str, ...]) -> Expr:
             t = value.type if self.keyed else Optional(unwrap(value.type))
-            found = Field(t, (*at, "_1"))
-            return given(Field(INT, (*at, "_2")), found) if len(r.values) > 1 else found
+            first = Field(t, (*at, "_1"))
+            return given(Field(INT, (*at, "_2")), first) if len(r.values) > 1 else first
 
         return there, show
 
@@ -106,8 +106,8 @@ class Planner:
         t = ListOf(item.type)
 
         def show(at: tuple[str, ...]) -> Expr:
-            found = Field(t if self.keyed else Optional(t), (*at, "_1"))
-            return found if self.keyed else Otherwise(t, (found,), ())
+            items = Field(t if self.keyed else Optional(t), (*at, "_1"))
+            return items if self.keyed else Otherwise(t, (items,), ())
 
         return there, show
 
@@ -137,8 +137,8 @@ class Planner:
         t: RowType = ListOf(item.type)
 
         def show(at: tuple[str, ...]) -> Expr:
-            found = Field(t if self.keyed else Optional(t), (*at, "_1"))
-            return LISTED[a.kind](a, found, self._nullable(item))
+            items = Field(t if self.keyed else Optional(t), (*at, "_1"))
+            return LISTED[a.kind](a, items, self._nullable(item))
 
         return there, show
 

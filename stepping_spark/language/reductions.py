@@ -358,9 +358,9 @@ def _truths(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     n, true = sums.leaf(_one(sums, a.value)), sums.leaf(truth(x))
 
     def show(at: tuple[str, ...]) -> Expr:
-        many, found = (Field(INT, (*at, f"_{i}")) for i in (n, true))
+        many, trues = (Field(INT, (*at, f"_{i}")) for i in (n, true))
         op, right = ("==", many) if a.kind == "bool_and" else (">", Literal(INT, 0))
-        value = Call(BOOL, op, (found, right))
+        value = Call(BOOL, op, (trues, right))
         return given(many, value) if isinstance(_type(keyed, BOOL, x), Optional) else value
 
     return show

@@ -142,10 +142,10 @@ def _lists(a: Any, f: Any, to: Any, cls: type, what: str) -> Expr:
 def _named(cls: type, e: Expr) -> Expr:
     """Read structs made by Spark as tuples, or as updates, by the order of their fields."""
     lists = unwrap(e.type)
-    made = unwrap(lists.inner) if isinstance(lists, ListOf) else None
-    if not (isinstance(e, Opaque) and isinstance(made, Struct) and made.python is dict):
+    item_type = unwrap(lists.inner) if isinstance(lists, ListOf) else None
+    if not (isinstance(e, Opaque) and isinstance(item_type, Struct) and item_type.python is dict):
         return e
-    value, *rest = (t for _, t in made.fields)
+    value, *rest = (t for _, t in item_type.fields)
     names = ("value", "time", "weight") if cls is Update else ("_1", "_2")
     if len(names) != 1 + len(rest):
         return e

@@ -218,9 +218,9 @@ class Tracer:
         while pending:
             missing = [i for i in pending[-1].inputs if i not in self.made]
             if not missing:
-                made = pending.pop()
+                vertex = pending.pop()
                 if pending:
-                    self.make(made.operator, made.inputs, None)
+                    self.make(vertex.operator, vertex.inputs, None)
             pending += missing[:1]
         return self.make(v.operator, v.inputs, name)
 
@@ -243,12 +243,12 @@ class Tracer:
             for name, value in frame.f_locals.items():
                 if not isinstance(value, Stream) or name == "_" or name.startswith("."):
                     continue
-                made = self.made.get(value.vertex)
-                if made is not None and made.of_text and is_own:
+                entry = self.made.get(value.vertex)
+                if entry is not None and entry.of_text and is_own:
                     continue  # a text has no variables
                 if len(self.labels[frame]) == 1:
                     self.held.setdefault(value.vertex, name)
-                if made is not None and made.home is frame:
+                if entry is not None and entry.home is frame:
                     self.names.setdefault(value.vertex, name)
 
     def scope(self) -> tuple[str, ...]:
@@ -273,10 +273,10 @@ class Tracer:
 
     def called(self, v: Vertex) -> str:
         """The name of a stream in the query, from `name=` or its variable; "" if it has none."""
-        made = self.made[v]
-        if made.explicit or isinstance(v.operator, Input):
-            return made.name
-        home = made.home
+        entry = self.made[v]
+        if entry.explicit or isinstance(v.operator, Input):
+            return entry.name
+        home = entry.home
         named = "" if home is None or is_ours(home.f_code.co_filename) else self.names.get(v, "")
         return self.held.get(v, named)
 
@@ -291,8 +291,8 @@ class Tracer:
             named = v
             while named.operator.same_stream and not self.made[named].explicit:
                 (source,) = named.inputs
-                made = self.made.get(source)
-                ours = made is not None and made.home is self.made[v].home
+                entry = self.made.get(source)
+                ours = entry is not None and entry.home is self.made[v].home
                 if not ours or source in self.names or isinstance(source.operator, Input):
                     break
                 if not source.operator.gives_state:
@@ -302,15 +302,15 @@ class Tracer:
                 self.names[source] = name
                 named = source
 
-    def _origin(self, v: Vertex, made: _Made, query: str) -> Origin:
-        name = made.name if made.explicit else self.names.get(v, made.name)
-        scope = made.scope or (query,)
-        ours = made.home is None or is_ours(made.home.f_code.co_filename)
-        inner = ours and not made.explicit and v not in self.names
+    def _origin(self, v: Vertex, entry: _Made, query: str) -> Origin:
+        name = entry.name if entry.explicit else self.names.get(v, entry.name)
+        scope = entry.scope or (query,)
+        ours = entry.home is None or is_ours(entry.home.f_code.co_filename)
+        inner = ours and not entry.explicit and v not in self.names
         path = Path((*scope, name))
-        said = self.comments.get(v, "")
+        comment = self.comments.get(v, "")
         return Origin(
-            path, made.line, made.explicit, inner=inner, of_text=made.of_text, comment=said
+            path, entry.line, entry.explicit, inner=inner, of_text=entry.of_text, comment=comment
         )
 
 
@@ -329,13 +329,13 @@ _TRACER: ContextVar[Tracer] = ContextVar("tracer")
 
 def tracer() -> Tracer:
     """The tracer of the query that is being compiled."""
-    found = _TRACER.get(None)
-    if found is None:
+    current = _TRACER.get(None)
+    if current is None:
         raise CompileError(
             f"{user_line()}: operators work on the streams of a query while it is compiled; put "
             "them in a function and give that to st.compile"
         )
-    return found
+    return current
 
 
 @contextmanager

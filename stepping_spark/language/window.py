@@ -48,15 +48,15 @@ def frame_of(f: WindowFunction[Any], sorting: tuple[Sorting, ...], at: str) -> F
     named, given = ("rows", f.rows) if f.rows is not None else ("range", f.range)
     if given is None:
         return Frame(False, None, 0 if sorting else None)
-    said = f"{at}: {named}={given!r}"
+    where = f"{at}: {named}={given!r}"
     if not isinstance(given, tuple) or len(given) != 2:
-        raise CompileError(f"{said}: expected (start, end), such as (None, 0)")
+        raise CompileError(f"{where}: expected (start, end), such as (None, 0)")
     if named == "rows":
-        start, end = (_count_of_rows(b, said) for b in given)
+        start, end = (_count_of_rows(b, where) for b in given)
     else:
-        start, end = (_offset(b, sorting, said) for b in given)
+        start, end = (_offset(b, sorting, where) for b in given)
     if start is not None and end is not None and _is_after(start, end):
-        raise CompileError(f"{said}: the frame ends before it begins; write (start, end)")
+        raise CompileError(f"{where}: the frame ends before it begins; write (start, end)")
     return Frame(named == "rows", start, end)
 
 
@@ -67,9 +67,9 @@ def _is_after(start: Any, end: Any) -> bool:
     return bool(start > zeros[0]) or bool(end < zeros[1])  # one of them is 0, which fits any type
 
 
-def _count_of_rows(bound: Any, said: str) -> int | None:
+def _count_of_rows(bound: Any, where: str) -> int | None:
     if bound is not None and (type(bound) is not int or abs(bound) > MANY):
-        raise CompileError(f"{said}: expected a number of rows, or None for all, found {bound!r}")
+        raise CompileError(f"{where}: expected a number of rows, or None for all, found {bound!r}")
     return bound
 
 
@@ -79,13 +79,13 @@ def in_days(distance: Any, t: RowType) -> Any:
     return distance.days if is_days and unwrap(t) == DATE else distance
 
 
-def _offset(bound: Any, sorting: tuple[Sorting, ...], said: str) -> Any:
+def _offset(bound: Any, sorting: tuple[Sorting, ...], where: str) -> Any:
     """A distance in the order, encoded for the type of its values; 0 fits any type."""
     if bound is None or (type(bound) is int and bound == 0):
         return bound
     if len(sorting) != 1:
         raise CompileError(
-            f"{said}: a distance is from one value, and the order has {len(sorting)}; order by "
+            f"{where}: a distance is from one value, and the order has {len(sorting)}; order by "
             "one, or use rows="
         )
     t = sorting[0].expr.type
@@ -94,14 +94,14 @@ def _offset(bound: Any, sorting: tuple[Sorting, ...], said: str) -> Any:
         remedy = "use rows="
         if isinstance(unwrap(t), Atom) and unwrap(t).name == "Decimal":  # type: ignore[attr-defined]
             remedy = "annotate the field with Annotated[Decimal, st.Precision(37, s)], or " + remedy
-        raise CompileError(f"{said}: the order is by {t}, to which no distance is added; {remedy}")
+        raise CompileError(f"{where}: the order is by {t}, to which no distance is added; {remedy}")
     try:
-        found = kind.encode(in_days(bound, t), said)
+        distance = kind.encode(in_days(bound, t), where)
     except InputError as e:
         raise CompileError(f"{e}; the order is by {t}") from None
-    if isinstance(found, float) and not math.isfinite(found):
-        raise CompileError(f"{said}: expected a finite distance, or None for all")
-    return found if found != type(found)(0) else 0
+    if isinstance(distance, float) and not math.isfinite(distance):
+        raise CompileError(f"{where}: expected a finite distance, or None for all")
+    return distance if distance != type(distance)(0) else 0
 
 
 T = TypeVar("T")
@@ -152,8 +152,8 @@ def window(
         planned = _Planned(under(w.sorting, [moved(s.expr) for s in w.sorting]), where)
         for n, over in overs.items():
             if over == w:
-                found = (values[n], seconds.get(n))
-                shown = planned.shown(n, wanted[n], *(e and moved(e) for e in found))
+                exprs = (values[n], seconds.get(n))
+                shown = planned.shown(n, wanted[n], *(e and moved(e) for e in exprs))
                 filled[n] = _within(shown, len(windows) - 1 - i)
         keys = tuple(map(moved, w.keys)) or ONE_GROUP
         stream = make(Window(keys, planned.sorting, tuple(planned.calls)), stream)
@@ -491,14 +491,14 @@ def _width(gap: Any, t: RowType, where: str) -> Any:
             f"{where}: at gives {t}, which has no distances to compare with a gap; these have: "
             "int, date, datetime, st.LocalDateTime, timedelta, and a Decimal of less than 38 digits"
         )
-    said = f"{where}: gap={gap!r}"
+    place = f"{where}: gap={gap!r}"
     try:
-        found = kind.encode(in_days(gap, t), said)
+        width = kind.encode(in_days(gap, t), place)
     except InputError as e:
         raise CompileError(f"{e}; at gives {t}") from None
-    if found < type(found)(0):
+    if width < type(width)(0):
         raise CompileError(
-            f"{said}: expected the largest gap between two rows of a session, zero or more, "
+            f"{place}: expected the largest gap between two rows of a session, zero or more, "
             f"found {gap}"
         )
-    return found
+    return width
