@@ -71,23 +71,23 @@ class DeltaJoin(Generic[S]):
         source, used = reached(self._on(j), self._lefts)
         keys = [Field(e.type, (f"_{m}",)) for m, e in enumerate(lookup.key, 2)]
         back = self._back(tuple(keys[m] for m in used), j, used, source, 0)
-        found = self.apply(back, self._begun(j), self._old(source))
+        rows = self.apply(back, self._begun(j), self._old(source))
         rest = [m for m in range(len(keys)) if m not in used]
         kept = [Field(t, (f"_{i}",)) for i, t in enumerate(self._members((source, j)), 1)]
         # The keys of drⱼ stand after its row, as a row that is None has none; two places on now.
         kept += [Field(keys[m].type, (f"_{m + 3}",)) for m in rest]
-        found = self.apply(Map(tupled(*kept)), found)
+        rows = self.apply(Map(tupled(*kept)), rows)
         checks = [
             (self._on(j)[m], Field(keys[m].type, (f"_{j + 2 + n}",))) for n, m in enumerate(rest)
         ]
-        found, bound, more = self._gone_back(found, [source, j], source)
-        found = self._gone_forward(found, bound, j)
+        rows, bound, more = self._gone_back(rows, [source, j], source)
+        rows = self._gone_forward(rows, bound, j)
         for a, b in (*checks, *more):
-            found = self.apply(Filter(Call(Optional(BOOL), "==", (a, b))), found)
+            rows = self.apply(Filter(Call(Optional(BOOL), "==", (a, b))), rows)
         if rest:
             members = enumerate(self._members(range(j + 1)), 1)
-            found = self.apply(Map(tupled(*(Field(t, (f"_{i}",)) for i, t in members))), found)
-        return found
+            rows = self.apply(Map(tupled(*(Field(t, (f"_{i}",)) for i, t in members))), rows)
+        return rows
 
     def _begun(self, j: int) -> S:
         """The rows of drⱼ, each before its key; of a left lookup also the keys that go or come."""
@@ -103,7 +103,7 @@ class DeltaJoin(Generic[S]):
         return self.apply(Add(), rows, self.apply(Neg(), absent))
 
     def _gone_back(
-        self, found: S, bound: list[int], at: int
+        self, rows: S, bound: list[int], at: int
     ) -> tuple[S, list[int], list[tuple[Expr, Expr]]]:
         """The rows with all that leads back to the base, and what is still to be compared."""
         checks: list[tuple[Expr, Expr]] = []
@@ -113,14 +113,14 @@ class DeltaJoin(Generic[S]):
             place = _place(bound, at)
             on = tuple(key[m].under(f"_{place + 1}") for m in used)
             back = self._back(on, at, used, source, _place(bound, source))
-            found = self.apply(back, found, self._old(source))
+            rows = self.apply(back, rows, self._old(source))
             rest = [m for m in range(len(key)) if m not in used]
             checks += [(self._on(at)[m], key[m].under(f"_{at + 1}")) for m in rest]
             bound = sorted((*bound, source))
             at = source
-        return found, bound, checks
+        return rows, bound, checks
 
-    def _gone_forward(self, found: S, bound: list[int], j: int) -> S:
+    def _gone_forward(self, rows: S, bound: list[int], j: int) -> S:
         """The rows with the lookups before j that are not in them yet."""
         for i in range(1, j):
             if i in bound:
@@ -129,9 +129,9 @@ class DeltaJoin(Generic[S]):
             on = tuple(moved(e, places) for e in self._on(i))
             place = _place(bound, i)
             lookup = dataclasses.replace(self.lookups[i - 1], on=on, place=place, bare=False)
-            found = self.apply(lookup, found, self._old(i))
+            rows = self.apply(lookup, rows, self._old(i))
             bound = sorted((*bound, i))
-        return found
+        return rows
 
     def _back(
         self, on: tuple[Expr, ...], j: int, used: Sequence[int], source: int, place: int
@@ -167,20 +167,20 @@ def reached(on: Sequence[Expr], lefts: set[int]) -> tuple[int, list[int]]:
 
     A part that is not NULL where its row is None would find what no row of that input leads to.
     """
-    found: dict[int, list[int]] = {}
+    by_input: dict[int, list[int]] = {}
     for m, part in enumerate(on):
         read = inputs_of(part)
         if len(read) == 1 and not (read & lefts and not _is_strict(part)):
-            found.setdefault(min(read), []).append(m)
-    if not found:
+            by_input.setdefault(min(read), []).append(m)
+    if not by_input:
         shown = ", ".join(map(str, on))
         raise CompileError(
             f"{user_line()}: on={shown}: no part of the key is read from one input alone, so that "
             "its rows could be found by it; give a tuple of such parts, or look up what is before "
             "it with a delta_join of its own, and st.join that with the table"
         )
-    source = min(found, key=lambda i: (-len(found[i]), i))
-    return source, found[source]
+    source = min(by_input, key=lambda i: (-len(by_input[i]), i))
+    return source, by_input[source]
 
 
 def inputs_of(e: Expr) -> set[int]:

@@ -58,15 +58,15 @@ class Vertex:
 
     def __new__(cls, operator: Operator, *inputs: Vertex) -> Vertex:
         key = (operator, inputs)
-        found = cls._all.get(key)
-        if found is None:
-            found = object.__new__(cls)
-            found.operator = operator
-            found.inputs = inputs
-            found.type = operator.type_of(*(v.type for v in inputs))
-            found.digest = _digest(found)
-            cls._all[key] = found
-        return found
+        vertex = cls._all.get(key)
+        if vertex is None:
+            vertex = object.__new__(cls)
+            vertex.operator = operator
+            vertex.inputs = inputs
+            vertex.type = operator.type_of(*(v.type for v in inputs))
+            vertex.digest = _digest(vertex)
+            cls._all[key] = vertex
+        return vertex
 
     def __reduce__(self) -> tuple[Callable[..., Vertex], tuple[object, ...]]:
         return Vertex, (self.operator, *self.inputs)
@@ -89,10 +89,10 @@ def _digest(v: Vertex) -> str:
     the rest of a row does not count. For any other operator the whole row counts.
     """
     op, types = v.operator, [i.type for i in v.inputs]
-    told = [op.name, op.identity(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
+    texts = [op.name, op.identity(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
     if op.linearity in (Linearity.NONLINEAR, Linearity.PER_KEY):
-        told += [identity_of(t.schema) for t in (*types, v.type)]
-    return hashlib.sha256(" ".join(told).encode()).hexdigest()[:16]
+        texts += [identity_of(t.schema) for t in (*types, v.type)]
+    return hashlib.sha256(" ".join(texts).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, order=True)

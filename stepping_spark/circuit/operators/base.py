@@ -117,11 +117,11 @@ class Operator:
 
     def tree(self, types: tuple[StreamType, ...]) -> Physical:
         """The same, for inputs of these types; the same object each time."""
-        made: tuple[tuple[StreamType, ...], Physical] | None = self.__dict__.get("_tree")
-        if made is None or made[0] != types:
-            made = types, self.physical(*(Argument(i, t) for i, t in enumerate(types)))
-            self.__dict__["_tree"] = made
-        return made[1]
+        pair: tuple[tuple[StreamType, ...], Physical] | None = self.__dict__.get("_tree")
+        if pair is None or pair[0] != types:
+            pair = types, self.physical(*(Argument(i, t) for i, t in enumerate(types)))
+            self.__dict__["_tree"] = pair
+        return pair[1]
 
     @property
     def name(self) -> str:

@@ -264,8 +264,8 @@ class Listed(GivesSets):
     def lifted(
         self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
     ) -> tuple[Operator, ...]:
-        made = replace(self, key=tupled(self.key, group))
-        return made, _key_apart(self._zset(self.type_of(*inputs)), group)
+        operator = replace(self, key=tupled(self.key, group))
+        return operator, _key_apart(self._zset(self.type_of(*inputs)), group)
 
     @property
     def list_type(self) -> ListOf:
@@ -403,22 +403,22 @@ class Collated(GivesSets):
         return self.collate.type_of(t)
 
     def physical(self, *args: Argument) -> Physical:
-        made = []
+        pieces = []
         for part, arg in zip(self.parts, args, strict=True):
             first, *maps = trees_of(part, (arg.type,))
-            made.append(_after(over(first, arg), maps))
-        return LargestByKey(Union(tuple(made)), self.required)
+            pieces.append(_after(over(first, arg), maps))
+        return LargestByKey(Union(tuple(pieces)), self.required)
 
     def change(self, states: Sequence[Argument], changes: Sequence[Argument]) -> Physical:
         folds: list[ChangeOf] = []
-        made: list[Physical] = []
+        pieces: list[Physical] = []
         for part, state, change in zip(self.parts, states, changes, strict=True):
             first, *maps = trees_of(part, (change.type,))
             fold = change_of(first, state, change)
-            made.append(_after(Hole(fold.schema, len(folds)), maps))
+            pieces.append(_after(Hole(fold.schema, len(folds)), maps))
             folds.append(fold)
         return CollatedChange(
-            LargestByKey(Union(tuple(made)), self.required, once=True), tuple(folds)
+            LargestByKey(Union(tuple(pieces)), self.required, once=True), tuple(folds)
         )
 
     @property
@@ -474,8 +474,8 @@ class Window(GivesSets):
         pair = self._zset(self.type_of(*inputs))
         (_, row), (_, results) = columns_of(pair)
         parts = (without_group(row, "left"), Field(results, ("right",)))
-        made = replace(self, keys=(*self.keys, group))
-        return made, in_group(pair, parts, group, "left", *group.path)
+        operator = replace(self, keys=(*self.keys, group))
+        return operator, in_group(pair, parts, group, "left", *group.path)
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         return self.keys

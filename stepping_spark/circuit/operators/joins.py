@@ -133,9 +133,9 @@ class LookUp(Operator):
                 f"{user_line()}: a lookup takes keys of one type, found on={shown[0]}, and "
                 f"key={shown[1]}; convert one with st.map before"
             )
-        found = Optional(unwrap(table)) if self.optional else table
+        member = Optional(unwrap(table)) if self.optional else table
         members = self.members(known)
-        return ZSetType(tuple_of((*members[: self.place], found, *members[self.place :])))
+        return ZSetType(tuple_of((*members[: self.place], member, *members[self.place :])))
 
     def members(self, known: RowType) -> tuple[RowType, ...]:
         """The types of what is in the tuples that are given."""
@@ -152,11 +152,11 @@ class LookUp(Operator):
             of_known = tuple(Field(t, (n,)) for n, t in known.schema.columns)
         columns = self.type_of(known.type, table.type).schema.columns
 
-        def row(known: Sequence[T], found: T) -> tuple[T, ...]:
-            return (*known[: self.place], found, *known[self.place :])
+        def row(known: Sequence[T], member: T) -> tuple[T, ...]:
+            return (*known[: self.place], member, *known[self.place :])
 
-        found = (1, whole(self._zset(table.type)))
-        cells = row([(0, e) for e in of_known], found)
+        member = (1, whole(self._zset(table.type)))
+        cells = row([(0, e) for e in of_known], member)
         pairs = EquiJoin(known, table, self.on, self.key, cells, columns)
         if not self.left:
             return pairs

@@ -279,10 +279,10 @@ class Fused(Operator):
 
     def types(self, *inputs: StreamType) -> tuple[StreamType, ...]:
         """What each part gives."""
-        found = [self.parts[0].type_of(*inputs)]
+        results = [self.parts[0].type_of(*inputs)]
         for p in self.parts[1:]:
-            found.append(p.type_of(found[-1]))
-        return tuple(found)
+            results.append(p.type_of(results[-1]))
+        return tuple(results)
 
     def describe(self) -> str:
         return " · ".join(filter(None, (p.describe() for p in self.parts)))
@@ -305,11 +305,11 @@ def parts_of(op: Operator) -> tuple[Operator, ...]:
 
 def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[Physical]:
     """What operators are made of that come one after the other, the first over these types."""
-    found = [parts[0].tree(types)]
+    trees = [parts[0].tree(types)]
     for before, p in itertools.pairwise(parts):
         types = (before.type_of(*types),)
-        found.append(p.tree(types))
-    return found
+        trees.append(p.tree(types))
+    return trees
 
 
 def in_group(row: RowType, parts: Iterable[Expr], group: Field, *at: str) -> Map:

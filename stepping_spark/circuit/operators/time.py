@@ -145,13 +145,11 @@ class InTime(ByWatermark):
 
     def physical(self, *args: Argument) -> Physical:
         rows, greatest = args
-        found: Physical = BelowGreatest(
-            rows, greatest, self.at, self.lateness, others=not self.late
-        )
+        tree: Physical = BelowGreatest(rows, greatest, self.at, self.lateness, others=not self.late)
         if not isinstance(self.at.type, Optional):
-            return found
+            return tree
         has = Call(BOOL, "isNull" if self.late else "isNotNull", (self.at,))
-        return Union((found, Where(rows, has))) if self.late else Where(found, has)
+        return Union((tree, Where(rows, has))) if self.late else Where(tree, has)
 
     def describe(self) -> str:
         side = "before the watermark" if self.late else "from the watermark on"
@@ -236,10 +234,10 @@ class Settled(ByWatermark):
     def physical(self, *args: Argument) -> Physical:
         state, change, _, *greatest = args
         row = self._zset(state.type)
-        found = _over(self.window.tree((state.type,)), Union((state, change)))
+        tree = _over(self.window.tree((state.type,)), Union((state, change)))
         for value, further in self.free:
-            found = _before_all(found, value, [d + further for d in self.distances], greatest)
-        return Project(found, cells_of(Field(row, ("left",))))
+            tree = _before_all(tree, value, [d + further for d in self.distances], greatest)
+        return Project(tree, cells_of(Field(row, ("left",))))
 
     def describe(self) -> str:
         return f"{', '.join(str(e) for e, _ in self.free)} before the watermark"

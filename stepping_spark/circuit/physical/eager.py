@@ -154,11 +154,11 @@ class _Composed:
             raise NotComposed
 
     def _cell(self, cell: Cell) -> list[tuple[str, Expr]]:
-        made = self._over_sides(cell.expr)
+        composed = self._over_sides(cell.expr)
         if not cell.spread:
             ((name, _),) = cell.columns
-            return [(name, made)]
-        return [(n, field_of(made, (n,), t)) for n, t in cell.columns]
+            return [(name, composed)]
+        return [(n, field_of(composed, (n,), t)) for n, t in cell.columns]
 
     def _over_sides(self, e: Expr) -> Expr:
         return replaced(e, lambda f: _read(self.row, f))

@@ -320,10 +320,10 @@ def times_read(tree: Physical, number: int) -> int:
     """How often the text of a tree has an argument."""
     if isinstance(tree, Argument):
         return int(tree.number == number)
-    found = sum(times_read(i, number) for i in tree.inputs)
+    times = sum(times_read(i, number) for i in tree.inputs)
     if isinstance(tree, AntiJoin):  # once for keys, once for NULL
-        found += times_read(tree.left, number)
-    return found
+        times += times_read(tree.left, number)
+    return times
 
 
 @dataclass(frozen=True)

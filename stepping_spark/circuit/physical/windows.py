@@ -259,15 +259,15 @@ def reach_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Rea
         return f"the order is by {sorting[0].expr.type}"
     looks: list[_Look] = []
     for c in calls:
-        found = _look(c)
-        if found is None:
+        look = _look(c)
+        if look is None:
             return f"of {c}"
-        looks.append(found)
+        looks.append(look)
     carried = tuple(c for c, x in zip(calls, looks, strict=True) if x.is_carried)
 
     def furthest(side: str, far: bool) -> Any:
-        found = (getattr(x, side) for x in looks if x.by_value == far)
-        return max((d for d in found if d), default=0)
+        distances = (getattr(x, side) for x in looks if x.by_value == far)
+        return max((d for d in distances if d), default=0)
 
     back, forward = (furthest(side, False) for side in ("back", "forward"))
     far_back, far_forward = (furthest(side, True) for side in ("back", "forward"))
