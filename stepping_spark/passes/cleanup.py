@@ -60,12 +60,12 @@ class _Fusing:
 
     def fused(self) -> tuple[AnyCircuit, dict[Vertex, Vertex]]:
         for v in self.graph.walk():
-            made = self._follows(v)
-            if made is None:
-                made = Vertex(v.operator, *(self.new[i] for i in v.inputs)) if v.inputs else v
-                self.origins.setdefault(made, self.origins[v])
-            self.new[v] = made
-            self.stands_for.setdefault(made, v)
+            vertex = self._follows(v)
+            if vertex is None:
+                vertex = Vertex(v.operator, *(self.new[i] for i in v.inputs)) if v.inputs else v
+                self.origins.setdefault(vertex, self.origins[v])
+            self.new[v] = vertex
+            self.stands_for.setdefault(vertex, v)
         fused = substitute(self.graph, lambda v: self.new.get(v, v), self.origins)
         return fused, self.stands_for
 
@@ -82,10 +82,10 @@ class _Fusing:
                 parts = [self._joined(s, v, self.origins[s]) for s in sides]
                 for part, side in zip(parts, sides, strict=True):
                     self.stands_for.setdefault(part, Vertex(v.operator, side))
-                made = Vertex(Add(), *parts)
+                vertex = Vertex(Add(), *parts)
                 named = dataclasses.replace(self.origins[v], beside=(self.origins[before],))
-                self.origins.setdefault(made, named)
-                return made
+                self.origins.setdefault(vertex, named)
+                return vertex
         if isinstance(before.operator, Join) or _may_follow(before.operator):
             return self._joined(before, v, self.origins[v])
         return None
@@ -95,12 +95,12 @@ class _Fusing:
 
     def _joined(self, before: Vertex, v: Vertex, named: Origin) -> Vertex:
         head = self.new[before]
-        made = Vertex(Fused((*parts_of(head.operator), v.operator)), *head.inputs)
+        vertex = Vertex(Fused((*parts_of(head.operator), v.operator)), *head.inputs)
         ours, theirs = self.origins[v], self.origins[head]
         parts = (*(theirs.parts or (theirs,)), ours)
-        if made not in self.origins:
-            self.origins[made] = dataclasses.replace(named, parts=parts)
-        return made
+        if vertex not in self.origins:
+            self.origins[vertex] = dataclasses.replace(named, parts=parts)
+        return vertex
 
 
 def _may_follow(op: Operator) -> bool:
@@ -127,13 +127,13 @@ class _Merging:
 
     def merged(self) -> AnyCircuit:
         for v in self.graph.walk():
-            made = None
+            vertex = None
             if self._is_of_text(v) and isinstance(v.operator, Map):
-                made = self._after(v.operator, v.inputs[0], self.origins[v])
-            if made is None:
-                made = Vertex(v.operator, *(self.new[i] for i in v.inputs)) if v.inputs else v
-            self.new[v] = made
-            adopt(made, self.origins[v], self.origins)
+                vertex = self._after(v.operator, v.inputs[0], self.origins[v])
+            if vertex is None:
+                vertex = Vertex(v.operator, *(self.new[i] for i in v.inputs)) if v.inputs else v
+            self.new[v] = vertex
+            adopt(vertex, self.origins[v], self.origins)
         return substitute(self.graph, lambda v: self.new.get(v, v), self.origins)
 
     def _is_of_text(self, v: Vertex) -> bool:
@@ -160,10 +160,10 @@ class _Merging:
             both = _composed(f.f, g.f)
         except NotComposed:
             return None
-        made = Vertex(Map(both, note=f.note or g.note), *before.inputs)
+        vertex = Vertex(Map(both, note=f.note or g.note), *before.inputs)
         line = named.line if only_projects(g) else self.origins[a].line  # where values are made
-        adopt(made, dataclasses.replace(named, line=line), self.origins)
-        return made
+        adopt(vertex, dataclasses.replace(named, line=line), self.origins)
+        return vertex
 
 
 def _composed(f: Expr, g: Expr) -> Expr:
@@ -173,10 +173,10 @@ def _composed(f: Expr, g: Expr) -> Expr:
     """
     if isinstance(f, Build):
         return with_parts(f, lambda part: _composed(part, g))
-    made = replaced(f, lambda field: field_of(g, field.path, field.type))
-    if not isinstance(f, Field) and not made.in_sql:
+    composed = replaced(f, lambda field: field_of(g, field.path, field.type))
+    if not isinstance(f, Field) and not composed.in_sql:
         raise NotComposed
-    return made
+    return composed
 
 
 def _readers(graph: AnyCircuit) -> Counter[Vertex]:
@@ -220,11 +220,11 @@ def drop_index(v: Vertex) -> Vertex | None:
 
 def _indexes(v: Vertex) -> list[Vertex]:
     """The indexes that a cache was asked for, innermost first."""
-    found = []
+    indexes = []
     while isinstance(v.operator, Arrange):
-        found.append(v)
+        indexes.append(v)
         v = v.inputs[0]
-    return found[::-1]
+    return indexes[::-1]
 
 
 def drop_dead(graph: AnyCircuit) -> AnyCircuit:

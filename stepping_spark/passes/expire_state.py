@@ -133,7 +133,7 @@ def _of_sessions(op: Window, bound: LowerBound, gap: int) -> Frees:
     return Frees(gap, _probe(op, end), ((_given(1, end), gap),))
 
 
-def _of_nearest(op: Window, bound: LowerBound, found: Expr) -> Frees:
+def _of_nearest(op: Window, bound: LowerBound, match: Expr) -> Frees:
     """As-of joins: a probe row expires, and of matched rows the last before the watermark stays.
 
     A row that is found is needed until a later one of its partition is before the watermark. One
@@ -141,7 +141,7 @@ def _of_nearest(op: Window, bound: LowerBound, found: Expr) -> Frees:
     the nearest after it, when that is before the watermark.
     """
     time = Optional(bound.value.type)
-    is_none = Call(BOOL, "isNull", (found,))
+    is_none = Call(BOOL, "isNull", (match,))
     known_at = choice(is_none, Literal(time, None), _optional(bound.value))
     later = WindowCall("first_value", time, (known_at,), Frame(True, 1, None), ignore_nulls=True)
     passed: Expr = _given(1, later)
@@ -339,9 +339,9 @@ class _Late:
             return "the circuit is not optimized"
         if not isinstance(fold, Window) or negated:
             return f"its key has no {_shown(bounds)}"
-        found = [frees_of(fold, b) for b in bounds]
-        reasons = [why for why in found if isinstance(why, str)]
-        return reasons[0] if len(reasons) == len(found) else "the circuit is not optimized"
+        answers = [frees_of(fold, b) for b in bounds]
+        reasons = [why for why in answers if isinstance(why, str)]
+        return reasons[0] if len(reasons) == len(answers) else "the circuit is not optimized"
 
     def _of_join(self, op: Join, left: Vertex, right: Vertex) -> str:
         for state, change, on, key in (
@@ -365,8 +365,8 @@ class _Late:
         if v not in self._depends:
             self._depends[v] = False  # what a loop gives back is made of what is around it
             inputs = (self.graph.loops[v],) if v in self.graph.loops else v.inputs
-            found = isinstance(v.operator, InTime) or any(map(self.depends, inputs))
-            self._depends[v] = found
+            is_dependent = isinstance(v.operator, InTime) or any(map(self.depends, inputs))
+            self._depends[v] = is_dependent
         return self._depends[v]
 
 

@@ -221,10 +221,10 @@ def _at_once(fed_back: frozenset[Vertex], v: Vertex) -> Vertex | None:
     parts: list[tuple[Operator, ...]] = []
     inputs: list[Vertex] = []
     for piece in _addends(change):
-        found = _part(piece, fed_back)
-        if found is None:
+        pair = _part(piece, fed_back)
+        if pair is None:
             return None
-        part, given = found
+        part, given = pair
         parts.append(part)
         inputs += given
     return Vertex(Haitch(Collated(tuple(parts), h.of.required)), *inputs)

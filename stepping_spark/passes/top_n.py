@@ -41,21 +41,21 @@ def keep_only_first(graph: AnyCircuit) -> AnyCircuit:
     H_Top(z⁻¹I(a), a) = y,  y = H_Top(z⁻¹I(y), a),  if a has no negative weights: a row that is not
     among the first n once never is again.
     """
-    found = _growing(graph)
-    while found is not None:
+    vertex = _growing(graph)
+    while vertex is not None:
         number = 1 + max((_number(leaf) for leaf in graph.loops), default=-1)
-        leaf = Vertex(Feedback(number, found.type))
-        own = Vertex(found.operator, Vertex(Delay(), Vertex(Integrate(), leaf)), found.inputs[1])
-        graph = rewrite(graph, partial(_replace, found, own))
+        leaf = Vertex(Feedback(number, vertex.type))
+        own = Vertex(vertex.operator, Vertex(Delay(), Vertex(Integrate(), leaf)), vertex.inputs[1])
+        graph = rewrite(graph, partial(_replace, vertex, own))
         graph = dataclasses.replace(graph, loops={**graph.loops, leaf: own})
-        found = _growing(graph)
+        vertex = _growing(graph)
     return graph
 
 
 def _growing(graph: AnyCircuit) -> Vertex | None:
     """The first rows of changes that only insert."""
-    found = (v for v in graph.walk() if _is_of_change(v) and is_positive(v.inputs[1]))
-    return next(found, None)
+    vertices = (v for v in graph.walk() if _is_of_change(v) and is_positive(v.inputs[1]))
+    return next(vertices, None)
 
 
 def _replace(old: Vertex, new: Vertex, v: Vertex) -> Vertex | None:
@@ -74,10 +74,10 @@ def build_towers(graph: AnyCircuit) -> AnyCircuit:
     H_Top(z⁻¹I(a), a) = H_Top(z⁻¹I(b), b), where b = H_Top'(z⁻¹I(a), a), and Top' is by buckets.
     Groups that the query says are large have two levels, and small ones none.
     """
-    while found := _bare(graph):
+    while vertices := _bare(graph):
         origins = dict(graph.origins)
         built: dict[Vertex, Vertex] = {}
-        for bare in found:
+        for bare in vertices:
             levels = tower(bare)
             built[bare] = levels[-1]
             for v, n in zip(levels, levels_of(_top_of(bare).group_size), strict=False):
@@ -95,15 +95,15 @@ def _bare(graph: AnyCircuit) -> list[Vertex]:
 
     They are replaced at once: one rewrite for each takes too long in a circuit of many views.
     """
-    found: list[Vertex] = []
+    vertices: list[Vertex] = []
     above: set[Vertex] = set()
     for v in graph.walk():
         if not above.isdisjoint(v.inputs):
             above.add(v)
         elif _is_bare(v):
-            found.append(v)
+            vertices.append(v)
             above.add(v)
-    return found
+    return vertices
 
 
 def _is_bare(v: Vertex) -> bool:
@@ -164,12 +164,12 @@ def first_of_ranked(graph: AnyCircuit) -> AnyCircuit:
     the n-th, if no function of W looks at rows that come later. The filter stays. Saves reading
     partitions: a change reads the buckets of `build_towers`, and the window at most n rows.
     """
-    found = _ranked(graph)
-    while found is not None:
-        windowed, top = found
+    ranked = _ranked(graph)
+    while ranked is not None:
+        windowed, top = ranked
         first = _on_changes(Haitch(top), windowed.inputs[1])
         graph = rewrite(graph, partial(_replace, windowed, _on_changes(windowed.operator, first)))
-        found = _ranked(graph)
+        ranked = _ranked(graph)
     return graph
 
 

@@ -82,9 +82,9 @@ class KnownBounds:
     def of(self, v: Vertex) -> LowerBounds:
         """The bounds of a stream of changes."""
         if v not in self._found:
-            found = set(self._of(v))
-            weaker = {b for b in found for x in found if b.value == x.value and b.marks > x.marks}
-            self._found[v] = tuple(sorted(found - weaker, key=_in_order))
+            bounds = set(self._of(v))
+            weaker = {b for b in bounds for x in bounds if b.value == x.value and b.marks > x.marks}
+            self._found[v] = tuple(sorted(bounds - weaker, key=_in_order))
         return self._found[v]
 
     def _of(self, v: Vertex) -> Iterator[LowerBound]:
@@ -140,14 +140,14 @@ def _of_collated(
     op: Collated, types: Sequence[StreamType], bounds: Sequence[LowerBounds]
 ) -> Iterator[LowerBound]:
     """The bounds of H of several operators: those that the pieces of all of them have."""
-    found: list[LowerBounds] = []
+    by_part: list[LowerBounds] = []
     for (fold, *maps), t, of in zip(op.parts, types, bounds, strict=True):
         pieces, t = tuple(_of_change(fold, t, of)), fold.type_of(t)
         for f in maps:
             assert isinstance(f, Map)
             pieces, t = tuple(_moved(pieces, f.f)), f.type_of(t)
-        found.append(pieces)
-    all_of_them = functools.reduce(lambda a, b: tuple(_of_both(a, b)), found)
+        by_part.append(pieces)
+    all_of_them = functools.reduce(lambda a, b: tuple(_of_both(a, b)), by_part)
     yield from _of_change(op.collate, t, all_of_them)
 
 
@@ -185,10 +185,10 @@ def _looks_back(of: Operator, value: Expr) -> bool:
 
 def is_of(value: Expr, keys: Iterable[Expr]) -> bool:
     """Whether a value is one of the keys, or made of parts of them."""
-    found = set(keys)
-    if value in found or ALL in found:
+    key_set = set(keys)
+    if value in key_set or ALL in key_set:
         return True
-    paths = [k.path for k in found if isinstance(k, Field)]
+    paths = [k.path for k in key_set if isinstance(k, Field)]
     fields = list(fields_of(value))
     return bool(fields) and all(any(f.path[: len(p)] == p for p in paths) for f in fields)
 
@@ -213,23 +213,23 @@ def _parts(f: Expr, *path: str) -> Iterator[tuple[Expr, Field]]:
     """What a function gives, part by part, and where each stands."""
     if isinstance(f, Call) and f.op == "known":
         f = f.args[0]
-    made = unwrap(f.type)
-    if isinstance(f, Build) and isinstance(made, Struct):
-        for (name, _), e in zip(made.fields, f.fields, strict=True):
+    own_type = unwrap(f.type)
+    if isinstance(f, Build) and isinstance(own_type, Struct):
+        for (name, _), e in zip(own_type.fields, f.fields, strict=True):
             yield from _parts(e, *path, name)
     else:
-        yield f, Field(made, path)
+        yield f, Field(own_type, path)
 
 
 def _rounded_down(b: LowerBound, e: Expr, place: Field) -> Iterator[LowerBound]:
     """The bound of a day, or of the beginning of an hour, that a time is rounded down to."""
-    found = e.reading if isinstance(e, Opaque) and e.reading is not None else e
-    if not isinstance(found, SparkFunction) or tuple(map(bare, found.args)) != (b.value,):
+    reading = e.reading if isinstance(e, Opaque) and e.reading is not None else e
+    if not isinstance(reading, SparkFunction) or tuple(map(bare, reading.args)) != (b.value,):
         return
-    if found.name == "to_date" and b.value.type == DATETIME:
+    if reading.name == "to_date" and b.value.type == DATETIME:
         yield LowerBound(Call(DATETIME, "day_over", (place,)), b.marks)
-    elif found.name == "date_trunc" and found.constants[0].lower() in LONGEST_UNITS:
-        longest = LONGEST_UNITS[found.constants[0].lower()] // dt.timedelta(microseconds=1)
+    elif reading.name == "date_trunc" and reading.constants[0].lower() in LONGEST_UNITS:
+        longest = LONGEST_UNITS[reading.constants[0].lower()] // dt.timedelta(microseconds=1)
         yield LowerBound(
             place, frozenset(InputWatermark(m.greatest, m.distance + longest) for m in b.marks)
         )
