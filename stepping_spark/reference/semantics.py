@@ -78,12 +78,13 @@ def _is_before(
     at: VertexContext, value: Expr, row: Any, greatest: Sequence[Value], distances: Sequence[int]
 ) -> bool:
     """Whether a row's value is before the greatest time of each input minus its distance."""
-    found, t = at.call(value, row), unwrap(value.type)
-    if found is None:
+    row_time, t = at.call(value, row), unwrap(value.type)
+    if row_time is None:
         return False
     latest = [max((units_of(time, t) for time in times), default=None) for times in greatest]
     return all(
-        x is not None and units_of(found, t) < x - d for x, d in zip(latest, distances, strict=True)
+        x is not None and units_of(row_time, t) < x - d
+        for x, d in zip(latest, distances, strict=True)
     )
 
 
@@ -121,14 +122,14 @@ def settled(at: VertexContext, state: Value, a: Value, _: Value, *greatest: Valu
     """The rows whose results no future row can change, and that no future row needs."""
     op = at.operator
     inner = dataclasses.replace(at, operator=op.window)
-    found = []
+    elements = []
     for pair, n in window(inner, added((*state.items(), *a.items()))).items():
         if all(
             _is_before(at, value, pair, greatest, [d + further for d in op.distances])
             for value, further in op.free
         ):
-            found.append((pair.left, n))
-    return added(found)
+            elements.append((pair.left, n))
+    return added(elements)
 
 
 def _same(at: VertexContext, a: Value) -> Value:
@@ -189,15 +190,15 @@ def _join(at: VertexContext, a: Value, b: Value) -> Value:
 def _look_up(at: VertexContext, a: Value, b: Value) -> Value:
     op = at.operator
     matches = at.matches(op.key, b)
-    found: list[tuple[Element, int]] = []
+    elements: list[tuple[Element, int]] = []
     for key, (row, m) in at.keys(op.on, a):
         known = (row,) if op.bare else row
         before, after = known[: op.place], known[op.place :]
         there = matches.get(key, []) if key is not None else []
-        found += [((*before, right, *after), m * n) for right, n in there]
+        elements += [((*before, right, *after), m * n) for right, n in there]
         if op.left and sum(n for _, n in there) <= 0:
-            found.append(((*before, None, *after), m))
-    return added(found)
+            elements.append(((*before, None, *after), m))
+    return added(elements)
 
 
 def _present(at: VertexContext, a: Value) -> Value:
@@ -250,9 +251,9 @@ def _hold(at: VertexContext, a: Value, held_back: Value) -> Value:
 
 def _fused(at: VertexContext, *values: Value) -> Value:
     types = at.inputs
-    for part, made in zip(at.operator.parts, at.operator.types(*types), strict=True):
+    for part, result_type in zip(at.operator.parts, at.operator.types(*types), strict=True):
         inner = dataclasses.replace(at, operator=part, inputs=types)
-        values, types = (MEANING[type(part)](inner, *values),), (made,)
+        values, types = (MEANING[type(part)](inner, *values),), (result_type,)
     return values[0]
 
 
@@ -462,14 +463,14 @@ class Reference(Generic[In, Out]):
         return show(values[v], v.type, place_of(self.graph, v).where)
 
     def _given(self, inputs: Sequence[object]) -> dict[Vertex, Value]:
-        found = {}
+        values = {}
         named = self.graph.named_inputs
         if not isinstance(inputs, tuple | list) or len(inputs) != len(named):
             raise self.graph.not_given(inputs)
         for (v, where), value in zip(named, inputs, strict=True):
-            found[v] = read(value, v.type, where)
+            values[v] = read(value, v.type, where)
             if isinstance(v.operator, Input) and v.operator.append_only:
-                for row, n in found[v].items():
+                for row, n in values[v].items():
                     if n < 0:
                         raise refused_deletion(row, n, where)
-        return found
+        return values

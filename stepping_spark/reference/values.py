@@ -202,9 +202,9 @@ class VertexContext:
                 value = list(value)
             return of_type(value, f.type, "its value")
         except Exception as e:
-            found = str(e) if isinstance(e, SteppingError) else f"{type(e).__name__}: {e}"
+            cause = str(e) if isinstance(e, SteppingError) else f"{type(e).__name__}: {e}"
             raise StepError(
-                f"{self.where}: {f} failed for the row {row!r}: {found}; nothing has changed: mend "
+                f"{self.where}: {f} failed for the row {row!r}: {cause}; nothing has changed: mend "
                 "the row or the function, and step again"
             ) from e
 
@@ -218,11 +218,11 @@ class VertexContext:
 
     def matches(self, key: Sequence[Expr], value: Value) -> dict[Element, list[tuple[Any, int]]]:
         """The rows and weights by key, without keys that have a NULL part."""
-        found: dict[Element, list[tuple[Any, int]]] = {}
+        by_key: dict[Element, list[tuple[Any, int]]] = {}
         for parts, row in self.keys(key, value):
             if parts is not None:
-                found.setdefault(parts, []).append(row)
-        return found
+                by_key.setdefault(parts, []).append(row)
+        return by_key
 
 
 def place_of(graph: AnyGraph, v: Vertex, now: Any = None) -> VertexContext:

@@ -28,14 +28,14 @@ def groups(
     at: VertexContext, a: Rows, keys: tuple[Expr, ...], order: Order
 ) -> Iterator[tuple[tuple[Any, ...], list[tuple[Any, int]]]]:
     """For each key, its rows with a positive weight, in order."""
-    found: dict[tuple[Any, ...], list[tuple[Any, int]]] = {}
+    by_key: dict[tuple[Any, ...], list[tuple[Any, int]]] = {}
     for row, n in a.items():
         if n > 0:
             key = tuple(at.call(k, row) for k in keys)
-            found.setdefault(key, []).append((row, n))
+            by_key.setdefault(key, []).append((row, n))
     (t,) = at.inputs[:1]
     assert isinstance(t, ZSetType)
-    for key, rows in found.items():
+    for key, rows in by_key.items():
         rows.sort(key=lambda r: rank(r[0], t.row))
         for e, up in reversed(order):  # sorting is stable, so the last part comes first
             by = {row: rank(at.call(e, row), e.type) for row, _ in rows}
@@ -46,11 +46,11 @@ def groups(
 def top(at: VertexContext, a: Rows) -> Rows:
     """The first n rows of each key; with ties, all rows with fewer than n rows before them."""
     op = at.operator
-    found: dict[Any, int] = {}
+    kept: dict[Any, int] = {}
     for _, rows in groups(at, a, op.keys, op.order):
         if op.ties:
             by = {row: [rank(at.call(e, row), e.type) for e, _ in op.order] for row, _ in rows}
-            found.update(
+            kept.update(
                 (row, n)
                 for i, (row, n) in enumerate(rows)
                 if sum(m for other, m in rows[:i] if by[other] != by[row]) < op.n
@@ -60,25 +60,25 @@ def top(at: VertexContext, a: Rows) -> Rows:
         for row, n in rows:
             if left <= 0:
                 break
-            found[row] = min(n, left)
+            kept[row] = min(n, left)
             left -= n
-    return found
+    return kept
 
 
 def listed(at: VertexContext, a: Rows) -> Rows:
     """For each key, the list of the values of its rows."""
     op = at.operator
-    found = {}
+    lists = {}
     for (key,), rows in groups(at, a, (op.key,), op.order):
         items = tuple(at.call(op.item, row) for row, n in rows for _ in range(n))
-        found[Pair(left=items, right=key)] = 1
-    return found
+        lists[Pair(left=items, right=key)] = 1
+    return lists
 
 
 def collate(at: VertexContext, a: Rows) -> Rows:
     """For each key, one row made of its partial results."""
     op = at.operator
-    made = op.type_of(*at.inputs).row
+    row_type = op.type_of(*at.inputs).row
     pieces: dict[Any, list[Any]] = {}
     for row, n in a.items():
         if n <= 0:
@@ -86,7 +86,7 @@ def collate(at: VertexContext, a: Rows) -> Rows:
         key, *parts = row
         known = pieces.setdefault(key, [None] * len(parts))
         for i, part in enumerate(parts):
-            t = made.fields[i + 1][1]
+            t = row_type.fields[i + 1][1]
             if rank(part, t) > rank(known[i], t):
                 known[i] = part
     return {
@@ -105,14 +105,14 @@ def window(at: VertexContext, a: Any) -> Any:
     """Each row, once per unit of weight, with the results of the window functions."""
     op = at.operator
     order = tuple(part for s in op.sorting for part in s.order)
-    found: list[tuple[Any, int]] = []
+    elements: list[tuple[Any, int]] = []
     for _, counted in groups(at, a, op.keys, order):
         rows = [row for row, n in counted for _ in range(n)]
         here = _Partition(at, op.sorting, rows)
         results = [_KINDS[c.kind](c, here) for c in op.calls]
         pairs = zip(rows, zip(*results, strict=True), strict=True)
-        found += [(Pair(left=row, right=values), 1) for row, values in pairs]
-    return added(found)
+        elements += [(Pair(left=row, right=values), 1) for row, values in pairs]
+    return added(elements)
 
 
 @dataclass
@@ -157,10 +157,10 @@ class _Partition:
         (s,) = self.sorting
         turned = 1 if s.ascending else -1
         edge = _number(own) + turned * _number(bound)
-        found, limit = (
+        position, limit = (
             rank(x, FLOAT) if isinstance(x, float) else x for x in (_number(other), edge)
         )
-        return bool(found >= limit if side * turned > 0 else found <= limit)
+        return bool(position >= limit if side * turned > 0 else position <= limit)
 
 
 def _number(value: Any) -> Any:
@@ -207,14 +207,14 @@ def _ntile(c: WindowCall, here: _Partition) -> list[int]:
 
 def _shifted(c: WindowCall, here: _Partition) -> list[Any]:
     values = here.values(c)
-    found = []
+    results = []
     for i in range(len(values)):
         others = values[:i][::-1] if c.kind == "lag" else values[i + 1 :]
         if c.ignore_nulls:
             others = [v for v in others if v is not None]
         default = here.at.call(c.args[1], here.rows[i]) if len(c.args) > 1 else None
-        found.append(others[c.n - 1] if len(others) >= c.n else default)
-    return found
+        results.append(others[c.n - 1] if len(others) >= c.n else default)
+    return results
 
 
 def _framed(f: Callable[[WindowCall, list[Any]], Any]) -> Callable[..., list[Any]]:
