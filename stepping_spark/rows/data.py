@@ -33,7 +33,7 @@ def merged(
     NoSuchRow for a field that two rows have, because nobody knows which one is meant.
     """
     given = [(row, _names_of(row, where)) for one in rows for row in _sides(one)]
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name in dict.fromkeys(name for _, names in given for name in names):
         if name in values or (wanted is not None and name not in wanted):
             continue
@@ -43,8 +43,8 @@ def merged(
                 f"{where}: {len(having)} rows have a field {name!r}; say which one is meant: "
                 f"{name}=…"
             )
-        found[name] = getattr(having[0], name)
-    return {**found, **values}
+        fields[name] = getattr(having[0], name)
+    return {**fields, **values}
 
 
 def _names_of(row: Any, where: str) -> tuple[str, ...]:
@@ -174,12 +174,12 @@ def _none(cls: type[Data], name: str) -> NoSuchRow:
 
 def _telling(cls: type[Data]) -> Callable[..., None]:
     """The constructor of a row class, with errors that list its fields."""
-    made = cls.__init__
+    constructor = cls.__init__
 
-    @functools.wraps(made)
+    @functools.wraps(constructor)
     def init(self: Data, /, *args: object, **values: object) -> None:
         try:
-            made(self, *args, **values)
+            constructor(self, *args, **values)
         except TypeError:
             wrong = ", ".join(_wrong(cls, len(args), values.keys()))
             if wrong:
@@ -223,15 +223,15 @@ def _check_have_types(cls: type) -> None:
 def _bound(cls: type) -> dict[str, Any]:
     """The annotations of inherited fields, with type variables bound as in the class's bases."""
     own = inspect.get_annotations(cls)
-    found: dict[str, Any] = {}
+    inherited: dict[str, Any] = {}
     for base in reversed(get_original_bases(cls)):
         origin = typing.get_origin(base) or base
         variables = getattr(origin, "__parameters__", ())
         known = dict(zip(variables, typing.get_args(base), strict=False))
         for name, annotation in getattr(origin, "__row_annotations__", {}).items():
             if name not in own:
-                found[name] = bound(annotation, known)
-    return found
+                inherited[name] = bound(annotation, known)
+    return inherited
 
 
 def _check_name(cls: type, name: str, seen: dict[str, str]) -> None:

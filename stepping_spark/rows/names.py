@@ -52,10 +52,10 @@ def as_named(table: pa.Schema, given: object) -> pa.Schema:
 
     A column whose name another one has then is left out.
     """
-    said = getattr(given, "columns", None)
-    if not isinstance(said, Mapping):
+    columns = getattr(given, "columns", None)
+    if not isinstance(columns, Mapping):
         return table
-    fields = {column: field for field, column in said.items() if column in table.names}
+    fields = {column: field for field, column in columns.items() if column in table.names}
     there = [f for f in table if f.name in fields or f.name not in fields.values()]
     return pa.schema([f.with_name(fields.get(f.name, f.name)) for f in there])
 
@@ -121,7 +121,7 @@ def to_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
 
     `rows` has these columns, and perhaps others, such as `_count_`, which stay as they are.
     """
-    made, fields = [], []
+    arrays, fields = [], []
     for name in rows.column_names:
         i = columns.get_field_index(name)
         column: Any = rows.column(name)
@@ -132,8 +132,8 @@ def to_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
             fields.append(field)
             if pa.types.is_nested(field.type):
                 column = _viewed(column, field.type)
-        made.append(column)
-    return pa.Table.from_arrays(made, schema=pa.schema(fields))
+        arrays.append(column)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _viewed(column: Any, t: Any) -> Any:
@@ -150,12 +150,12 @@ def matched(
     """
     there = list(there)
     exact = set(there)
-    found: dict[str, str] = {}
+    by_field: dict[str, str] = {}
     missing = []
     for field in columns:
         wanted = column_of(field)
         if wanted in exact:
-            found[field.name] = wanted
+            by_field[field.name] = wanted
             continue
         candidates = [name for name in there if name.lower() == wanted.lower()]
         if len(candidates) > 1:
@@ -165,7 +165,7 @@ def matched(
                 f"{field.name}: Annotated[…, st.Column({candidates[0]!r})]"
             )
         if candidates:
-            found[field.name] = candidates[0]
+            by_field[field.name] = candidates[0]
         else:
             missing.append(wanted)
     if missing:
@@ -174,7 +174,7 @@ def matched(
             f"{', '.join(there) or 'none'}; change the row class, or the table; a field may have a "
             "column of another name: Annotated[…, st.Column(name)]"
         )
-    return found
+    return by_field
 
 
 def refuse_feed(

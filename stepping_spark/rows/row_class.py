@@ -65,8 +65,8 @@ def class_of(schema: pa.Schema, name: str, required: Collection[str] = ()) -> ty
             else "a row class needs a column, and the schema has none"
         )
     doc = f"Left out: {', '.join(left_out)}." if left_out else None
-    made: type[Data] = type(name, (Data,), {"__annotations__": annotations, "__doc__": doc})
-    return made
+    row_class: type[Data] = type(name, (Data,), {"__annotations__": annotations, "__doc__": doc})
+    return row_class
 
 
 def row(*rows: Any, **values: Any) -> Any:
@@ -86,8 +86,8 @@ def row(*rows: Any, **values: Any) -> Any:
     >>> dict(out.iter())
     {Row(id=1, cents=50, euros=0.5): 1}
     """
-    found = merged(rows, values, None, "st.row")
-    return open_class(tuple(found))(**found)
+    fields = merged(rows, values, None, "st.row")
+    return open_class(tuple(fields))(**fields)
 
 
 OPEN = "Row"
@@ -98,8 +98,8 @@ OPEN = "Row"
 def open_class(names: tuple[str, ...]) -> type[Data]:
     """The class of rows with these fields, of any types."""
     annotations = {name: TypeVar(name) for name in names}
-    made: type[Data] = type(OPEN, (Data,), {"__annotations__": annotations})
-    return made
+    row_class: type[Data] = type(OPEN, (Data,), {"__annotations__": annotations})
+    return row_class
 
 
 def field_name(column: str, taken: Collection[str] = ()) -> str:
@@ -110,10 +110,10 @@ def field_name(column: str, taken: Collection[str] = ()) -> str:
     if keyword.iskeyword(name):
         name = f"{name}_"
     names = {other.lower() for other in taken}
-    made, n = name, 2
-    while made.lower() in names:
-        made, n = f"{name}_{n}", n + 1
-    return made
+    candidate, n = name, 2
+    while candidate.lower() in names:
+        candidate, n = f"{name}_{n}", n + 1
+    return candidate
 
 
 def _capital(column: str) -> str:
@@ -197,8 +197,8 @@ def _written(annotation: Any, imports: set[str]) -> str:
     return "st.LocalDateTime" if annotation is LocalDateTime else str(annotation.__name__)
 
 
-def _beside(told: Any) -> str:
+def _beside(annotation: Any) -> str:
     """What stands beside a type in `Annotated`, as it is written."""
-    if isinstance(told, Column):
-        return f"st.Column({told.name!r})"
-    return f"st.Precision({told.precision}, {told.scale})"
+    if isinstance(annotation, Column):
+        return f"st.Column({annotation.name!r})"
+    return f"st.Precision({annotation.precision}, {annotation.scale})"

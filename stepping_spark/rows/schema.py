@@ -80,8 +80,8 @@ def type_of(kind: object, levels: int = MOST_LEVELS) -> RowType:
             return Struct("row", fields_of(fields, levels - 1), dict)
         case str() if kind in _ATOMS:
             return _ATOMS[kind]
-        case str() if found := _DECIMAL.fullmatch(kind):
-            precision, scale = int(found[1]), int(found[2])
+        case str() if digits := _DECIMAL.fullmatch(kind):
+            precision, scale = int(digits[1]), int(digits[2])
             if 0 <= scale <= precision and 1 <= precision <= 38:
                 return Atom("Decimal", decimal.Decimal, precision, scale)
     raise ValueError(f"{kind!r} is not a kind of value")
@@ -179,9 +179,9 @@ class Schema:
         """The schema for the result of `kinds`. Raises ValueError if it is not valid."""
         match said:
             case {"columns": [*columns], "diffs": [*diffs]}:
-                found = cls(fields_of(columns), fields_of(diffs))
-                found._check()
-                return found
+                relation = cls(fields_of(columns), fields_of(diffs))
+                relation._check()
+                return relation
         raise ValueError("a relation that does not say its columns and diffs")
 
     def _check(self) -> None:
@@ -251,13 +251,13 @@ class Accumulated:
 
     @cached_property
     def _leaves(self) -> tuple[tuple[str, Atom, bool], ...]:
-        found = []
+        parts = []
         fields = self.value.fields if isinstance(self.value, Struct) else ((VALUE, self.value),)
         for name, t in fields:
             bare = t.inner if isinstance(t, Optional) else t
             if isinstance(bare, Atom):
-                found.append((name, bare, isinstance(t, Optional)))
-        return tuple(found)
+                parts.append((name, bare, isinstance(t, Optional)))
+        return tuple(parts)
 
     @cached_property
     def floats(self) -> tuple[str, ...]:
@@ -286,20 +286,20 @@ class Accumulated:
 
     def diffs(self) -> Columns:
         """The diffs of the relation that holds the sum."""
-        found: list[tuple[str, RowType]] = []
+        columns: list[tuple[str, RowType]] = []
         for name, t, _ in self.leaves():
             if t.name == "int":
-                found.append((_diff(name), BIG_INT))
+                columns.append((_diff(name), BIG_INT))
             elif t.is_halved:
                 scales = {_diff(name): t.scale, high_diff(_diff(name)): high_scale(t)}
-                found += [(d, Atom("Decimal", decimal.Decimal, 38, s)) for d, s in scales.items()]
+                columns += [(d, Atom("Decimal", decimal.Decimal, 38, s)) for d, s in scales.items()]
             elif t.name == "Decimal":
-                found.append((_diff(name), Atom("Decimal", decimal.Decimal, 38, t.scale)))
+                columns.append((_diff(name), Atom("Decimal", decimal.Decimal, 38, t.scale)))
         if self.floats:
-            found.append(("_limb_", BIG_INT))
+            columns.append(("_limb_", BIG_INT))
         if isinstance(self.value, ZSetOf):
-            found.append((COUNT, INT))
-        return tuple(found)
+            columns.append((COUNT, INT))
+        return tuple(columns)
 
 
 def _diff(name: str) -> str:

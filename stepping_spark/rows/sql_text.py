@@ -40,13 +40,13 @@ def _is_one(text: str) -> bool:
     if not _CALL.match(text):
         return False
     depth = 0
-    for found in _BRACKETS.finditer(text):
-        if found["begin"]:
+    for bracket in _BRACKETS.finditer(text):
+        if bracket["begin"]:
             depth += 1
-        elif found["end"]:
+        elif bracket["end"]:
             depth -= 1
             if not depth:
-                return found.end() == len(text)
+                return bracket.end() == len(text)
     return False
 
 

@@ -187,13 +187,15 @@ def canonical(value: Any) -> Any:
 
 def _namesake(value: Any, wanted: type, where: str) -> InputError:
     """The error for a row of a class that only has the name of the expected class."""
-    found = type(value)
-    named, other = (f"{c.__module__}.{c.__qualname__}" for c in (wanted, found))
-    said, remedy = f"of {other}, another class of that name", "import the class from one place"
+    row_class = type(value)
+    named, other = (f"{c.__module__}.{c.__qualname__}" for c in (wanted, row_class))
+    origin, remedy = f"of {other}, another class of that name", "import the class from one place"
     if named == other:
-        said = "of an older or newer class of that name"
+        origin = "of an older or newer class of that name"
         remedy = "the class was made again, as by a cell that ran twice; compile the query again"
-    return InputError(f"{where}: expected a row of {named}, found one {said}: {value!r}; {remedy}")
+    return InputError(
+        f"{where}: expected a row of {named}, found one {origin}: {value!r}; {remedy}"
+    )
 
 
 def quote(name: str) -> str:
