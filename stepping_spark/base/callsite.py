@@ -98,9 +98,9 @@ class SqlText(str):
     def __new__(
         cls, text: str, called: str = "SQL", *, file: str = "", quoted_names: bool = False
     ) -> SqlText:
-        made = super().__new__(cls, text)
-        made.called, made.file, made.quoted_names = called, file, quoted_names
-        return made
+        sql_text = super().__new__(cls, text)
+        sql_text.called, sql_text.file, sql_text.quoted_names = called, file, quoted_names
+        return sql_text
 
     def __deepcopy__(self, memo: object) -> SqlText:
         return self  # copies of nodes share their text

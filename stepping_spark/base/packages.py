@@ -87,12 +87,12 @@ class LateClass(type):
     def __init__(cls, name: str, module: str) -> None:
         super().__init__(name, (), {})
 
-    def __instancecheck__(cls, found: object) -> bool:
-        return cls.__subclasscheck__(type(found)) or cls.__subclasscheck__(found.__class__)
+    def __instancecheck__(cls, instance: object) -> bool:
+        return cls.__subclasscheck__(type(instance)) or cls.__subclasscheck__(instance.__class__)
 
-    def __subclasscheck__(cls, found: type) -> bool:
+    def __subclasscheck__(cls, subclass: type) -> bool:
         there = getattr(sys.modules.get(cls.__module_name__), cls.__name__, None)
-        return found is cls or (there is not None and issubclass(found, there))
+        return subclass is cls or (there is not None and issubclass(subclass, there))
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -143,8 +143,8 @@ def _imported(name: str) -> Any:
             or f"this needs {what}, and importing it gives: {e}; install it with "
             f"pip install 'stepping-spark[{extra}]'"
         ) from e
-    if said := too_old(package):
-        raise SteppingError(said)
+    if message := too_old(package):
+        raise SteppingError(message)
     if (then := AFTER_IMPORT.get(package)) is not None:
         then()
     return module

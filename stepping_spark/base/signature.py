@@ -49,8 +49,8 @@ class Signature:
     @classmethod
     def of_text(cls, text: str) -> Signature:
         """The signature that a state has as text. One that somebody has edited has no digest."""
-        found = _TEXT.fullmatch(text)
-        if found is None:
+        match = _TEXT.fullmatch(text)
+        if match is None:
             return cls(text)
-        words, digest, key, within = found.groups()
+        words, digest, key, within = match.groups()
         return cls(words, digest, key or "", tuple((within or "").split()))
