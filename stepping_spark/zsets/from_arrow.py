@@ -94,12 +94,12 @@ class Fitting:
 
     def reasons(self) -> dict[int, str]:
         """What is wrong with a row, by its place: the column, and its first value that is wrong."""
-        found: dict[int, str] = {}
+        by_place: dict[int, str] = {}
         for wrong in self.wrong:
             for i, at in enumerate(wrong.at.tolist()):
-                if at not in found:
-                    found[at] = wrong.reason(i).removeprefix(f"{self.where}, ")
-        return found
+                if at not in by_place:
+                    by_place[at] = wrong.reason(i).removeprefix(f"{self.where}, ")
+        return by_place
 
 
 def relation_of_arrow(table: pa.Table, t: ZSetType, count: str | None, where: str) -> pa.Table:
@@ -139,13 +139,13 @@ def fitted(
         columns = {VALUE: there[0]}
     else:
         columns = columns_of(wanted, names, there, where)
-    refuse_feed(there, columns, lambda said: InputError(f"{where}: {said}"))
-    made = [
+    refuse_feed(there, columns, lambda problem: InputError(f"{where}: {problem}"))
+    parts = [
         fit(one_array(table.column(table.schema.get_field_index(columns[n]))), ft, _in(where, n))
         for n, ft in wanted
     ]
-    relation = pa.Table.from_arrays([a for a, _ in made] + [weights], schema=t.schema.arrow)
-    return Fitting(relation, [w for _, wrong in made for w in wrong], where)
+    relation = pa.Table.from_arrays([a for a, _ in parts] + [weights], schema=t.schema.arrow)
+    return Fitting(relation, [w for _, wrong in parts for w in wrong], where)
 
 
 def columns_of(
@@ -158,7 +158,9 @@ def columns_of(
     twice = next((name for i, name in enumerate(there) if name in there[:i]), None)
     if twice is not None:
         raise InputError(f"{where}: column {twice!r} is there twice; rename or drop one")
-    return matched(arrow_schema(wanted, names), there, lambda said: InputError(f"{where}: {said}"))
+    return matched(
+        arrow_schema(wanted, names), there, lambda problem: InputError(f"{where}: {problem}")
+    )
 
 
 def _in(where: str, column: str) -> str:
@@ -212,15 +214,15 @@ def _parts(array: Array, t: RowType, where: str) -> Fitted:
     if isinstance(t, Struct) and pa.types.is_struct(array.type):
         names = [field.name for field in array.type]
         columns = columns_of(t.fields, t.column_names, names, where)
-        made = [
+        parts = [
             fit(whole.field(array.type.get_field_index(columns[n])), ft, f"{where}.{n}")
             for n, ft in t.fields
         ]
         values: Any = pa.StructArray.from_arrays(
-            [part for part, _ in made],
+            [part for part, _ in parts],
             fields=list(t.arrow),  # type: ignore[call-overload]
         )
-        return values, [w for _, wrong in made for w in wrong]
+        return values, [w for _, wrong in parts for w in wrong]
     if isinstance(t, ListOf) and _is_list(array.type):
         items, wrong = fit(one_array(whole.flatten()), t.inner, f"{where}, items")
         ends = lengths_of(whole.cast(pa.list_(array.type.value_type))).cumsum()
@@ -239,9 +241,9 @@ def _zsets(array: Array, t: ZSetOf, where: str) -> Fitted:
     """Z-sets within rows: lists of rows and counts, in any order and of any length."""
     lists, wrong = _parts(array, ListOf(t.item), where)
     misfits = {int(at) for w in wrong for at in w.at}
-    found: list[Any] = [[] if i in misfits else v for i, v in enumerate(lists.to_pylist())]
-    made: Array = pa.array([t.encode(t.decode(v), where) for v in found], t.arrow)
-    return made, wrong
+    items: list[Any] = [[] if i in misfits else v for i, v in enumerate(lists.to_pylist())]
+    zsets: Array = pa.array([t.encode(t.decode(v), where) for v in items], t.arrow)
+    return zsets, wrong
 
 
 def _is_list(t: pa.DataType) -> bool:

@@ -149,19 +149,19 @@ def counted_changes(df: DataFrame) -> DataFrame:
     """The rows of a DataFrame with a `_change_type` column, with their counts."""
     kept = [quote(n) for n in df.columns if n.lower() not in FEED_META]
     kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in FEED_COUNTS.items())
-    said = (
+    message = (
         f"concat({text(f'column {CHANGE!r}: expected one of {_listed(FEED_COUNTS)}, found ')}, "
         f"coalesce({CHANGE}, 'NULL'), '; leave these rows out, or map them to these kinds')"
     )
-    count = f"CASE {CHANGE} {kinds} ELSE {failure(said)} END"
+    count = f"CASE {CHANGE} {kinds} ELSE {failure(message)} END"
     return df.selectExpr(*kept, f"{count} AS {COUNT}")
 
 
 def _record(df: DataFrame) -> tuple[str, T.StructType] | None:
     """Debezium's fields: the prefix of their names, and their struct; None without such fields."""
-    found = {f.name.lower(): f for f in df.schema.fields}
-    payload = found.get("payload")
-    if "op" not in found and payload is not None and isinstance(payload.dataType, T.StructType):
+    by_name = {f.name.lower(): f for f in df.schema.fields}
+    payload = by_name.get("payload")
+    if "op" not in by_name and payload is not None and isinstance(payload.dataType, T.StructType):
         prefix, fields = "payload.", payload.dataType
     else:
         prefix, fields = "", df.schema
@@ -185,13 +185,15 @@ def _debezium(
         for kind, counts in DEBEZIUM_COUNTS.items()
     )
     unknown = " ".join(f"WHEN {text(k)} THEN {text(v)}" for k, v in _REFUSED.items())
-    said = (
+    message = (
         f"concat({text(f'column {op!r}: expected one of {_listed(DEBEZIUM_COUNTS)}, found ')}, "
         f"coalesce({op}, 'NULL'), "
         f"CASE coalesce({op}, 'NULL') {unknown} ELSE '; leave such records out' END)"
     )
     # `inline` reads the source once; a union of both sides would read it twice.
-    items = df.selectExpr(f"inline(CASE {op} {kinds} ELSE {failure(said)} END) AS ({COUNT}, `row`)")
+    items = df.selectExpr(
+        f"inline(CASE {op} {kinds} ELSE {failure(message)} END) AS ({COUNT}, `row`)"
+    )
     return items.selectExpr(COUNT, *[f"`row`.{quote(n)}" for n, _ in t.schema.columns])
 
 
@@ -208,8 +210,8 @@ _REFUSED = {
 def _counted(op: str, kind: str, sides: Mapping[str, str], side: str) -> str:
     """A row and its count, in SQL that fails if the row is missing."""
     remedy = "; let the database write whole old rows (Postgres: REPLICA IDENTITY FULL)"
-    said = f"column {side!r}: expected a row, found NULL, where {op} is {kind!r}"
-    missing = failure(text(said + (remedy if side == "before" else "; correct the records")))
+    message = f"column {side!r}: expected a row, found NULL, where {op} is {kind!r}"
+    missing = failure(text(message + (remedy if side == "before" else "; correct the records")))
     count = f"{DEBEZIUM_COUNTS[kind][side]}L"
     return _item(f"IF({sides[side]} IS NULL, {missing}, {count})", sides[side])
 

@@ -88,12 +88,12 @@ def _shown_as(
         columns = {VALUE: next(iter(there))}
     else:
         columns = columns_of(t.schema.columns, names, df.schema.names, where)
-    refuse_feed(there, columns, lambda said: InputError(f"{where}: {said}"))
+    refuse_feed(there, columns, lambda problem: InputError(f"{where}: {problem}"))
     shown = []
     for n, ft in t.schema.columns:
         f = there[columns[n]]
-        made = _converted(quote(f.name), f.dataType, ft, f"{where}, column {f.name!r}")
-        shown.append(f"{made} AS {quote(n)}")
+        converted = _converted(quote(f.name), f.dataType, ft, f"{where}, column {f.name!r}")
+        shown.append(f"{converted} AS {quote(n)}")
     return [*shown, f"{counted} AS {COUNT}"]
 
 
@@ -104,25 +104,27 @@ def columns_of(
     where: str,
 ) -> dict[str, str]:
     """The column of each field; an InputError where one is missing, or two are one to Spark."""
-    found = matched(arrow_schema(wanted, names), there, lambda said: InputError(f"{where}: {said}"))
-    for column in found.values():
+    columns = matched(
+        arrow_schema(wanted, names), there, lambda problem: InputError(f"{where}: {problem}")
+    )
+    for column in columns.values():
         same = [name for name in there if name.lower() == column.lower()]
         if len(same) > 1:
             raise InputError(
                 f"{where}: columns {same[0]!r} and {same[1]!r} are one name to Spark, which "
                 "ignores case; rename or drop one"
             )
-    return found
+    return columns
 
 
 def count_column(there: Sequence[str], count: str, where: str) -> str:
     """The column of weights, by its name in any case."""
-    found = count if count in there else next((n for n in there if n.lower() == count.lower()), "")
-    if not found:
+    column = count if count in there else next((n for n in there if n.lower() == count.lower()), "")
+    if not column:
         raise InputError(
             f"{where}: there is no count column {count!r}; the columns are {', '.join(there)}"
         )
-    return found
+    return column
 
 
 def _count(f: T.StructField, where: str) -> str:
@@ -134,67 +136,70 @@ def _count(f: T.StructField, where: str) -> str:
     return f"CAST({quote(f.name)} AS BIGINT)"
 
 
-def _converted(sql: str, found: T.DataType, t: RowType, where: str, depth: int = 0) -> str:
+def _converted(sql: str, data_type: T.DataType, t: RowType, where: str, depth: int = 0) -> str:
     """The expression in the row type's own Spark type; unchanged if it has that type already."""
     if isinstance(t, Optional):
-        if isinstance(found, T.NullType):
+        if isinstance(data_type, T.NullType):
             return f"CAST({sql} AS {t.ddl})"
-        return _converted(sql, found, t.inner, where, depth)
+        return _converted(sql, data_type, t.inner, where, depth)
     if isinstance(t, Atom):
-        return _converted_atom(sql, found, t, where)
-    if isinstance(t, Struct) and isinstance(found, T.StructType):
-        return _converted_struct(sql, found, t, where, depth)
-    if isinstance(t, ListOf | ZSetOf) and isinstance(found, T.ArrayType):
+        return _converted_atom(sql, data_type, t, where)
+    if isinstance(t, Struct) and isinstance(data_type, T.StructType):
+        return _converted_struct(sql, data_type, t, where, depth)
+    if isinstance(t, ListOf | ZSetOf) and isinstance(data_type, T.ArrayType):
         item = t.inner if isinstance(t, ListOf) else t.item
         x = f"x{depth}"
-        inner = _converted(x, found.elementType, item, f"{where}, items", depth + 1)
-        made = sql if inner == x else f"transform({sql}, {x} -> {inner})"
-        return made if isinstance(t, ListOf) else f"array_sort({made})"
-    raise _misfit(found, t, where)
+        inner = _converted(x, data_type.elementType, item, f"{where}, items", depth + 1)
+        converted = sql if inner == x else f"transform({sql}, {x} -> {inner})"
+        return converted if isinstance(t, ListOf) else f"array_sort({converted})"
+    raise _misfit(data_type, t, where)
 
 
-def _converted_atom(sql: str, found: T.DataType, t: Atom, where: str) -> str:
-    whole = _DIGITS.get(type(found).__name__)
+def _converted_atom(sql: str, data_type: T.DataType, t: Atom, where: str) -> str:
+    whole = _DIGITS.get(type(data_type).__name__)
     if t.name == "Decimal" and whole is not None:
         if whole > t.precision - t.scale:
-            raise _misfit(found, t, where, f"its {whole} digits may not fit: cast it")
-    elif t.name == "float" and isinstance(found, T.LongType):
-        said = f"{where}: expected float, found an int beyond 2^53, which a float cannot hold: "
-        failed = failure(f"concat({text(said)}, {sql})")
+            raise _misfit(data_type, t, where, f"its {whole} digits may not fit: cast it")
+    elif t.name == "float" and isinstance(data_type, T.LongType):
+        message = f"{where}: expected float, found an int beyond 2^53, which a float cannot hold: "
+        failed = failure(f"concat({text(message)}, {sql})")
         beyond = closed(f"{sql} NOT BETWEEN -{FLOAT_INT_MAX}L AND {FLOAT_INT_MAX}L")
         return f"IF({beyond}, CAST({failed} AS DOUBLE), CAST({sql} AS DOUBLE))"
     elif t.name == "float" and whole is not None:
         pass
     elif t.name == "Decimal":
-        if not isinstance(found, T.DecimalType):
-            raise _misfit(found, t, where)
-        if found.precision - found.scale > t.precision - t.scale or found.scale > t.scale:
+        if not isinstance(data_type, T.DecimalType):
+            raise _misfit(data_type, t, where)
+        if (
+            data_type.precision - data_type.scale > t.precision - t.scale
+            or data_type.scale > t.scale
+        ):
             raise _misfit(
-                found,
+                data_type,
                 t,
                 where,
                 "its digits may not fit: cast it, or annotate the field "
-                f"Annotated[Decimal, st.Precision({found.precision}, {found.scale})]",
+                f"Annotated[Decimal, st.Precision({data_type.precision}, {data_type.scale})]",
             )
-    elif type(found).__name__ not in _TAKEN[t.name]:
-        raise _misfit(found, t, where)
+    elif type(data_type).__name__ not in _TAKEN[t.name]:
+        raise _misfit(data_type, t, where)
     elif t.name == "UUID":
         return f"lower(CAST({sql} AS STRING))"
-    return sql if found.simpleString() == t.ddl.lower() else f"CAST({sql} AS {t.ddl})"
+    return sql if data_type.simpleString() == t.ddl.lower() else f"CAST({sql} AS {t.ddl})"
 
 
-def _converted_struct(sql: str, found: T.StructType, t: Struct, where: str, depth: int) -> str:
-    there = {f.name: f for f in found.fields}
-    columns = columns_of(t.fields, t.column_names, found.names, where)
+def _converted_struct(sql: str, data_type: T.StructType, t: Struct, where: str, depth: int) -> str:
+    there = {f.name: f for f in data_type.fields}
+    columns = columns_of(t.fields, t.column_names, data_type.names, where)
     parts = []
     for n, ft in t.fields:
         f = there[columns[n]]
         part = f"{sql}.{quote(f.name)}"
         parts.append((n, part, _converted(part, f.dataType, ft, f"{where}.{f.name}", depth)))
-    same = found.names == [n for n, _ in t.fields]
-    if same and all(part == made for _, part, made in parts):
+    same = data_type.names == [n for n, _ in t.fields]
+    if same and all(part == converted for _, part, converted in parts):
         return sql
-    built = ", ".join(f"{text(n)}, {made}" for n, _, made in parts)
+    built = ", ".join(f"{text(n)}, {converted}" for n, _, converted in parts)
     return f"IF({sql} IS NULL, NULL, named_struct({built}))"
 
 
@@ -216,13 +221,13 @@ def struct_of(sql: str, found: T.DataType, t: ZSetType, where: str) -> str:
     return f"IF({sql} IS NULL, NULL, named_struct({text(VALUE)}, {value}.{quote(name)}))"
 
 
-def _misfit(found: T.DataType, t: RowType, where: str, remedy: str = "") -> InputError:
+def _misfit(data_type: T.DataType, t: RowType, where: str, remedy: str = "") -> InputError:
     remedy = remedy or f"cast it to {t.ddl}, or change the type of the field"
-    return InputError(f"{where}: expected {t} ({t.ddl}), found {_shown(found)}; {remedy}")
+    return InputError(f"{where}: expected {t} ({t.ddl}), found {_shown(data_type)}; {remedy}")
 
 
-def _shown(found: T.DataType) -> str:
-    return found.simpleString().upper()
+def _shown(data_type: T.DataType) -> str:
+    return data_type.simpleString().upper()
 
 
 # Checks that need the rows
@@ -254,8 +259,8 @@ def _checks(t: ZSetType) -> tuple[str, str]:
     names = ", ".join(quote(n) for n, _ in t.schema.all)
     row = f"to_json(struct({names}), map('ignoreNullFields', 'false'))"
     remedy = text("; filter such rows out, or allow them in the row type")
-    said = f"concat({reason}, ', in the row ', {row}, {remedy})"
-    return reason, failure(said)
+    message = f"concat({reason}, ', in the row ', {row}, {remedy})"
+    return reason, failure(message)
 
 
 def _reason(t: ZSetType) -> str:
@@ -316,8 +321,8 @@ def summed(relation: SparkRelation) -> SparkRelation:
     """The relation with equal rows merged into one and their weights added."""
     if relation.consolidated:
         return relation
-    said = f"{_MARK}the weights of a row add up to what is beyond 64 bits; use smaller weights"
-    return relation.added_up(lambda _, __: said)
+    message = f"{_MARK}the weights of a row add up to what is beyond 64 bits; use smaller weights"
+    return relation.added_up(lambda _, __: message)
 
 
 def multiplied(frame: DataFrame, n: int, said: str) -> DataFrame:

@@ -34,16 +34,16 @@ def keyed_pairs(
     wanted = None
     if match_keys is not None:
         wanted = {sort_key(k) for k in _encoded(match_keys, key)}
-    found = []
+    entries = []
     for row, n in pairs:
         encoded = key.type.encode(key.expr.value(row), f"the key of {row!r}")
         if wanted is None or sort_key(encoded) in wanted:
-            found.append((encoded, row, n))
-    found.sort(key=lambda f: sort_key(t.row.encode(f[1], "iter_by_index")))
+            entries.append((encoded, row, n))
+    entries.sort(key=lambda f: sort_key(t.row.encode(f[1], "iter_by_index")))
     # Sorting is stable, in both directions, so the last part of the key is sorted first.
     for i, up in reversed(list(enumerate(key.ascending))):
-        found.sort(key=lambda f: sort_key(_parts(key, f[0])[i]), reverse=not up)
-    for encoded, row, n in found:
+        entries.sort(key=lambda f: sort_key(_parts(key, f[0])[i]), reverse=not up)
+    for encoded, row, n in entries:
         yield key.type.decode(encoded), row, n
 
 

@@ -297,8 +297,8 @@ class ZSetSpark(ZSet[T_co]):
         beyond = InputError(f"a * {n}: a count is beyond 64 bits")
         held, schema = self._held, self.type.schema
         if held.frame is not None:
-            made = SparkRelation(multiplied(held.frame, n, str(beyond)), schema)
-            return ZSetSpark(made, self.type, guarded=self._guarded)
+            relation = SparkRelation(multiplied(held.frame, n, str(beyond)), schema)
+            return ZSetSpark(relation, self.type, guarded=self._guarded)
         assert held.table is not None
         try:
             product = pc.multiply_checked(held.table.column(COUNT), pa.scalar(n, pa.int64()))
@@ -353,8 +353,8 @@ class ZSetSpark(ZSet[T_co]):
             yield from decode(self.to_arrow(), self.type)
             return
         with blaming("iter"):
-            found = matching_rows(held.frame, wanted, self.type.schema.columns).toArrow()
-        yield from decode(conform(found, self.type.schema), self.type)
+            table = matching_rows(held.frame, wanted, self.type.schema.columns).toArrow()
+        yield from decode(conform(table, self.type.schema), self.type)
 
     def iter_by_index(
         self, index: KeyArgument[K], match_keys: AbstractSet[object] | None = None
@@ -443,9 +443,9 @@ def assert_equal(actual: object, expected: object) -> None:
     ╰───────────┴───────────╯
     """
     __tracebackhide__ = True  # for pytest
-    told = _difference(actual, expected, "")
-    if told:
-        raise AssertionError(told)
+    difference = _difference(actual, expected, "")
+    if difference:
+        raise AssertionError(difference)
 
 
 def _difference(actual: Any, expected: Any, where: str) -> str:
@@ -454,8 +454,8 @@ def _difference(actual: Any, expected: Any, where: str) -> str:
         return _of_zsets(actual, expected, where)
     if isinstance(actual, tuple) and isinstance(expected, tuple) and len(actual) == len(expected):
         pairs = enumerate(zip(actual, expected, strict=True))
-        told = (_difference(a, e, f"{where}[{i}]") for i, (a, e) in pairs)
-        return "\n".join(filter(None, told))
+        differences = (_difference(a, e, f"{where}[{i}]") for i, (a, e) in pairs)
+        return "\n".join(filter(None, differences))
     return "" if actual == expected else f"{where or 'the values'}: {actual!r} is not {expected!r}"
 
 
