@@ -68,8 +68,8 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
         _check_delivered(had, step, offsets)
         log.info("%s", stepper.evolution)
         known = {outlet.view for outlet in had}
-        told = stepper.evolution.views.items()
-        whole = [name for name, said in told if said in WHOLE and name not in known]
+        views = stepper.evolution.views.items()
+        whole = [name for name, outcome in views if outcome in WHOLE and name not in known]
         stepper.evolution.check_known(whole)  # before an input is read again
         _take(stepper, rounds, had, (), whole, state)
     elif fresh:
@@ -77,8 +77,8 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
     if fresh:
         names = list(dict.fromkeys(outlet.view for outlet in fresh))
         for outlet in fresh:
-            said = (outlet.view, outlet.shown, outlet.why_filled)
-            log.info("view %r: the sink %s is %s, and gets all rows", *said)
+            words = (outlet.view, outlet.shown, outlet.why_filled)
+            log.info("view %r: the sink %s is %s, and gets all rows", *words)
         _take(stepper, rounds, fresh, had, names, state)
 
 
@@ -100,14 +100,14 @@ def _take(
     }
 
     def prepare(step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
-        told = _offsets(rounds.feeds, state)
+        offsets = _offsets(rounds.feeds, state)
         for outlet in into:
-            told.update(outlet.kept)
-            told.update(outlet.prepare(step, outputs[outlet.number]))
+            offsets.update(outlet.kept)
+            offsets.update(outlet.prepare(step, outputs[outlet.number]))
         for outlet in keeping:
-            told.update(outlet.kept)
-            told.update(outlet.without_rows(step))
-        return told
+            offsets.update(outlet.kept)
+            offsets.update(outlet.without_rows(step))
+        return offsets
 
     evolution = stepper.evolution
     if evolution is not None:
@@ -156,8 +156,10 @@ def counted(
     now = time_of_evolution(plan, store.last_now(), rounds.time_of(plan.times, store))
     changes, _ = filling.run(store, given, StepMetrics(evolution.step + 1), now, limits)
     counts = {}
-    for (name, said), change, v in zip(evolution.views.items(), changes, plan.outputs, strict=True):
-        if said != AS_BEFORE and isinstance(v.type, ZSetType):
+    for (name, outcome), change, v in zip(
+        evolution.views.items(), changes, plan.outputs, strict=True
+    ):
+        if outcome != AS_BEFORE and isinstance(v.type, ZSetType):
             counts[name] = signs_of(ZSetSpark(change, v.type))
     rows = {name: signs_of(z)[1] for name, z in again.items()}
     return replace(evolution, rows_again=rows, counts=counts)
@@ -241,8 +243,8 @@ def telling_the_plan(
         remedy = _remedy(graph, place, outlets)
         if remedy is None:
             raise
-        told = f"{graph.name} has changed" if isinstance(e, OtherRegisters) else e
-        raise StoreMismatch(f"{told}\n{remedy}") from e
+        message = f"{graph.name} has changed" if isinstance(e, OtherRegisters) else e
+        raise StoreMismatch(f"{message}\n{remedy}") from e
 
 
 def _remedy(graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]) -> str | None:
@@ -255,8 +257,12 @@ def _remedy(graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]) ->
         if store is not None:
             try:
                 store.open(plan.registers, plan.output_schemas)
-                found = evolution_of(graph, store)
-                return _how_to_evolve(found, _filled(outlets, store)) if found.is_needed else None
+                evolution = evolution_of(graph, store)
+                return (
+                    _how_to_evolve(evolution, _filled(outlets, store))
+                    if evolution.is_needed
+                    else None
+                )
             finally:
                 store.close()
     return None
@@ -278,10 +284,10 @@ def _filled(outlets: Sequence[Outlet], store: Store) -> set[str]:
 def _how_to_evolve(evolution: Evolution, filled: Set[str]) -> str:
     """The flags for an evolution, after what is to be done before, and its plan."""
     first, refresh = "", list[str]()
-    for name, said in evolution.views.items():
-        if name in filled and said == OTHER_COLUMNS:
+    for name, outcome in evolution.views.items():
+        if name in filled and outcome == OTHER_COLUMNS:
             first += f"Give the view {name!r} another table, as its columns are others. "
-        elif name in filled and said == UNKNOWN:
+        elif name in filled and outcome == UNKNOWN:
             refresh.append(name)
     flags = "".join(f" --refresh {name}" for name in refresh)
     arguments = f", refresh={refresh}" if refresh else ""

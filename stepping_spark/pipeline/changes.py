@@ -91,14 +91,14 @@ class TableForm:
         if not self.key:
             return self._counted(self.in_table(change), there)
         parts = by_key(change, self.key, self.where)
-        found = ByKey(*map(self.in_table, (parts.came, parts.changed, parts.before, parts.gone)))
-        double = first_in_both(found.came, there, self.order)
+        split = ByKey(*map(self.in_table, (parts.came, parts.changed, parts.before, parts.gone)))
+        double = first_in_both(split.came, there, self.order)
         if double is not None:
             values = dict(zip(self.key, double.values(), strict=True))
             raise not_unique(self.where, self.key, values)
-        old = pa.concat_tables([found.before, found.gone])
+        old = pa.concat_tables([split.before, split.gone])
         kept = there.filter(pa.array(~_in(there, old, self.order)))
-        return Rewritten(pa.concat_tables([kept, found.came, found.changed]), found.feed)
+        return Rewritten(pa.concat_tables([kept, split.came, split.changed]), split.feed)
 
     def _counted(self, change: pa.Table, there: pa.Table) -> Rewritten:
         """The same for rows with counts."""
@@ -140,9 +140,9 @@ def by_key(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
     ids = key_ids(rows, key)
     for side in (comes, goes):
         here = ids[side]
-        found, first, times = np.unique(here, return_index=True, return_counts=True)
+        keys, first, times = np.unique(here, return_index=True, return_counts=True)
         wrong = np.flatnonzero((times > 1) | (np.abs(counts[side][first]) > 1))
-        if len(found) and len(wrong):
+        if len(keys) and len(wrong):
             row = rows.filter(pa.array(side)).slice(int(first[wrong[0]]), 1).to_pylist()[0]
             raise not_unique(where, key, {name: row[name] for name in key})
     both = np.intersect1d(ids[comes], ids[goes])
@@ -180,8 +180,8 @@ def first_in_both(a: pa.Table, b: pa.Table, key: Sequence[str]) -> dict[str, Any
     both = np.flatnonzero(np.isin(ids[: a.num_rows], ids[a.num_rows :]))
     if not len(both):
         return None
-    found: dict[str, Any] = a.select(list(key)).slice(int(both[0]), 1).to_pylist()[0]
-    return found
+    values: dict[str, Any] = a.select(list(key)).slice(int(both[0]), 1).to_pylist()[0]
+    return values
 
 
 def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
@@ -191,9 +191,9 @@ def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
         field_of = {column_of(field): field.name for field in columns}
         meant = [field_of.get(name, name) for name in key]
         if set(meant) <= set(columns.names):
-            said = ", ".join(f"{n} is the column of {field_of[n]}" for n in missing)
+            text = ", ".join(f"{n} is the column of {field_of[n]}" for n in missing)
             raise SinkError(
-                f"{where}: key= names fields of the view, and {said}: write "
+                f"{where}: key= names fields of the view, and {text}: write "
                 f"key={(meant[0] if len(meant) == 1 else tuple(meant))!r}"
             )
         raise SinkError(
@@ -205,8 +205,8 @@ def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
 def feed_of(change: pa.Table, step: int, key: Sequence[str], where: str) -> pa.Table:
     """The change as a change feed: each row with what became of it, and the step."""
     if key:
-        found = by_key(change, key, where)
-        kinds = {"insert": found.came, "update_postimage": found.changed, "delete": found.gone}
+        split = by_key(change, key, where)
+        kinds = {"insert": split.came, "update_postimage": split.changed, "delete": split.gone}
         parts = [_said(table, kind, step) for kind, table in kinds.items()]
         return pa.concat_tables(parts)
     counts = change.column(COUNT).to_numpy()
@@ -232,8 +232,8 @@ def feed_schema(columns: pa.Schema) -> pa.Schema:
 
 def _said(rows: pa.Table, kind: str, step: int) -> pa.Table:
     n = rows.num_rows
-    said = rows.append_column(CHANGE, pa.repeat(pa.scalar(kind), n))
-    return said.append_column(STEP, pa.repeat(pa.scalar(step, pa.int64()), n))
+    table = rows.append_column(CHANGE, pa.repeat(pa.scalar(kind), n))
+    return table.append_column(STEP, pa.repeat(pa.scalar(step, pa.int64()), n))
 
 
 def ranges_of(values: Any) -> list[tuple[Any, Any]]:

@@ -38,14 +38,14 @@ def _bits(t: pa.DataType) -> int:
 
 def at_most(tables: Iterator[pa.Table], schema: pa.Schema, portion: Portion) -> pa.Table | None:
     """All rows, in one table; None: they are more than the portion."""
-    found: list[pa.Table] = []
+    parts: list[pa.Table] = []
     rows = nbytes = 0
     for table in tables:
         rows, nbytes = rows + table.num_rows, nbytes + table.nbytes
         if not portion.holds(rows, nbytes):
             return None
-        found.append(table)
-    return pa.concat_tables([schema.empty_table(), *found])
+        parts.append(table)
+    return pa.concat_tables([schema.empty_table(), *parts])
 
 
 class Chunks:

@@ -84,12 +84,12 @@ def check_same(there: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> No
             f"as {', '.join(wanted.names)}; {anew}"
         )
     for field in wanted:
-        found = there.field(there.get_field_index(field.name))
-        if bare_type(found.type) != bare_type(field.type) or (
-            field.nullable and not found.nullable
+        column = there.field(there.get_field_index(field.name))
+        if bare_type(column.type) != bare_type(field.type) or (
+            field.nullable and not column.nullable
         ):
             raise SinkError(
-                f"{where}: column {field.name} is {_told(found)} in the table, and {_told(field)} "
+                f"{where}: column {field.name} is {_told(column)} in the table, and {_told(field)} "
                 f"in the view; {anew}"
             )
 
@@ -111,10 +111,10 @@ def check_years(rows: pa.Table, where: str) -> None:
     """Refuse dates and times that readers of a table need not have."""
     for name in rows.column_names:
         chunks: Any = rows.column(name).chunks
-        found = next((v for chunk in chunks if (v := _beyond(chunk)) is not None), None)
-        if found is not None:
+        value = next((v for chunk in chunks if (v := _beyond(chunk)) is not None), None)
+        if value is not None:
             raise SinkError(
-                f"{where}: column {name} has {found}, which is not in the years 1 to 9999; leave "
+                f"{where}: column {name} has {value}, which is not in the years 1 to 9999; leave "
                 "such rows out of the view"
             )
 
@@ -124,7 +124,7 @@ def _beyond(values: Any) -> str | None:
     t = values.type
     if pa.types.is_struct(t) or pa.types.is_list(t):
         parts = values.flatten() if pa.types.is_struct(t) else [values.flatten()]
-        return next((found for p in parts if (found := _beyond(p)) is not None), None)
+        return next((value for p in parts if (value := _beyond(p)) is not None), None)
     if pa.types.is_date32(t):
         least, most = dt.date.min, dt.date.max
     elif pa.types.is_timestamp(t):
@@ -158,11 +158,11 @@ def _check_parts(
     wanted: pa.DataType, there: pa.DataType, where: str, failure: Callable[[str], Exception]
 ) -> None:
     if isinstance(wanted, pa.StructType) and isinstance(there, pa.StructType):
-        parts, found = pa.schema(list(wanted)), pa.schema(list(there))
-        names = matched(parts, found.names, lambda said: failure(f"in column {where} {said}"))
+        parts, fields = pa.schema(list(wanted)), pa.schema(list(there))
+        names = matched(parts, fields.names, lambda reason: failure(f"in column {where} {reason}"))
         for part in parts:
             name = names[part.name]
-            inner = found.field(found.get_field_index(name)).type
+            inner = fields.field(fields.get_field_index(name)).type
             _check_parts(part.type, inner, f"{where}.{name}", failure)
     elif _is_list(wanted) and _is_list(there):
         _check_parts(wanted.value_type, there.value_type, f"{where}[]", failure)  # type: ignore[attr-defined]
@@ -191,10 +191,10 @@ def _common(name: str, types: Sequence[pa.DataType]) -> pa.DataType:
         if any(texts) and not all(texts):
             raise pa.ArrowTypeError
         alone: list[Any] = [pa.schema([pa.field("x", t)]) for t in types]
-        found: pa.DataType = pa.unify_schemas(alone, promote_options="permissive").field(0).type
-        if pa.types.is_decimal256(found):
+        data_type: pa.DataType = pa.unify_schemas(alone, promote_options="permissive").field(0).type
+        if pa.types.is_decimal256(data_type):
             raise pa.ArrowTypeError
     except pa.ArrowException:
         shown = " and then ".join(map(str, types))
         raise ValueError(f"column {name} is {shown}, and no type holds both") from None
-    return found
+    return data_type

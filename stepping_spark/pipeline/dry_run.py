@@ -130,10 +130,10 @@ class Prospect:
 
 def explained(graph: AnyGraph, views: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """What a circuit keeps, and what a step of its views reads; and what is recomputed in full."""
-    found = explain(graph)
+    explanation = explain(graph)
     words = words_of(plan_of(graph))
-    state = [(words.get(name, name), "") for name, _ in found.arrangements]
-    in_full = tuple(v.path for v in found.vertices if v.how.startswith(FULL))
+    state = [(words.get(name, name), "") for name, _ in explanation.arrangements]
+    in_full = tuple(v.path for v in explanation.vertices if v.how.startswith(FULL))
     steps = list(zip(views, _steps_of(graph)[: len(views)], strict=True))
     return "\n".join(_told_of_steps(state, steps, in_full)), in_full
 
@@ -205,7 +205,7 @@ def prospect_of(
             waiting[feed.name] = feed.behind()
         finally:
             feed.close()
-    found = explain(graph)
+    explanation = explain(graph)
     words = words_of(plan_of(graph))
     return Prospect(
         name=graph.name,
@@ -216,11 +216,11 @@ def prospect_of(
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
         state=tuple(
-            (words.get(name, name), _rows(rows.get(name))) for name, _ in found.arrangements
+            (words.get(name, name), _rows(rows.get(name))) for name, _ in explanation.arrangements
         ),
         views=tuple(zip(views, _steps_of(graph)[: len(views)], strict=True)),
-        costs=tuple((v.path, v.how, v.line) for v in found.vertices),
-        in_full=tuple(v.path for v in found.vertices if v.how.startswith(FULL)),
+        costs=tuple((v.path, v.how, v.line) for v in explanation.vertices),
+        in_full=tuple(v.path for v in explanation.vertices if v.how.startswith(FULL)),
         writer=_writer(place, opened),
         comments=comments,
         units={f.name: f.counts for f in feeds},
@@ -306,7 +306,7 @@ def _steps_of(graph: AnyGraph) -> list[str]:
         for leaf in member.leaves_of(node)
         if isinstance(leaf, Read)
     ]
-    told = []
+    texts = []
     for output in plan.graph.outputs:
         above = _above(output, plan.graph)
         inputs = [v.operator.label for v in above if isinstance(v.operator, Input)]
@@ -316,21 +316,21 @@ def _steps_of(graph: AnyGraph) -> list[str]:
         within += [s for s in plan.states if s.change in around]
         n = len({name for v, name in reads if v in above} | {s.register.name for s in within})
         kept = f"{n:,} register{'' if n == 1 else 's'}" if n else "nothing that is kept"
-        told.append(f"reads the change of {', '.join(inputs) or 'no input'}, and {kept}")
-    return told
+        texts.append(f"reads the change of {', '.join(inputs) or 'no input'}, and {kept}")
+    return texts
 
 
 def _above(output: Vertex, graph: AnyGraph) -> list[Vertex]:
     """The vertices that an output is computed from, in the order of the circuit."""
-    found: set[Vertex] = set()
+    vertices: set[Vertex] = set()
     pending = [output]
     while pending:
         v = pending.pop()
-        if v not in found:
-            found.add(v)
+        if v not in vertices:
+            vertices.add(v)
             pending += v.inputs
             pending += [graph.loops[v]] if v in graph.loops else []
-    return [v for v in graph.walk() if v in found]
+    return [v for v in graph.walk() if v in vertices]
 
 
 def _rows(rows: int | None) -> str:

@@ -307,8 +307,8 @@ class Feed:
         return names_of(self.type) if isinstance(self._source, ItemSource) else {}
 
 
-def _source_error(where: str, said: str) -> SourceError:
-    return SourceError(f"{where}: {said}")
+def _source_error(where: str, reason: str) -> SourceError:
+    return SourceError(f"{where}: {reason}")
 
 
 def shown(position: Position | None) -> str:
@@ -323,8 +323,8 @@ def told(given: object) -> str:
     """What was given as a source or a sink, in a few words."""
     if isinstance(given, list | tuple):
         return f"{len(given)} items"
-    said = getattr(given, "__qualname__", None) or repr(given)
-    return str(said) if len(str(said)) < 100 else type(given).__name__
+    name = getattr(given, "__qualname__", None) or repr(given)
+    return str(name) if len(str(name)) < 100 else type(given).__name__
 
 
 def short_text(text: str) -> str:
@@ -337,17 +337,17 @@ def columns_given(given: object, t: ZSetType) -> pa.Schema:
 
     A row class may name columns, and so may a table with `columns=`; the table's names come first.
     """
-    said = getattr(given, "columns", None) or {}
-    if not isinstance(said, Mapping):
-        said = {}
+    columns = getattr(given, "columns", None) or {}
+    if not isinstance(columns, Mapping):
+        columns = {}
     fields = [n for n, _ in t.schema.columns]
-    unknown = [name for name in said if name not in fields]
+    unknown = [name for name in columns if name not in fields]
     if unknown:
         raise InputError(
             f"{user_line()}: columns= of {told(given)} names {', '.join(map(repr, unknown))}, and "
             f"the fields are {', '.join(fields)}; write columns={{field: column}}"
         )
-    return arrow_schema(t.schema.columns, {**names_of(t), **said})
+    return arrow_schema(t.schema.columns, {**names_of(t), **columns})
 
 
 def _changes(batch: Batch) -> tuple[Change, ...]:
@@ -360,13 +360,17 @@ def source_of(name: str, given: object) -> Source:
     """What was given for an input as a source: a place says its own, an iterable is read."""
     if isinstance(given, Items):
         return ItemSource(name, given.items)
-    made = getattr(given, "source", None)
-    found: Any = made() if callable(made) and not isinstance(given, type) else given
-    if all(callable(getattr(found, m, None)) for m in METHODS) and not isinstance(found, type):
-        source: Source = found
+    method = getattr(given, "source", None)
+    candidate: Any = method() if callable(method) and not isinstance(given, type) else given
+    if all(callable(getattr(candidate, m, None)) for m in METHODS) and not isinstance(
+        candidate, type
+    ):
+        source: Source = candidate
         return source
-    if isinstance(found, Iterable) and not isinstance(found, str | bytes | ZSetPython | ZSetSpark):
-        return ItemSource(name, found)
+    if isinstance(candidate, Iterable) and not isinstance(
+        candidate, str | bytes | ZSetPython | ZSetSpark
+    ):
+        return ItemSource(name, candidate)
     raise InputError(
         f"{user_line()}: input {name!r} has {short(given)} as its source; give a table, as "
         "st.DeltaTable(path), an iterable of (position, change), or an object with the methods of "

@@ -89,12 +89,12 @@ class Checking(FunctionSink):
         if not shown:
             return
         rows = ", ".join(map(repr, shown)) + (", …" if next(added, None) is not None else "")
-        said = f"step {step}: the check {self._view} fails: its view gets the rows {rows}"
+        message = f"step {step}: the check {self._view} fails: its view gets the rows {rows}"
         if self._warn:
-            log.warning("%s", said)
+            log.warning("%s", message)
             return
         raise StepError(
-            f"{said}; the step is not committed: correct the source and run again, or let the "
+            f"{message}; the step is not committed: correct the source and run again, or let the "
             "check warn: st.Check(warn=True)"
         )
 
@@ -195,8 +195,8 @@ class Outlet:
             return False
         self._tell_anew(step, offsets)
         try:
-            found = look(self._arrow, f"{state:012x} {self.view}")
-            return self._lacks(found, step, offsets)
+            last = look(self._arrow, f"{state:012x} {self.view}")
+            return self._lacks(last, step, offsets)
         finally:
             self._sink.close()
 
@@ -211,16 +211,16 @@ class Outlet:
         """
         if isinstance(self._sink, Checking):
             return False  # it has looked at the step before that was committed
-        found = self._sink.last_step()
-        if found is None:
+        last = self._sink.last_step()
+        if last is None:
             return step > self._last  # what this process has given is not given again
-        self._last = found
-        return self._lacks(found, step, offsets)
+        self._last = last
+        return self._lacks(last, step, offsets)
 
-    def _lacks(self, found: int, step: int, offsets: Mapping[str, int]) -> bool:
-        """Whether a sink that has the steps up to `found` is without the last committed one."""
+    def _lacks(self, last: int, step: int, offsets: Mapping[str, int]) -> bool:
+        """Whether a sink that has the steps up to `last` is without the last committed one."""
         had = offsets.get(self._key, 0 if self._later else None)
-        if step == 0 and found == 0:
+        if step == 0 and last == 0:
             return False
         if not self._refresh and self._has_other_form(offsets):
             raise SinkError(
@@ -228,27 +228,27 @@ class Outlet:
                 f"key, or with another `changes`; say what it was written with, or {REMOVED}"
             )
         if offsets.get(f"{self._key}{WHOLE}") == step:
-            return found != step
-        if self._later and self._key not in offsets and found == 0:
+            return last != step
+        if self._later and self._key not in offsets and last == 0:
             return False
         if had is None:
             raise SinkError(
                 f"view {self.view!r}: the state has {step} steps, and none of them went to this "
-                f"sink, {self.shown}, which has {found or 'none'}; {AGAIN}"
+                f"sink, {self.shown}, which has {last or 'none'}; {AGAIN}"
             )
-        if found == step:
+        if last == step:
             return False
-        if found == had and offsets.get(f"{self._key}{EMPTY}") == step:
+        if last == had and offsets.get(f"{self._key}{EMPTY}") == step:
             return False
-        if found == 0 and had:
+        if last == 0 and had:
             raise SinkError(
                 f"view {self.view!r}: the sink {self.shown} has no step of this pipeline, and the "
                 f"state is at step {step}: the sink is a new one, or what it had was deleted. "
                 f"Restore what it had; or {AGAIN}"
             )
-        if found != had:
+        if last != had:
             raise SinkError(
-                f"view {self.view!r}: the sink {self.shown} has the steps up to {found}, and the "
+                f"view {self.view!r}: the sink {self.shown} has the steps up to {last}, and the "
                 f"state, at step {step}, says up to {had}: one of the two is an older copy. "
                 "Restore a store and a sink that belong together; or empty the sink and start "
                 "with a new store"
@@ -276,10 +276,10 @@ class Outlet:
             return False
         self._tell_anew(step, offsets)
         try:
-            found = look(self._arrow, f"{state:012x} {self.view}")
+            last = look(self._arrow, f"{state:012x} {self.view}")
             if self._refresh and step:
                 return True
-            return bool(found == 0) and self._may_be_fresh(step, offsets, changed=changed)
+            return bool(last == 0) and self._may_be_fresh(step, offsets, changed=changed)
         except SinkError:
             if getattr(self._sink, "is_removed", False):
                 return True
@@ -357,13 +357,15 @@ def form_of(given: object) -> int:
 
 def sink_of(named: str, given: object) -> Sink:
     """What was given as a sink, under a name: a place says its own, a function is called."""
-    made = getattr(given, "sink", None)
-    found: Any = made() if callable(made) and not isinstance(given, type) else given
-    if all(callable(getattr(found, m, None)) for m in METHODS) and not isinstance(found, type):
-        sink: Sink = found
+    method = getattr(given, "sink", None)
+    candidate: Any = method() if callable(method) and not isinstance(given, type) else given
+    if all(callable(getattr(candidate, m, None)) for m in METHODS) and not isinstance(
+        candidate, type
+    ):
+        sink: Sink = candidate
         return sink
-    if callable(found) and not isinstance(found, type):
-        return FunctionSink(found)
+    if callable(candidate) and not isinstance(candidate, type):
+        return FunctionSink(candidate)
     raise InputError(
         f"{user_line()}: {named} is {short(given)}; give a table, as st.DeltaTable(path, "
         "key=…), a function of (step, change), or an object with the methods of st.Sink"
@@ -415,13 +417,13 @@ def deliver(
 
 
 def _ways_on(step: int, state: str | None, *, is_written: bool) -> str:
-    told = f"Step {step} is committed, and waits for this sink: the next run writes it"
+    text = f"Step {step} is committed, and waits for this sink: the next run writes it"
     if is_written:
-        return f"{told}. It cannot be taken back, because another sink has it"
+        return f"{text}. It cannot be taken back, because another sink has it"
     if state is None:
-        return told
+        return text
     return (
-        f"{told}. If the sink can never take it, take the step back, and correct the rows in the "
+        f"{text}. If the sink can never take it, take the step back, and correct the rows in the "
         f"source: stepping-spark state rewind {state} --to {step - 1}"
     )
 
@@ -433,10 +435,10 @@ def refresh_tables(views: Iterable[str], outlets: Sequence[Outlet]) -> None:
     known = list(dict.fromkeys(outlet.view for outlet in able))
     for view in views:
         if view not in known:
-            told = f"those that can are of {', '.join(map(repr, known))}" if known else "none can"
+            hint = f"those that can are of {', '.join(map(repr, known))}" if known else "none can"
             raise InputError(
                 f"{user_line()}: refresh= names {view!r}, which has no table that can get all rows "
-                f"in the place of those that it has; {told}. A table with changes=True has the "
+                f"in the place of those that it has; {hint}. A table with changes=True has the "
                 "history of the view: give it another table, which gets all rows"
             )
     for outlet in able:

@@ -159,8 +159,8 @@ class Pipeline(Closing):
             at_least_1("max_bytes", max_bytes) or bytes_of_a_step(self._limits),
         )
         self._place = place_given(store)
-        said = sources_of(query, set(input_names(self.graph)) - set(chosen))
-        given = {**said, **chosen}
+        declared = sources_of(query, set(input_names(self.graph)) - set(chosen))
+        given = {**declared, **chosen}
         self._feeds = feeds_of(self.graph, self.views, given, self._limits)
         rejects = {feed.name: feed.rejects_to for feed in self._feeds if feed.rejects_to}
         self.graph = with_rejected(self.graph, list(rejects))

@@ -284,10 +284,10 @@ def position_of(name: str, offsets: Mapping[str, int]) -> Position | None:
     """The position that a store has kept; None: none."""
     if name not in offsets:
         return None
-    found = [offsets[name]]
-    while (key := f"{name}.{len(found)}") in offsets:
-        found.append(offsets[key])
-    return tuple(found) if len(found) > 1 else found[0]
+    numbers = [offsets[name]]
+    while (key := f"{name}.{len(numbers)}") in offsets:
+        numbers.append(offsets[key])
+    return tuple(numbers) if len(numbers) > 1 else numbers[0]
 
 
 def sink_key(view: str, place: int) -> str:

@@ -90,8 +90,8 @@ def added_up(tables: Iterable[pa.Table], place: str) -> pa.Table:
     groups = whole.group_by(["row", "reason"], use_threads=False)
     sums = groups.aggregate([(COUNT, "sum"), (AT, "min")])
     sums = sums.rename_columns(["row", "reason", COUNT, AT])
-    found: pa.Table = sums.filter(pc.not_equal(sums.column(COUNT), 0))
-    return found
+    misfits: pa.Table = sums.filter(pc.not_equal(sums.column(COUNT), 0))
+    return misfits
 
 
 def _placed(misfits: pa.Table, place: str) -> pa.Table:
@@ -137,20 +137,20 @@ def _text(value: object) -> str:
 
 def on_invalid_of(name: str, given: object) -> object:
     """What becomes of rows that do not fit: "fail", "drop", or a sink."""
-    found = getattr(given, "on_invalid", FAIL)
-    if isinstance(found, str) and found not in (FAIL, DROP):
+    choice = getattr(given, "on_invalid", FAIL)
+    if isinstance(choice, str) and choice not in (FAIL, DROP):
         raise InputError(
-            f"{user_line()}: input {name!r} has on_invalid={short(found)}; expected {FAIL!r}, "
+            f"{user_line()}: input {name!r} has on_invalid={short(choice)}; expected {FAIL!r}, "
             f"{DROP!r}, or a sink for rows that do not fit, as st.DeltaTable(path, changes=True)"
         )
-    for sink in found if isinstance(found, list | tuple) else [found]:
+    for sink in choice if isinstance(choice, list | tuple) else [choice]:
         if getattr(sink, "key", None):
             raise InputError(
                 f"{user_line()}: on_invalid of input {name!r} is {short(sink)} with a key, and "
                 "rows that do not fit have none, because the same row may come again: write "
                 "changes=True and no key"
             )
-    return found
+    return choice
 
 
 def view_of(name: str) -> str:
@@ -162,24 +162,24 @@ def with_rejected(graph: AnyGraph, inputs: Sequence[str]) -> AnyGraph:
     """The circuit with one more input and one more view for each of these inputs."""
     if not inputs:
         return graph
-    made = [
+    vertices = [
         Vertex(Input(len(graph.inputs) + i, view_of(name), TYPE)) for i, name in enumerate(inputs)
     ]
     line = graph.line(graph.inputs[0])
     origins: Mapping[Vertex, Origin] = {
         v: Origin(Path((graph.name, view_of(name))), line)
-        for v, name in zip(made, inputs, strict=True)
+        for v, name in zip(vertices, inputs, strict=True)
     }
     called = graph.called or ("",) * len(graph.outputs)
     more = dataclasses.replace(
         graph,
-        inputs=(*graph.inputs, *made),
-        outputs=(*graph.outputs, *made),
+        inputs=(*graph.inputs, *vertices),
+        outputs=(*graph.outputs, *vertices),
         origins={**graph.origins, **origins},
         called=(*called, *map(view_of, inputs)),
         single=False,
     )
-    return dataclasses.replace(more, made_by=(*graph.made_by, *map(more.signature, made)))
+    return dataclasses.replace(more, made_by=(*graph.made_by, *map(more.signature, vertices)))
 
 
 def digests_of_rejected(graph: AnyGraph) -> set[str]:

@@ -154,8 +154,8 @@ class Reporting:
             def show() -> None:
                 self.look()
                 behind = ", ".join(f"{n} {'?' if k is None else k}" for n, k in self.behind.items())
-                told = f"{self.name}: step {self.last_step:,}, behind: {behind}"
-                bar.show(told)
+                text = f"{self.name}: step {self.last_step:,}, behind: {behind}"
+                bar.show(text)
 
             try:
                 yield show
@@ -238,8 +238,8 @@ def text_of(collector: PipelineCollector) -> str:
     client = _prometheus()
     registry = client.CollectorRegistry()
     registry.register(collector)
-    told: bytes = client.generate_latest(registry)
-    return told.decode()
+    text: bytes = client.generate_latest(registry)
+    return text.decode()
 
 
 def serve(collector: PipelineCollector, port: int) -> Callable[[], None]:
@@ -258,9 +258,9 @@ def serve(collector: PipelineCollector, port: int) -> Callable[[], None]:
 
 
 def _shown(rows: Iterable[int | None]) -> str:
-    found = list(rows)
-    known = sum(n for n in found if n is not None)
-    return f"{known:,}" + (" and more, in Spark" if None in found else "")
+    counts = list(rows)
+    known = sum(n for n in counts if n is not None)
+    return f"{known:,}" + (" and more, in Spark" if None in counts else "")
 
 
 METER = "stepping_spark"

@@ -125,10 +125,10 @@ class Rounds:
 
     def _prepare(self, step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
         """Let the sinks refuse a step before it is committed; gives what is committed of them."""
-        told = {}
+        offsets = {}
         for outlet in self.outlets:
-            told.update(outlet.prepare(step, outputs[outlet.number]))
-        return told
+            offsets.update(outlet.prepare(step, outputs[outlet.number]))
+        return offsets
 
     def _advance(self, batches: Sequence[Batch | None]) -> None:
         for feed, batch in zip(self.feeds, batches, strict=True):
@@ -276,17 +276,17 @@ def seconds_of(every: str | float | dt.timedelta) -> float:
 
 def seconds_in(every: str | float | dt.timedelta) -> float:
     """The seconds of such a time; a ValueError where it is none."""
-    found: float | None = None
+    seconds: float | None = None
     if isinstance(every, dt.timedelta):
-        found = every.total_seconds()
+        seconds = every.total_seconds()
     elif isinstance(every, int | float) and not isinstance(every, bool):
-        found = float(every)
+        seconds = float(every)
     elif isinstance(every, str) and (match := _EVERY.fullmatch(every)):
-        found = float(match[1]) * UNITS[match[2] or "s"]
-    if found is None or not 0 < found < float("inf"):
-        wrong = "is not a time to wait" if found is None else "is not a time above 0"
+        seconds = float(match[1]) * UNITS[match[2] or "s"]
+    if seconds is None or not 0 < seconds < float("inf"):
+        wrong = "is not a time to wait" if seconds is None else "is not a time above 0"
         raise ValueError(
             f'{every!r} {wrong}; write "10s", "500ms", "5min" (or "5m") or "1h", a number of '
             "seconds, or a timedelta"
         )
-    return found
+    return seconds

@@ -99,8 +99,8 @@ _ENDS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson")}
 
 def _of_source(given: Any) -> pa.Schema:
     """The columns of a source, which is opened for it."""
-    made = getattr(given, "source", None)
-    source = made() if callable(made) and not isinstance(given, type) else given
+    method = getattr(given, "source", None)
+    source = method() if callable(method) and not isinstance(given, type) else given
     schema = getattr(source, "schema", None)
     if not callable(schema):
         raise InputError(

@@ -190,8 +190,8 @@ class CatalogSource:
         changes = self._after(before)
         with self._trying(f"its versions after {before} cannot be listed"):
             counted = changes.groupBy(VERSION).count().orderBy(VERSION)
-            found = (counted if most is None else counted.limit(most)).collect()
-        return [(int(version), int(count)) for version, count in found]
+            rows = (counted if most is None else counted.limit(most)).collect()
+        return [(int(version), int(count)) for version, count in rows]
 
     def _after(self, before: int) -> DataFrame:
         """What changed after a version.
@@ -209,14 +209,14 @@ class CatalogSource:
                     "st.DeltaTable(path), or as st.MicroBatches(spark.readStream.table(name), …) "
                     "if rows only come"
                 )
-            found = wanted.option("startingVersion", before).changes(self._name)
-            kind = found.schema[VERSION].dataType
+            changes = wanted.option("startingVersion", before).changes(self._name)
+            kind = changes.schema[VERSION].dataType
         if not isinstance(kind, T.IntegralType):
             raise self._failure(
                 f"its versions are of type {kind.simpleString()}, and only whole numbers that grow "
                 "can be followed; read it as st.MicroBatches(spark.readStream.changes(name), …)"
             )
-        return found.where(F.col(VERSION) > before)
+        return changes.where(F.col(VERSION) > before)
 
     @property
     def _session(self) -> SparkSession:
@@ -230,8 +230,8 @@ class CatalogSource:
         except (raised.PySparkException, raised_by_java.Py4JError) as e:
             raise self._failure(f"{what}: {first_line(e)}; {RETRY}") from e
 
-    def _failure(self, said: str) -> SourceError:
-        return SourceError(f"table {self._name}: {said}")
+    def _failure(self, reason: str) -> SourceError:
+        return SourceError(f"table {self._name}: {reason}")
 
 
 __all__ = ["MicroBatchQuery"]
@@ -264,8 +264,8 @@ class MicroBatchQuery:
 
     def error(self) -> str | None:
         """Why the query failed, in a line; None if it has read all available data."""
-        found = self._query.exception()
-        return None if found is None else first_line(found)
+        failure = self._query.exception()
+        return None if failure is None else first_line(failure)
 
 
 LOOKS = 0.1
@@ -475,5 +475,5 @@ class MicroBatchSource:
             )
         return None
 
-    def _failure(self, said: str) -> SourceError:
-        return SourceError(f"the stream with checkpoint {self._checkpoint}: {said}")
+    def _failure(self, reason: str) -> SourceError:
+        return SourceError(f"the stream with checkpoint {self._checkpoint}: {reason}")

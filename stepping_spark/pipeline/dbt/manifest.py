@@ -40,8 +40,8 @@ class DbtNode:
     @property
     def config(self) -> Mapping[str, Any]:
         """The configuration."""
-        found: Mapping[str, Any] = self.said.get("config") or {}
-        return found
+        settings: Mapping[str, Any] = self.said.get("config") or {}
+        return settings
 
     @property
     def materialized(self) -> str:
@@ -69,22 +69,22 @@ class DbtNode:
     @property
     def file(self) -> str:
         """The file in which the compiled SQL stands, as the project has it."""
-        said = self.said.get("compiled_path") or self.said.get("original_file_path")
-        return str(said or self.id)
+        path = self.said.get("compiled_path") or self.said.get("original_file_path")
+        return str(path or self.id)
 
     @property
     def table(self) -> str:
         """The last part of the name of its table."""
-        said = self.said
-        return str(said.get("identifier") or said.get("alias") or said["name"])
+        entry = self.said
+        return str(entry.get("identifier") or entry.get("alias") or entry["name"])
 
     @property
     def names(self) -> list[tuple[str, ...]]:
         """What its table is called, from the longest name to the shortest."""
         written = str(self.said.get("relation_name") or "")
-        found = [next(filter(None, m.groups()), "") for m in _NAME_IN_QUOTES.finditer(written)]
+        words = [next(filter(None, m.groups()), "") for m in _NAME_IN_QUOTES.finditer(written)]
         parts = [self.said.get("database"), self.said.get("schema"), self.table]
-        named = [tuple(found), tuple(str(p) for p in parts if p), tuple(map(str, parts[1:]))]
+        named = [tuple(words), tuple(str(p) for p in parts if p), tuple(map(str, parts[1:]))]
         lower = dict.fromkeys(tuple(p.lower() for p in name) for name in named)
         return [name for name in lower if len(name) > 1]
 
@@ -109,15 +109,15 @@ class DbtManifest:
         """By the id of each node, the name of its view or input; no two are equal."""
         names = Counter(n.name.lower() for n in self.nodes.values() if n.kind != "source")
         tables = Counter(n.name.lower() for n in self.nodes.values() if n.kind == "source")
-        found: dict[str, str] = {}
+        name_of: dict[str, str] = {}
         for id_, node in self.nodes.items():
             name = node.name
             if node.kind == "source" and names[name.lower()] + tables[name.lower()] > 1:
                 name = f"{node.said['source_name']}_{name}"
             elif node.kind != "source" and names[name.lower()] > 1:
                 name = f"{node.said['package_name']}_{name}"
-            found[id_] = field_name(name, found.values())
-        return found
+            name_of[id_] = field_name(name, name_of.values())
+        return name_of
 
     @cached_property
     def by_table(self) -> Mapping[tuple[str, ...], DbtNode]:
@@ -137,7 +137,7 @@ class DbtManifest:
             if of and column and not node.config.get("where"):
                 name = (node.said.get("test_metadata") or {}).get("name")
                 tested.setdefault((of, column), set()).add(str(name))
-        found = {
+        key_of = {
             of: (column,)
             for (of, column), names in reversed(tested.items())
             if {"unique", "not_null"} <= names
@@ -145,8 +145,8 @@ class DbtManifest:
         for id_, node in self.nodes.items():
             key = node.config.get("unique_key")
             if node.kind == "model" and key:
-                found[id_] = (key,) if isinstance(key, str) else tuple(key)
-        return found
+                key_of[id_] = (key,) if isinstance(key, str) else tuple(key)
+        return key_of
 
 
 def manifest_at(path: str | os.PathLike[str]) -> DbtManifest:
@@ -160,9 +160,9 @@ def manifest_at(path: str | os.PathLike[str]) -> DbtManifest:
             "the path of the project or of its target/manifest.json"
         )
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-        metadata = said["metadata"]
-        nodes = dict(_nodes(said))
+        content = json.loads(file.read_text(encoding="utf-8"))
+        metadata = content["metadata"]
+        nodes = dict(_nodes(content))
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise InputError(
             f"{where}: {file} is no manifest of dbt ({type(e).__name__}: {e}); give the file "
@@ -173,11 +173,11 @@ def manifest_at(path: str | os.PathLike[str]) -> DbtManifest:
     return DbtManifest(file, folder, str(project or folder.name), str(adapter or "spark"), nodes)
 
 
-def _nodes(said: Mapping[str, Any]) -> Iterator[tuple[str, DbtNode]]:
-    for id_, node in said["nodes"].items():
+def _nodes(content: Mapping[str, Any]) -> Iterator[tuple[str, DbtNode]]:
+    for id_, node in content["nodes"].items():
         if node["resource_type"] in _READ:
             yield id_, DbtNode(id_, node)
-    for id_, node in (said.get("sources") or {}).items():
+    for id_, node in (content.get("sources") or {}).items():
         yield id_, DbtNode(id_, {**node, "resource_type": "source"})
 
 
@@ -258,19 +258,19 @@ def _left_out(
     manifest: DbtManifest, order: list[DbtNode], excluded: Collection[str]
 ) -> dict[str, str]:
     """What is excluded, with what reads it, and snapshots; by name, with the reason."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for node in order:
         name = manifest.called[node.id]
         reads = [manifest.nodes[id_] for id_ in node.reads if id_ in manifest.nodes]
         gone = [manifest.called[r.id] for r in reads if r.kind == "model"]
-        gone = [other for other in gone if other in found]
+        gone = [other for other in gone if other in reasons]
         if name in excluded:
-            found[name] = "it is named in exclude="
+            reasons[name] = "it is named in exclude="
         elif node.kind == "snapshot":
-            found[name] = _SNAPSHOT
+            reasons[name] = _SNAPSHOT
         elif gone:
-            found[name] = f"it reads {gone[0]}, which is left out"
-    return found
+            reasons[name] = f"it reads {gone[0]}, which is left out"
+    return reasons
 
 
 def _in_order(manifest: DbtManifest) -> list[DbtNode]:
@@ -325,7 +325,7 @@ def _refusal(node: DbtNode) -> str | None:
         return f"it is materialized as {node.materialized}, which is none of {known}"
     if node.kind == "test":
         for name, usual in (("fail_calc", "count(*)"), ("error_if", "!= 0"), ("warn_if", "!= 0")):
-            found = node.config.get(name) or usual
-            if found != usual:
-                return f"its {name} is {found!r}, and a check fails for each row: {usual!r}"
+            value = node.config.get(name) or usual
+            if value != usual:
+                return f"its {name} is {value!r}, and a check fails for each row: {usual!r}"
     return None

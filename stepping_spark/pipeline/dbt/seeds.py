@@ -66,8 +66,8 @@ class SeedSource:
 
     def schema(self) -> pa.Schema:
         """The columns of the file: of the given types, or of those that the values show."""
-        found = self._parsed(self._bytes(), self._seed.kinds).schema
-        return pa.schema([pa.field(f.name, _held(f.type)) for f in found])
+        columns = self._parsed(self._bytes(), self._seed.kinds).schema
+        return pa.schema([pa.field(f.name, _held(f.type)) for f in columns])
 
     def behind(self, after: Position | None) -> int:
         """1, if the file is another one than was read, else 0."""
@@ -143,16 +143,16 @@ class SeedSource:
         try:
             if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                made = copy.with_name(f"_{copy.name}.{os.getpid()}")
-                made.write_bytes(data)
-                os.replace(made, copy)
+                draft = copy.with_name(f"_{copy.name}.{os.getpid()}")
+                draft.write_bytes(data)
+                os.replace(draft, copy)
         except OSError as e:
             raise self._failure(
                 f"a copy of it cannot be kept at {copy}: {e.strerror}; check the rights"
             ) from e
 
-    def _failure(self, said: str) -> SourceError:
-        return SourceError(f"seed {self._seed.file}: {said}")
+    def _failure(self, reason: str) -> SourceError:
+        return SourceError(f"seed {self._seed.file}: {reason}")
 
 
 def _held(t: Any) -> Any:

@@ -122,9 +122,9 @@ def told_schema(table: Table) -> pa.Schema:
     )
 
 
-def _told(said: Any, t: Any) -> pa.DataType:
+def _told(delta_type: Any, t: Any) -> pa.DataType:
     """An Arrow type, opaque where Delta's has no equal in Arrow."""
-    match said:
+    match delta_type:
         case {"type": "struct", "fields": list(fields)}:
             inner = zip(fields, t, strict=True)
             return pa.struct([f.with_type(_told(s["type"], f.type)) for s, f in inner])
@@ -165,17 +165,17 @@ def commit_of(version: int, text: str) -> Commit:
     return Commit(version, changes, meta, steps, plain, None if touched is None else tuple(touched))
 
 
-def _meta_said(said: Mapping[str, Any]) -> Meta:
-    schema = Schema.from_json(said["schemaString"])
-    columns, configuration = said.get("partitionColumns") or (), said.get("configuration") or {}
-    return _meta(str(said["id"]), schema, columns, configuration)
+def _meta_said(action: Mapping[str, Any]) -> Meta:
+    schema = Schema.from_json(action["schemaString"])
+    columns, configuration = action.get("partitionColumns") or (), action.get("configuration") or {}
+    return _meta(str(action["id"]), schema, columns, configuration)
 
 
-def _meta(table: str, schema: Schema, partitions: Any, said: Mapping[str, Any]) -> Meta:
+def _meta(table: str, schema: Schema, partitions: Any, configuration: Mapping[str, Any]) -> Meta:
     fields: Any = schema.to_arrow()
-    mapped = str(said.get(_MAPPING) or "none").lower() != "none"
+    mapped = str(configuration.get(_MAPPING) or "none").lower() != "none"
     physical = {f.name: str(f.metadata[_PHYSICAL]) for f in schema.fields} if mapped else {}
-    return Meta(table, pa.schema(fields), tuple(partitions), is_on(said, FEED), physical)
+    return Meta(table, pa.schema(fields), tuple(partitions), is_on(configuration, FEED), physical)
 
 
 def is_on(configuration: Mapping[str, Any], name: str) -> bool:

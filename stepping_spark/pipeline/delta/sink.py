@@ -231,14 +231,14 @@ class DeltaSink:
                 return DeltaWrite(step, change, self._form.schema.empty_table(), None, files)
         rows = change.to_arrow()
         check_years(rows, self._where)
-        found = None
+        split = None
         if self._form.changes:
             rows = feed_of(rows, step, self._key, self._where)
         elif self._key:
-            found = by_key(rows, self._key, self._where)
+            split = by_key(rows, self._key, self._where)
             if not self.anew:
-                self._check_new(table, found.came)
-        ready = DeltaWrite(step, change, rows, found)
+                self._check_new(table, split.came)
+        ready = DeltaWrite(step, change, rows, split)
         if (self.anew or ready.takes_away) and is_on(table.metadata().configuration, APPEND_ONLY):
             raise self._failure(_APPEND_ONLY)
         return ready
@@ -314,11 +314,11 @@ class DeltaSink:
         self, marked: MarkedTable, table: Table, ready: DeltaWrite, steps: Mapping[str, int]
     ) -> None:
         """Write a step by deletion vectors."""
-        found = ready.by_key
-        if found is None:
+        split = ready.by_key
+        if split is None:
             marked.by_count(table, to_table(ready.rows, self._form.columns), steps)
         else:
-            parts = (found.came, found.changed, found.before, found.gone)
+            parts = (split.came, split.changed, split.before, split.gone)
             marked.by_key(table, ByKey(*(to_table(p, self._form.columns) for p in parts)), steps)
 
     def _commit_files(
@@ -364,20 +364,20 @@ class DeltaSink:
         instead: bool = False,
     ) -> None:
         """Add rows to those that the table has, or have them instead of those."""
-        made = self._form.in_table(rows)
+        data = self._form.in_table(rows)
         mode: Literal["append", "overwrite"] = "overwrite" if instead else "append"
         with self._writing("a step could not be appended"):
-            write_deltalake(table, made, mode=mode, commit_properties=properties)
+            write_deltalake(table, data, mode=mode, commit_properties=properties)
 
-    def _by_key(self, table: Table, found: ByKey, properties: CommitProperties) -> None:
-        if not found.changed.num_rows and not found.gone.num_rows:
-            self._append(table, found.came, properties)
+    def _by_key(self, table: Table, split: ByKey, properties: CommitProperties) -> None:
+        if not split.changed.num_rows and not split.gone.num_rows:
+            self._append(table, split.came, properties)
             return
         names = self._form.schema.names
         mark = "_gone_"
         while mark in names:
             mark += "_"
-        parts = [(found.came, False), (found.changed, False), (found.gone, True)]
+        parts = [(split.came, False), (split.changed, False), (split.gone, True)]
         rows = pa.concat_tables(
             rows.append_column(mark, pa.repeat(pa.scalar(gone), rows.num_rows))
             for rows, gone in parts
@@ -438,11 +438,11 @@ class DeltaSink:
         marked = self._marking(table)
         with self._log.trying("its keys could not be read", "check the files of the table"):
             if marked is None:
-                found = with_one_of(table, wanted.column(0).unique(), names)
+                rows = with_one_of(table, wanted.column(0).unique(), names)
             else:
-                found = marked.find(table, to_table(wanted, self._form.columns))
-        found = found.rename_columns(list(self._key))
-        double = first_in_both(wanted, found.cast(wanted.schema), self._key)
+                rows = marked.find(table, to_table(wanted, self._form.columns))
+        rows = rows.rename_columns(list(self._key))
+        double = first_in_both(wanted, rows.cast(wanted.schema), self._key)
         if double is not None:
             raise not_unique(self._where, self._key, double)
 
@@ -540,5 +540,5 @@ class DeltaSink:
                 f"{e.__cause__}; one pipeline writes a table: stop the other"
             ) from e.__cause__
 
-    def _failure(self, said: str) -> SinkError:
-        return SinkError(f"Delta table {self._log.uri}: {said}")
+    def _failure(self, reason: str) -> SinkError:
+        return SinkError(f"Delta table {self._log.uri}: {reason}")

@@ -129,9 +129,9 @@ class DeltaSource(InPieces):
         table = number_of(meta.table)
         rows = self._log.rows(version)
         if portion.holds(rows, least_bytes(rows, schema)):
-            found = at_most(self._rows_of(version, 1, schema), schema, portion)
-            if found is not None:
-                return Batch((version, table), (found,), 1)
+            content = at_most(self._rows_of(version, 1, schema), schema, portion)
+            if content is not None:
+                return Batch((version, table), (content,), 1)
         frame = self._by_tasks(version, schema, portion.tasks())
         if frame is not None:
             return Batch((version, table), (frame,), 1)
@@ -164,9 +164,9 @@ class DeltaSource(InPieces):
             if not spans:
                 return self._nothing(version, last)
             schema = self._schema_of(spans)
-            found = at_most(self._stream(spans, schema), schema, portion)
-            if found is not None:
-                return Batch(self._position(last), (found,), last - version)
+            content = at_most(self._stream(spans, schema), schema, portion)
+            if content is not None:
+                return Batch(self._position(last), (content,), last - version)
             changed = [v.number for v in self._after(version, last) if v.commit.changes_rows]
             if len(changed) == 1:
                 break
@@ -186,10 +186,10 @@ class DeltaSource(InPieces):
     def _piece(self, at: tuple[int, int], n: int, k: int) -> Batch:
         """One piece of what comes after a version; made again where another process made them."""
         version, table = at
-        found = self._pieces(at, abs(n), lambda: self._cut(version, n)).read(k)
+        piece = self._pieces(at, abs(n), lambda: self._cut(version, n)).read(k)
         if k + 1 < abs(n):
-            return Batch((version, table, n, k + 1), (found,), 0)
-        return Batch(self._position(version + 1) if n > 0 else at, (found,), 1)
+            return Batch((version, table, n, k + 1), (piece,), 0)
+        return Batch(self._position(version + 1) if n > 0 else at, (piece,), 1)
 
     def _cut(self, version: int, n: int) -> Chunks:
         if n > 0:
@@ -211,8 +211,8 @@ class DeltaSource(InPieces):
             table = newest if span.last == newest.version() else self._log.at(span.last)
             what = f"the changes of version {span.first} cannot be read"
             with self._log.trying(what, RETRY, _VACUUMED):
-                for found, counts in by_feed(table, span, list(names.values())):
-                    yield self._made(found, names, counts, schema)
+                for rows, counts in by_feed(table, span, list(names.values())):
+                    yield self._made(rows, names, counts, schema)
 
     def _rows_of(
         self, version: int, count: int, schema: pa.Schema, where: str = ""
@@ -221,22 +221,22 @@ class DeltaSource(InPieces):
         names = self._names(self._meta(version), version)
         table = self._log.at(version)
         with self._log.trying(f"the rows of version {version} cannot be read", RETRY, _VACUUMED):
-            for found in scanned(table, list(names.values()), where):
-                counts = pa.repeat(pa.scalar(count, pa.int64()), found.num_rows)
-                yield self._made(found, names, counts, schema)
+            for rows in scanned(table, list(names.values()), where):
+                counts = pa.repeat(pa.scalar(count, pa.int64()), rows.num_rows)
+                yield self._made(rows, names, counts, schema)
 
     def _made(
-        self, found: pa.Table, names: Mapping[str, str], counts: Any, schema: pa.Schema
+        self, rows: pa.Table, names: Mapping[str, str], counts: Any, schema: pa.Schema
     ) -> pa.Table:
-        columns: list[Any] = [found.column(names[n]) for n in schema.names if n != COUNT]
+        columns: list[Any] = [rows.column(names[n]) for n in schema.names if n != COUNT]
         try:
-            made = [c.cast(f.type) for c, f in zip(columns, schema, strict=False)]
+            values = [c.cast(f.type) for c, f in zip(columns, schema, strict=False)]
         except pa.ArrowException as e:
             raise self._failure(
                 f"a value does not fit the type that its column has in another version: {e}; "
                 f"change the row class, and {ANEW}"
             ) from e
-        return pa.table([*made, counts], schema=schema)
+        return pa.table([*values, counts], schema=schema)
 
     # -- which versions
 
@@ -308,22 +308,24 @@ class DeltaSource(InPieces):
                 raise
             before = {physical: name for name, physical in meta.physical.items()}
             names = self._found(now, self._log.table.version())
-            found = {field: before.get(now.physical[name]) for field, name in names.items()}
-            old = {field: name for field, name in found.items() if name is not None}
+            matches = {field: before.get(now.physical[name]) for field, name in names.items()}
+            old = {field: name for field, name in matches.items() if name is not None}
             if len(old) < len(names):
                 raise
             return old
 
     def _found(self, meta: Meta, version: int) -> dict[str, str]:
         return found_columns(
-            self._columns, meta.fields, lambda said: self._failure(f"at version {version} {said}")
+            self._columns,
+            meta.fields,
+            lambda reason: self._failure(f"at version {version} {reason}"),
         )
 
     def _schema_at(self, version: int) -> pa.Schema:
         """The schema of what is read of a version, with counts."""
         meta = self._meta(version)
         names = self._names(meta, version)
-        fields = [plain_field(meta.fields.field(said), name) for name, said in names.items()]
+        fields = [plain_field(meta.fields.field(column), name) for name, column in names.items()]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def _schema_of(self, spans: Sequence[Span]) -> pa.Schema:
@@ -337,8 +339,8 @@ class DeltaSource(InPieces):
                 f"and {ANEW}"
             ) from None
 
-    def _failure(self, said: str) -> SourceError:
-        return SourceError(f"Delta table {self._log.uri}: {said}")
+    def _failure(self, reason: str) -> SourceError:
+        return SourceError(f"Delta table {self._log.uri}: {reason}")
 
 
 _SWITCH = (

@@ -54,13 +54,13 @@ _CONSTRAINT = "delta.constraints."
 
 def why_not_written(table: Table, options: Mapping[str, str] | None) -> str:
     """Why deltalake writes a table, and not a `TableWriter`; empty if one may write it."""
-    said = table.metadata()
+    metadata = table.metadata()
     unknown = sorted(frozenset(table.protocol().writer_features or ()) - _KNOWN)
     if unknown:
         return f"it has features that are not known here: {', '.join(unknown)}"
-    if said.partition_columns:
+    if metadata.partition_columns:
         return "it has partitions"
-    if any(name.startswith(_CONSTRAINT) for name in said.configuration):
+    if any(name.startswith(_CONSTRAINT) for name in metadata.configuration):
         return "it has constraints"
     if any(name.startswith("delta.") for f in table.schema().fields for name in f.metadata):
         return "a column has an invariant, a generated value or a mapped name"
@@ -161,7 +161,7 @@ class TableWriter:
         """
         now = milliseconds()
         version = table.version() + 1
-        told = {
+        info = {
             "timestamp": now,
             "operation": operation,
             "operationParameters": {},
@@ -169,11 +169,13 @@ class TableWriter:
             "isBlindAppend": False,
             "engineInfo": "stepping_spark",
         }
-        said = [
+        transactions = [
             {"txn": {"appId": app, "version": step, "lastUpdated": now}}
             for app, step in (steps or {}).items()
         ]
-        text = "\n".join(json.dumps(action) for action in ({"commitInfo": told}, *said, *actions))
+        text = "\n".join(
+            json.dumps(action) for action in ({"commitInfo": info}, *transactions, *actions)
+        )
         path = f"_delta_log/{version:020d}.json"
         with _failures():
             obstore.put(self._objects, path, text.encode(), mode="create", use_multipart=False)
@@ -220,8 +222,8 @@ class MarkedTable:
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
         """The rows that have one of the keys: the columns of the key, and the count."""
         self._files.update(table)
-        found = [rows for _, _, rows in self._files.find(keys)]
-        return pa.concat_tables([self._read.empty_table(), *found])
+        parts = [rows for _, _, rows in self._files.find(keys)]
+        return pa.concat_tables([self._read.empty_table(), *parts])
 
     def by_key(self, table: Table, found: ByKey, steps: Mapping[str, int]) -> None:
         """Write a step with one row for each key."""
@@ -372,8 +374,8 @@ def _stats(rows: pa.Table) -> dict[str, Any]:
         nulls[name] = column.null_count
         if not (pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date32(t)):
             continue
-        found = pc.min_max(column).as_py()
-        for kind, value in zip(bounds, (found["min"], found["max"]), strict=True):
+        extremes = pc.min_max(column).as_py()
+        for kind, value in zip(bounds, (extremes["min"], extremes["max"]), strict=True):
             if value is None or (isinstance(value, str) and len(value) > _TEXT):
                 continue
             bounds[kind][name] = value if isinstance(value, int | str) else value.isoformat()

@@ -87,10 +87,10 @@ class FilesDirectory:
         """
         system, path = self.place
         with self.trying("it could not be listed", "create the directory, or check the path"):
-            found = system.get_file_info(pafs.FileSelector(path))
+            entries = system.get_file_info(pafs.FileSelector(path))
         inner = sorted(
             info.base_name
-            for info in found
+            for info in entries
             if info.type == pafs.FileType.Directory and not info.base_name.startswith(HIDDEN)
         )
         if only and inner:
@@ -102,7 +102,7 @@ class FilesDirectory:
         return sorted(
             (
                 ListedFile(info.base_name, info.size or 0, info.mtime_ns or 0)
-                for info in found
+                for info in entries
                 if info.is_file and not info.base_name.startswith(HIDDEN)
             ),
             key=lambda file: file.name,
@@ -113,16 +113,16 @@ class FilesDirectory:
         system, _ = self.place
         with self.trying(f"{name} could not be written", KEPT):
             local = isinstance(system, pafs.LocalFileSystem)
-            made = self.path_of(f"_{name}" if local else name)
+            draft = self.path_of(f"_{name}" if local else name)
             try:
-                with system.open_output_stream(made) as file:
+                with system.open_output_stream(draft) as file:
                     write(file)
                 if local:
-                    _settle(made, self.path_of(name))
+                    _settle(draft, self.path_of(name))
             except BaseException:
                 if local:
                     with suppress(OSError):
-                        os.remove(made)
+                        os.remove(draft)
                 raise
 
     def remove(self, name: str) -> None:
@@ -145,11 +145,11 @@ def _number(lines: Iterable[str]) -> int:
     return int.from_bytes(hashlib.sha256("\n".join(lines).encode()).digest()[:6], "big")
 
 
-def _settle(made: str, final: str) -> None:
+def _settle(draft: str, final: str) -> None:
     """Give a written file its name, so that it is there after a crash of the machine."""
-    with open(made, "rb+") as file:
+    with open(draft, "rb+") as file:
         os.fsync(file.fileno())
-    os.replace(made, final)
+    os.replace(draft, final)
     folder = os.open(os.path.dirname(final), os.O_RDONLY)
     try:
         os.fsync(folder)

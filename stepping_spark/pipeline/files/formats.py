@@ -109,10 +109,10 @@ def _csv_tables(
     """The columns of a file as bytes; `wrong` gets the lines that have more or fewer fields."""
 
     def ragged(line: Any) -> Literal["skip"]:
-        said = f"expected {line.expected_columns} fields, found {line.actual_columns}"
+        reason = f"expected {line.expected_columns} fields, found {line.actual_columns}"
         if line.text.count('"') % 2:
-            said += "; a quote is not closed"
-        wrong.append({"row": line.text, "reason": said, COUNT: 1})
+            reason += "; a quote is not closed"
+        wrong.append({"row": line.text, "reason": reason, COUNT: 1})
         return "skip"
 
     binary: Any = pa.binary()
@@ -156,7 +156,7 @@ def _in_any_case(text: str, columns: pa.Schema) -> dict[str, str]:
         field: set(re.findall(f'"({re.escape(name)})"\\s*:', text, re.IGNORECASE))
         for field, name in names.items()
     }
-    if all(found <= {names[field]} for field, found in seen.items()):
+    if all(spellings <= {names[field]} for field, spellings in seen.items()):
         return names
     # A text or an object within a row may have such a key too: only those of rows count.
     keys = {key for line in text.split("\n") for key in _keys_of(line)}
@@ -198,11 +198,11 @@ def _json_parts(
 
 def _misfits(rows: list[dict[str, Any]], lines: list[int] | None) -> pa.Table:
     """Rows that are none, with the numbers of their lines, if they are known."""
-    made = pa.Table.from_pylist(rows, MISFITS)
+    misfits = pa.Table.from_pylist(rows, MISFITS)
     if lines is None:
-        return made
+        return misfits
     places: Any = pa.array([f"line {line}" for line in lines], pa.string())
-    return made.append_column(AT, places)
+    return misfits.append_column(AT, places)
 
 
 def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
@@ -236,8 +236,8 @@ def _wrong_with(line: bytes, schema: pa.Schema) -> str:
         return "expected a JSON object"
     for field in schema:
         if _parsed([line], pa.schema([field])) is None:
-            found = dumps(row.get(field.name), ensure_ascii=False)
-            return f"column {field.name!r}: expected {told_type(field.type)}, found {found}"
+            value = dumps(row.get(field.name), ensure_ascii=False)
+            return f"column {field.name!r}: expected {told_type(field.type)}, found {value}"
     return "expected a JSON object that names each key once"
 
 
@@ -267,7 +267,7 @@ def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = No
 
     `lines` are the numbers of the rows' lines, if they are known.
     """
-    made: list[Array] = []
+    arrays: list[Array] = []
     reasons: dict[int, str] = {}
     wanted = as_in_table(columns)
     for field, there in zip(columns, wanted, strict=True):
@@ -279,12 +279,12 @@ def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = No
                 array = pc.if_else(pc.equal(array, ""), None, array)
         values, at = _valued(array, there.type)
         for i in at:
-            found = array[int(i)].as_py()
+            value = array[int(i)].as_py()
             reasons.setdefault(
-                int(i), f"column {field.name!r}: expected {told_type(there.type)}, found {found!r}"
+                int(i), f"column {field.name!r}: expected {told_type(there.type)}, found {value!r}"
             )
-        made.append(values)
-    rows = pa.Table.from_arrays(made, names=columns.names)
+        arrays.append(values)
+    rows = pa.Table.from_arrays(arrays, names=columns.names)
     if not reasons:
         return TextBlock(rows, MISFITS.empty_table())
     places = sorted(reasons)
@@ -315,10 +315,10 @@ def _valued(array: Any, t: Any) -> tuple[Array, Iterable[int]]:
         return array, ()
     if isinstance(t, pa.StructType):
         parts = [_valued(part, f.type) for part, f in zip(array.flatten(), t, strict=True)]
-        made: Any = pa.StructArray.from_arrays(
+        structs: Any = pa.StructArray.from_arrays(
             [values for values, _ in parts], fields=list(t), mask=array.is_null()
         )
-        return made, sorted({i for _, at in parts for i in at})
+        return structs, sorted({i for _, at in parts for i in at})
     if isinstance(t, pa.ListType):
         items, at = _valued(array.flatten(), t.value_type)
         ends = lengths_of(array).cumsum()
@@ -356,8 +356,8 @@ class Parquet:
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
         """The columns of a file."""
         with system.open_input_file(path) as opened:
-            found: pa.Schema = pq.read_schema(opened)
-            return found.remove_metadata()
+            columns: pa.Schema = pq.read_schema(opened)
+            return columns.remove_metadata()
 
 
 class JsonLines:
@@ -369,8 +369,8 @@ class JsonLines:
         """The fields of all objects of a file, with the types of their values."""
         with system.open_input_stream(path) as file:
             opened: Any = file
-            found: pa.Schema = pajson.read_json(opened).schema
-            return found
+            columns: pa.Schema = pajson.read_json(opened).schema
+            return columns
 
 
 class Csv:

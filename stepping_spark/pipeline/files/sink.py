@@ -106,8 +106,8 @@ class FilesSink:
         if (sums < 0).any():
             row = both.slice(int(first[np.flatnonzero(sums < 0)[0]]), 1).to_pylist()[0]
             raise self._failure(f"the view removes {row}, which it never had")
-        found: Any = both
-        whole: pa.Table = found.take(np.repeat(first, sums))
+        table: Any = both
+        whole: pa.Table = table.take(np.repeat(first, sums))
         return whole
 
     def _name(self, step: int) -> str:
@@ -127,5 +127,5 @@ class FilesSink:
             steps.append(int(match[1]))
         return steps
 
-    def _failure(self, said: str) -> SinkError:
-        return SinkError(f"directory {self._directory.shown}: {said}")
+    def _failure(self, reason: str) -> SinkError:
+        return SinkError(f"directory {self._directory.shown}: {reason}")

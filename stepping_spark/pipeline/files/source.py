@@ -165,10 +165,10 @@ class FilesSource(InPieces):
     ) -> Batch:
         """One piece of a file; lines that are no rows are those of the first."""
         known = digest(files[:done])
-        found = self._pieces((done, known), n, lambda: self._cut(files[done], n)).read(k)
+        piece = self._pieces((done, known), n, lambda: self._cut(files[done], n)).read(k)
         if k + 1 < n:
-            return Batch((done, known, n, k + 1), (found,), 0, misfits=misfits)
-        return Batch((done + 1, digest(files[: done + 1])), (found,), 1, misfits=misfits)
+            return Batch((done, known, n, k + 1), (piece,), 0, misfits=misfits)
+        return Batch((done + 1, digest(files[: done + 1])), (piece,), 1, misfits=misfits)
 
     def _cut(self, file: ListedFile, n: int) -> Chunks:
         rows = _Rows(self._parts(file), file.name)
@@ -203,8 +203,8 @@ class FilesSource(InPieces):
         other = f"read it as kind={named[0]!r}, or " if named else ""
         return self._directory.trying(f"{file.name} cannot be read", other + CORRECT)
 
-    def _failure(self, said: str) -> SourceError:
-        return SourceError(f"directory {self._directory.shown}: {said}")
+    def _failure(self, reason: str) -> SourceError:
+        return SourceError(f"directory {self._directory.shown}: {reason}")
 
 
 CORRECT = "correct or remove the file"
@@ -258,7 +258,7 @@ class _Rows:
     @property
     def misfits(self) -> pa.Table:
         """The lines that are no rows."""
-        return pa.concat_tables([self._placed(found) for found in self._misfits])
+        return pa.concat_tables([self._placed(part) for part in self._misfits])
 
     def _placed(self, misfits: pa.Table) -> pa.Table:
         """Misfits with the file that they are in, and the line where it is known."""
@@ -266,8 +266,8 @@ class _Rows:
         if AT in misfits.column_names:
             lines = misfits.column(AT).to_pylist()
         places = [self._name if line is None else f"{self._name}, {line}" for line in lines]
-        found: pa.Table = misfits.select(MISFITS.names)
-        return found.append_column(AT, pa.array(places, pa.string()))
+        table: pa.Table = misfits.select(MISFITS.names)
+        return table.append_column(AT, pa.array(places, pa.string()))
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows."""

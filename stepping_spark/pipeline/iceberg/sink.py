@@ -78,8 +78,8 @@ class Rewrite:
 
 def arrow_of(table: Table | IcebergPart) -> pa.Schema:
     """The columns of a table, without large types and views."""
-    found = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    return pa.schema([f.with_type(plain_type(f.type)).remove_metadata() for f in found])
+    columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return pa.schema([f.with_type(plain_type(f.type)).remove_metadata() for f in columns])
 
 
 def holding(table: Table, keys: pa.Table) -> list[FileScanTask]:
@@ -107,10 +107,10 @@ def rows_in(
 ) -> pa.Table:
     """The rows of a file that are not deleted; of some columns, or of all."""
     wanted = table.schema().select(*columns) if columns else table.schema()
-    found = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task])
+    rows = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task])
     types = arrow_of(table)
     names = list(columns) or types.names
-    return found.select(names).cast(pa.schema([types.field(types.names.index(n)) for n in names]))
+    return rows.select(names).cast(pa.schema([types.field(types.names.index(n)) for n in names]))
 
 
 def places(rows: pa.Table, keys: pa.Table) -> Any:
@@ -118,9 +118,9 @@ def places(rows: pa.Table, keys: pa.Table) -> Any:
     names = keys.column_names
     ids = key_ids(pa.concat_tables([rows.select(names).cast(keys.schema), keys]), names)
     mine, theirs = ids[: rows.num_rows], ids[rows.num_rows :]
-    found = np.full(int(ids.max(initial=0)) + 1, -1, np.int64)
-    found[theirs] = np.arange(len(theirs))
-    return found[mine]
+    place_of = np.full(int(ids.max(initial=0)) + 1, -1, np.int64)
+    place_of[theirs] = np.arange(len(theirs))
+    return place_of[mine]
 
 
 def written(table: Table | IcebergPart, rows: pa.Table, order: Sequence[str]) -> Iterator[DataFile]:
@@ -182,8 +182,8 @@ class IcebergShare:
 
 def small(tasks: Iterable[FileScanTask]) -> list[FileScanTask]:
     """The files that are better merged."""
-    found = [task for task in tasks if task.file.file_size_in_bytes < SMALL]
-    return found if len(found) >= MANY else []
+    files = [task for task in tasks if task.file.file_size_in_bytes < SMALL]
+    return files if len(files) >= MANY else []
 
 
 pc: Any = pyarrow.compute
@@ -334,8 +334,8 @@ class IcebergSink:
         return None if files is None else Rewrite([t.file for t in there], files=files)
 
     def _by_key(self, table: Table, change: pa.Table) -> Rewrite:
-        found = by_key(change, self._key, self._where)
-        came, changed, gone = map(self._form.in_table, (found.came, found.changed, found.gone))
+        split = by_key(change, self._key, self._where)
+        came, changed, gone = map(self._form.in_table, (split.came, split.changed, split.gone))
         names = [self._column(name) for name in self._key]
         keys = pa.concat_tables([rows.select(names) for rows in (came, changed, gone)])
         rewrite = Rewrite(rows=[came, changed])
@@ -377,7 +377,7 @@ class IcebergSink:
 
     def _commit(self, table: Table, step: int, rewrite: Rewrite) -> None:
         """One snapshot and the properties of the table, both or neither."""
-        said = {OWNER: self._owner, STEP: str(step)}
+        marks = {OWNER: self._owner, STEP: str(step)}
         properties = {**table.metadata.properties, **_NO_RETRY}
         # A commit that is tried again would be on top of what another pipeline wrote meanwhile.
         table.metadata = table.metadata.model_copy(update={"properties": properties})
@@ -386,17 +386,17 @@ class IcebergSink:
         rows = pa.concat_tables([schema.empty_table(), *parts])
         transaction = table.transaction()
         if self._form.changes and not rewrite.files:
-            transaction.append(rows, snapshot_properties=said)
+            transaction.append(rows, snapshot_properties=marks)
         else:
             files = [*rewrite.files, *written(table, rows, self._form.order)]
-            update = transaction.update_snapshot(snapshot_properties=said)
+            update = transaction.update_snapshot(snapshot_properties=marks)
             producer: Any = update.overwrite() if rewrite.gone else update.merge_append()
             with producer as snapshot:
                 for file in rewrite.gone:
                     snapshot.delete_data_file(file)
                 for file in files:
                     snapshot.append_data_file(file)
-        transaction.set_properties(said)
+        transaction.set_properties(marks)
         transaction.commit_transaction()
 
     # -- the table
@@ -457,8 +457,8 @@ class IcebergSink:
 
     def _mine(self, snapshot: Snapshot) -> int | None:
         """The step that a snapshot is of; None: it is none of this owner."""
-        said = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        return int(said[STEP]) if said.get(OWNER) == self._owner else None
+        properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        return int(properties[STEP]) if properties.get(OWNER) == self._owner else None
 
     def _check_owner(self, table: Table) -> None:
         """Refuse a table with rows that this owner did not write."""
@@ -499,8 +499,8 @@ class IcebergSink:
                 "pipeline writes a table: stop the other"
             ) from e.__cause__
 
-    def _failure(self, said: str) -> SinkError:
-        return SinkError(f"Iceberg table {self._place.name}: {said}")
+    def _failure(self, reason: str) -> SinkError:
+        return SinkError(f"Iceberg table {self._place.name}: {reason}")
 
 
 def _current(table: Table) -> int | None:

@@ -145,13 +145,13 @@ class IcebergSource(InPieces):
     def _numbers(self, table: Table, after: Position | None) -> tuple[int, ...]:
         """The numbers of a position, which is one of this table."""
         number = number_of(str(table.metadata.table_uuid))
-        found = (NOTHING, number) if after is None else numbers_of(after)
-        if found[1] != number:
+        numbers = (NOTHING, number) if after is None else numbers_of(after)
+        if numbers[1] != number:
             raise self._failure(
-                f"this is another table than the one that was read up to snapshot {found[0]}: it "
+                f"this is another table than the one that was read up to snapshot {numbers[0]}: it "
                 f"was dropped and made anew; {ANEW}"
             )
-        return found
+        return numbers
 
     # -- which snapshots
 
@@ -163,14 +163,14 @@ class IcebergSource(InPieces):
         current = table.current_snapshot()
         if current is None or current.snapshot_id == before:
             return []
-        found, at = [current.snapshot_id], current.parent_snapshot_id
+        ends, at = [current.snapshot_id], current.parent_snapshot_id
         while at is not None and at != before:
             snapshot = table.snapshot_by_id(at)
             if snapshot is None:
                 break
-            found.append(at)
+            ends.append(at)
             at = snapshot.parent_snapshot_id
-        return found[::-1] if before in (at, NOTHING) else found[:1]
+        return ends[::-1] if before in (at, NOTHING) else ends[:1]
 
     # -- what is read
 
@@ -189,9 +189,9 @@ class IcebergSource(InPieces):
             schema = self._schema_of(difference, before, to)
             if portion.holds(difference.rows, least_bytes(difference.rows, schema)):
                 tables = self._read(table, before, to, difference, schema)
-                found = at_most(tables, schema, portion)
-                if found is not None:
-                    return Batch((to, number), (found,), len(ends))
+                content = at_most(tables, schema, portion)
+                if content is not None:
+                    return Batch((to, number), (content,), len(ends))
             if len(ends) == 1:
                 break
             ends = ends[: len(ends) // 2]
@@ -206,21 +206,21 @@ class IcebergSource(InPieces):
     def _rewritten(self, table: Table, before: int, ends: list[int]) -> int:
         """How many of the next snapshots only rewrote files."""
         for n, end in enumerate(ends):
-            found = table.snapshot_by_id(end)
-            follows = found is not None and found.parent_snapshot_id == (
+            snapshot = table.snapshot_by_id(end)
+            follows = snapshot is not None and snapshot.parent_snapshot_id == (
                 ends[n - 1] if n else before
             )
-            if not follows or not rewrites(found):
+            if not follows or not rewrites(snapshot):
                 return n
         return len(ends)
 
     def _piece(self, table: Table, before: int, number: int, n: int, k: int, to: int) -> Batch:
         """One piece of a difference; made again where another process made them."""
         cut = functools.partial(self._cut, table, before, to, n=n)
-        found = self._pieces((before, number, n, to), n, cut).read(k)
+        piece = self._pieces((before, number, n, to), n, cut).read(k)
         if k + 1 < n:
-            return Batch((before, number, n, k + 1, to), (found,), 0)
-        return Batch((to, number), (found,), 1)
+            return Batch((before, number, n, k + 1, to), (piece,), 0)
+        return Batch((to, number), (piece,), 1)
 
     def _cut(self, table: Table, before: int, to: int, *, n: int) -> Chunks:
         difference = self._difference(table, before, to, functools.partial(self._files, table))
@@ -317,7 +317,7 @@ class IcebergSource(InPieces):
         return found_columns(
             self._columns,
             self._told(schema),
-            lambda said: self._failure(f"at snapshot {snapshot} {said}"),
+            lambda reason: self._failure(f"at snapshot {snapshot} {reason}"),
         )
 
     def _schema_at(self, table: Table, snapshot: int) -> pa.Schema:
@@ -327,9 +327,11 @@ class IcebergSource(InPieces):
 
     def _rows_of(self, wanted: Schema, snapshot: int) -> pa.Schema:
         """The schema of rows with these columns, under the names of the fields, with counts."""
-        found = self._told(wanted)
+        columns = self._told(wanted)
         names = self._names(wanted, snapshot).items()
-        fields = [found.field(found.names.index(said)).with_name(name) for name, said in names]
+        fields = [
+            columns.field(columns.names.index(column)).with_name(name) for name, column in names
+        ]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def _schema_of(self, difference: FileDifference, before: int, to: int) -> pa.Schema:
@@ -352,16 +354,16 @@ class IcebergSource(InPieces):
 
     # -- errors
 
-    def _failure(self, said: str) -> SourceError:
-        return failure(self._place.name, said)
+    def _failure(self, reason: str) -> SourceError:
+        return failure(self._place.name, reason)
 
 
 def told_fields(schema: Schema) -> Iterator[pa.Field[Any]]:
     """Columns in Arrow, with the types that are given; an opaque type where Arrow has none."""
     for field in schema.fields:
         try:
-            found = schema_to_pyarrow(Schema(field), include_field_ids=False).field(0)
-            yield found.with_type(readable(found.type))
+            column = schema_to_pyarrow(Schema(field), include_field_ids=False).field(0)
+            yield column.with_type(readable(column.type))
         except (NotImplementedError, TypeError, AttributeError):
             t = pa.opaque(pa.null(), type_name=str(field.field_type), vendor_name="Iceberg")
             yield pa.field(field.name, t, not field.required)

@@ -181,9 +181,9 @@ def _in_lists_of_lists(columns: pa.Schema) -> Iterator[tuple[str, pa.StructType]
     """The structs in lists of lists, at any depth, each with its path."""
     for path, t in parts_of(columns):
         if _is_list(t) and _is_list(t.value_type):
-            for inside, found in parts_of(pa.schema([pa.field(path, t)])):
-                if isinstance(found, pa.StructType):
-                    yield inside, found
+            for inside, part in parts_of(pa.schema([pa.field(path, t)])):
+                if isinstance(part, pa.StructType):
+                    yield inside, part
 
 
 def _has_lists_of_structs(field: pa.Field[Any]) -> bool:

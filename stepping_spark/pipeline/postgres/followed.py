@@ -138,10 +138,10 @@ class Followed:
 
 def followed_of(connection: Connection, link: Link) -> Followed:
     """The table of a link. Raises its failure if it is not there, or no table."""
-    found = run(connection, _RELATION, link.schema, link.table).fetchone()
-    if found is None:
+    row = run(connection, _RELATION, link.schema, link.table).fetchone()
+    if row is None:
         raise link.failure("it is not there; check the name and schema=")
-    oid, kind, key = found
+    oid, kind, key = row
     if kind not in "rp":
         raise link.failure(f"it is {_NO_TABLES.get(kind, 'no table: check the name')}")
     members = [
@@ -172,10 +172,10 @@ def triggers_of(
     connection: Connection, members: Sequence[FollowedMember], function: int = 0
 ) -> list[Trigger]:
     """The triggers of these relations, and those that call a function."""
-    found = run(connection, _TRIGGERS, [m.oid for m in members], function).fetchall()
+    rows = run(connection, _TRIGGERS, [m.oid for m in members], function).fetchall()
     return [
         Trigger(oid, version, relation, (schema, table), *rest)
-        for oid, version, relation, schema, table, *rest in found
+        for oid, version, relation, schema, table, *rest in rows
     ]
 
 
@@ -246,14 +246,14 @@ class Marks:
 
     def note(self, connection: Connection) -> Note | None:
         """The log's note; None if there is no log. What is not ours is an error."""
-        found = run(connection, _LOG_FOUND, self._link.schema, self._link.table + LOG).fetchone()
-        if found is None:
+        row = run(connection, _LOG_FOUND, self._link.schema, self._link.table + LOG).fetchone()
+        if row is None:
             return None
-        oid, kind, comment, columns = found
+        oid, kind, comment, columns = row
         if kind != "r" or not str(comment).startswith(MARK) or columns != _LOG_COLUMNS:
             raise self._taken("table" if kind in "rp" else "view" if kind in "vm" else "relation")
-        said = json.loads(comment.removeprefix(MARK))
-        return Note(oid=oid, **said)
+        content = json.loads(comment.removeprefix(MARK))
+        return Note(oid=oid, **content)
 
     def _taken(self, what: str) -> Exception:
         return self._link.failure(
@@ -266,10 +266,10 @@ class Marks:
     def function(self, connection: Connection) -> int | None:
         """The oid of our function; an error if a function of that name is not ours."""
         name = self._link.table + LOG
-        found = run(connection, _FUNCTION_FOUND, self._link.schema, name).fetchone()
-        if found is not None and not str(found[1]).startswith(MARK):
+        row = run(connection, _FUNCTION_FOUND, self._link.schema, name).fetchone()
+        if row is not None and not str(row[1]).startswith(MARK):
             raise self._taken("function")
-        return None if found is None else int(found[0])
+        return None if row is None else int(row[0])
 
     def check_names(self, connection: Connection, table: Followed) -> None:
         """Refuse names that the application has; and a table that another log of ours follows."""
@@ -337,8 +337,8 @@ class Doubts:
 
     def check_kept(self, connection: Connection, note: Note) -> None:
         """Raise an error if rows of the log may have been removed, which nothing can mend."""
-        found = run(connection, _KEPT, note.oid, self._marks.function(connection) or 0).fetchone()
-        if found is None or found[0] != "A":
+        row = run(connection, _KEPT, note.oid, self._marks.function(connection) or 0).fetchone()
+        if row is None or row[0] != "A":
             raise self._link.failure(
                 "the trigger that keeps the rows of its log of changes was dropped or disabled, as "
                 "pg_restore --disable-triggers does, so rows of the log may have been removed or "
@@ -349,9 +349,9 @@ class Doubts:
         """The error for a line that was written while a wanted column had another name."""
         return self._broken(f"its column {column} had another name when rows of it were logged")
 
-    def _broken(self, said: str) -> Exception:
+    def _broken(self, doubt: str) -> Exception:
         return self._link.failure(
-            f"{said}. So its log of changes may lack rows. Install it again: {self._marks.again}. "
+            f"{doubt}. So its log of changes may lack rows. Install it again: {self._marks.again}. "
             "That writes to the log what it lacks, and pipelines go on"
         )
 
@@ -428,8 +428,8 @@ class Doubts:
             "<> (SELECT coalesce(sum(_count_), 0) FROM {log} "
             "WHERE _part = $1 AND (_id > $2 OR _row IS NULL))"
         )
-        found = run(connection, text, member.oid, note.mended, on=member.name, **self._marks.names)
-        return bool(found.fetchall()[0][0])
+        cursor = run(connection, text, member.oid, note.mended, on=member.name, **self._marks.names)
+        return bool(cursor.fetchall()[0][0])
 
     def _check_triggers(self, connection: Connection, note: Note, table: Followed) -> None:
         function = self._marks.function(connection)

@@ -70,44 +70,44 @@ class LinesOfShape:
         for values, (name, _, t) in zip(by_column, self._columns.values(), strict=True):
             array, wrong = _array(list(values), t)
             arrays.append(array)
-            for i, said in wrong.items():
-                reasons.setdefault(i, []).append(f"column {name}: {said}")
+            for i, reason in wrong.items():
+                reasons.setdefault(i, []).append(f"column {name}: {reason}")
         arrays.append(pa.array(list(counts.values()), pa.int64()))
         table = pa.Table.from_arrays(arrays, names=[*self._columns, COUNT])
         misfits = [
             {
                 "row": texts[rows[i]],
-                "reason": self._keyed(texts[rows[i]], said),
+                "reason": self._keyed(texts[rows[i]], of_row),
                 COUNT: counts[rows[i]],
             }
-            for i, said in sorted(reasons.items())
+            for i, of_row in sorted(reasons.items())
         ]
         fits = pa.array([i not in reasons for i in range(len(rows))], pa.bool_())
         return table.filter(fits) if reasons else table, pa.Table.from_pylist(misfits, MISFITS)
 
-    def _keyed(self, text: str, said: Iterable[str]) -> str:
+    def _keyed(self, text: str, reasons: Iterable[str]) -> str:
         """Why a row does not fit, after its key."""
-        found = _fields(text)
-        key = ", ".join(f"{name} = {found.get(name)}" for name in self._key)
-        return f"{key}: {'; '.join(said)}" if key else "; ".join(said)
+        fields = _fields(text)
+        key = ", ".join(f"{name} = {fields.get(name)}" for name in self._key)
+        return f"{key}: {'; '.join(reasons)}" if key else "; ".join(reasons)
 
     def _values(self, text: str) -> tuple[Any, ...]:
         """The values of the columns, lists and objects as text, so that they can be counted."""
         if not self._exact:
             try:
-                found, _ = DECODER.raw_decode(text)
+                fields, _ = DECODER.raw_decode(text)
             except RecursionError:
-                found = {}
-            values = tuple([found.get(name, _ABSENT) for name in self._names])
-            if found and not any(isinstance(value, list | dict) for value in values):
+                fields = {}
+            values = tuple([fields.get(name, _ABSENT) for name in self._names])
+            if fields and not any(isinstance(value, list | dict) for value in values):
                 return values
-        found = _fields(text, self._exact)
-        return tuple([found.get(name, _ABSENT) for name in self._names])
+        fields = _fields(text, self._exact)
+        return tuple([fields.get(name, _ABSENT) for name in self._names])
 
 
 def _fields(text: str, exact: Container[str] = ()) -> dict[str, Any]:
     """The values of a row; lists and objects, and all that is `exact`, as the text in JSON."""
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     at = 1
     while text[at : at + 1] == '"':
         name, at = DECODER.raw_decode(text, at)
@@ -119,9 +119,9 @@ def _fields(text: str, exact: Container[str] = ()) -> dict[str, Any]:
         else:
             value, end = DECODER.raw_decode(text, at)
         at = _SPACE.match(text, end).end()  # type: ignore[union-attr]
-        found[name] = text[start:at] if name in exact and value is not None else value
+        fields[name] = text[start:at] if name in exact and value is not None else value
         at += 1
-    return found
+    return fields
 
 
 def _end_of(text: str, at: int) -> int:

@@ -96,8 +96,8 @@ class Link:
             remedy = _REMEDIES.get(state[:2])
             if remedy is None or state == "42501":
                 raise
-            said = " ".join(str(e).split())
-            raise self.failure(f"it {what}: {said}; {remedy}") from e
+            text = " ".join(str(e).split())
+            raise self.failure(f"it {what}: {text}; {remedy}") from e
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -117,7 +117,7 @@ def run(
 
 def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str]:
     """The columns of a table, with their types; none: it is not there."""
-    found = connection.execute(
+    cursor = connection.execute(
         "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) "
         "FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid "
         "JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
@@ -125,7 +125,7 @@ def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str
         "ORDER BY a.attnum",
         [schema, table],
     )
-    return {str(name): str(kind) for name, kind in found.fetchall()}
+    return {str(name): str(kind) for name, kind in cursor.fetchall()}
 
 
 def database_of(url: str) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ class ChangeLog:
             for member in table.with_rows:
                 run(connection, _EXISTING, number, member.oid, on=member.name, **self._names)
         self._watch(connection, table, number)
-        made = followed_of(connection, self._link)
+        followed = followed_of(connection, self._link)
         function = self.marks.function(connection)
         assert function is not None
         self._comment(
@@ -199,7 +199,7 @@ class ChangeLog:
                 "shapes": shapes,
                 "first": first,
                 "mended": self._last(connection),
-                "state": made.state(function),
+                "state": followed.state(function),
             },
         )
 
@@ -239,10 +239,13 @@ class ChangeLog:
         for member in table.with_rows:
             run(connection, _WHOLE, on=member.name, **self._names)
 
-    def _comment(self, connection: Connection, said: dict[str, Any]) -> None:
+    def _comment(self, connection: Connection, content: dict[str, Any]) -> None:
         text = "COMMENT ON TABLE {log} IS {said}"
         run(
-            connection, text, said=sql.Literal(f"{MARK} {json.dumps(said)}"), log=self._names["log"]
+            connection,
+            text,
+            said=sql.Literal(f"{MARK} {json.dumps(content)}"),
+            log=self._names["log"],
         )
 
     def uninstall(self, connection: Connection) -> bool:

@@ -83,24 +83,24 @@ class PostgresSink:
                 if name not in there:
                     text = f"ALTER TABLE {{steps}} ADD COLUMN {name} bigint"
                     run(connection, text, steps=self._steps)
-            found = self._claim(connection)
-            self.is_removed = self._was_removed(connection, found)
+            noted = self._claim(connection)
+            self.is_removed = self._was_removed(connection, noted)
             if self.is_removed:
                 return  # it is restored, or filled
-            if not self._check_table(connection, found):
+            if not self._check_table(connection, noted):
                 self._make(connection)
-            self._own(connection, found)
+            self._own(connection, noted)
 
     def look(self, columns: pa.Schema, owner: str) -> int:
         """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
         self._begin(columns, owner)
         with self._link.transaction("could not be looked at") as connection:
             counted = columns_of(connection, self._link.schema, STEPS)
-            found = self._noted(connection) if counted else None
-            self.is_removed = self._was_removed(connection, found)
-            if not self._check_table(connection, found) or not counted:
+            noted = self._noted(connection) if counted else None
+            self.is_removed = self._was_removed(connection, noted)
+            if not self._check_table(connection, noted) or not counted:
                 self._check_may_create(connection)
-            return self._checked(found) if found is not None and found.step else 0
+            return self._checked(noted) if noted is not None and noted.step else 0
 
     def _begin(self, columns: pa.Schema, owner: str) -> None:
         """Take columns under their names in the table; refuse those that no table can have."""
@@ -136,10 +136,10 @@ class PostgresSink:
     def last_step(self) -> int | None:
         """The last step of this owner. Raises SinkError if its table was removed."""
         with self._link.changing("could not be looked at") as connection:
-            found = self._claim(connection)
-            if self.is_removed and found is not None:
-                self._check_rows(connection, found, 1)
-            return self._checked(found)
+            noted = self._claim(connection)
+            if self.is_removed and noted is not None:
+                self._check_rows(connection, noted, 1)
+            return self._checked(noted)
 
     def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
         """Refuse the rows of a step that the table would refuse.
@@ -188,22 +188,22 @@ class PostgresSink:
             f"ORDER BY name = $1 DESC LIMIT 1 {lock}"
         )
         asked = (self._link.table, self._owner, self._link.name.as_string())
-        found = run(connection, text, *asked, steps=self._steps).fetchone()
-        return None if found is None else Noted(*found)
+        row = run(connection, text, *asked, steps=self._steps).fetchone()
+        return None if row is None else Noted(*row)
 
-    def _own(self, connection: Connection, found: Noted | None) -> None:
+    def _own(self, connection: Connection, noted: Noted | None) -> None:
         """Be the owner of a table that has no step yet; note the name and number of any other."""
         text = "SELECT pg_catalog.to_regclass($1)::oid::bigint"
         ((number,),) = run(connection, text, self._link.name.as_string()).fetchall()
-        if found is not None and found.step:
-            self._checked(found)
+        if noted is not None and noted.step:
+            self._checked(noted)
             names = {"steps": self._steps, "table": self._link.name}
-            if found.rows is None:
+            if noted.rows is None:
                 text = "UPDATE {steps} SET rows = (SELECT count(*) FROM {table}) WHERE name = $1"
-                run(connection, text, found.name, **names)
-            if (found.name, found.number) != (self._link.table, number):
+                run(connection, text, noted.name, **names)
+            if (noted.name, noted.number) != (self._link.table, number):
                 text = "UPDATE {steps} SET name = $1, number = $2 WHERE name = $3"
-                run(connection, text, self._link.table, number, found.name, **names)
+                run(connection, text, self._link.table, number, noted.name, **names)
             return
         text = (
             "INSERT INTO {steps} (name, owner, step, rows, number) VALUES ($1, $2, 0, 0, $3) "
@@ -212,44 +212,44 @@ class PostgresSink:
         )
         run(connection, text, self._link.table, self._owner, number, steps=self._steps)
 
-    def _checked(self, found: Noted | None) -> int:
-        if found is None or found.owner != self._owner:
+    def _checked(self, noted: Noted | None) -> int:
+        if noted is None or noted.owner != self._owner:
             raise self._link.failure(
                 "another pipeline writes it"
-                + ("" if found is None else f", and has written step {found.step}")
+                + ("" if noted is None else f", and has written step {noted.step}")
                 + ", or this pipeline has lost its state; give another table; or, to write this "
                 f"one again, drop it and its row in {STEPS}, and start with a new store"
             )
-        return found.step
+        return noted.step
 
     # -- whether it has the rows
 
-    def _was_removed(self, connection: Connection, found: Noted | None) -> bool:
+    def _was_removed(self, connection: Connection, noted: Noted | None) -> bool:
         """Whether steps of this owner went to the table, and it is not there any more."""
-        if found is None or not found.step:
+        if noted is None or not noted.step:
             return False
         there = columns_of(connection, self._link.schema, self._link.table)
-        return not there and self._checked(found) > 0
+        return not there and self._checked(noted) > 0
 
-    def _check_table(self, connection: Connection, found: Noted | None) -> bool:
+    def _check_table(self, connection: Connection, noted: Noted | None) -> bool:
         """Whether the table is there; refuse what is no table of this view, or has lost rows."""
         there = columns_of(connection, self._link.schema, self._link.table)
         if there:
             self._check_columns(there)
-        if found is not None and found.step:
-            self._checked(found)
+        if noted is not None and noted.step:
+            self._checked(noted)
             # Old rows of a feed may be removed by those who have read them.
-            self._check_rows(connection, found, 1 if self._feed else COUNTED)
+            self._check_rows(connection, noted, 1 if self._feed else COUNTED)
         elif there:
             self._check_empty(connection)
         return bool(there)
 
     def _check_kept(self, connection: Connection) -> None:
         """Lock what is noted; refuse a table of others, and one that is not there or empty."""
-        found = self._claim(connection)
-        self._checked(found)
-        assert found is not None
-        self._check_rows(connection, found, 1)
+        noted = self._claim(connection)
+        self._checked(noted)
+        assert noted is not None
+        self._check_rows(connection, noted, 1)
 
     def _check_rows(self, connection: Connection, noted: Noted, most: int) -> None:
         """Refuse a table that was dropped or has fewer rows than were written, up to so many."""

@@ -38,10 +38,10 @@ def horizon_of(connection: Connection) -> int:
 
 def holder_of(connection: Connection, transaction: int) -> str:
     """A transaction that runs, in words: whose it is, and since when it is open."""
-    found = run(connection, _HOLDER, str(transaction)).fetchone()
-    if found is None:
+    row = run(connection, _HOLDER, str(transaction)).fetchone()
+    if row is None:
         return f"transaction {transaction}, which is open on the server"
-    whose, since = found
+    whose, since = row
     opened = "open" if since is None else f"open since {since:%Y-%m-%d %H:%M:%S} UTC"
     return f"transaction {transaction} ({whose}), {opened}"
 
@@ -150,9 +150,9 @@ class PostgresSource:
                 f"SELECT _id, _shape, _count_, _row::text FROM {{log}} WHERE {_AFTER} "
                 "AND _xid <= $4::text::xid8 ORDER BY _xid, _id"
             ) + ("" if rows is None else f" LIMIT {rows}")
-            found = run(connection, text, *bounds, str(until), log=self._name).fetchall()
-        tables, misfits = self._rows(found, note, table)
-        return Batch((until, found[-1][0], log, first), tables, versions, misfits=misfits)
+            entries = run(connection, text, *bounds, str(until), log=self._name).fetchall()
+        tables, misfits = self._rows(entries, note, table)
+        return Batch((until, entries[-1][0], log, first), tables, versions, misfits=misfits)
 
     def confirm(self, position: Position) -> None:
         """Remove from the log what is committed, where this is wanted."""
@@ -173,12 +173,12 @@ class PostgresSource:
             f"FROM {{log}} WHERE {_NEW} GROUP BY _xid ORDER BY _xid"
         )
         limit = "" if portion.versions is None else f" LIMIT {portion.versions}"
-        found = run(connection, text + limit, *bounds, log=self._name).fetchall()
-        if not found:
+        transactions = run(connection, text + limit, *bounds, log=self._name).fetchall()
+        if not transactions:
             return None
         total = nbytes = versions = 0
-        until, first, of_first = map(int, found[0])
-        for transaction, rows, length in found:
+        until, first, of_first = map(int, transactions[0])
+        for transaction, rows, length in transactions:
             total, nbytes = total + rows, nbytes + length
             if not portion.holds(total, nbytes):
                 break
@@ -206,11 +206,11 @@ class PostgresSource:
     # -- lines as rows
 
     def _rows(
-        self, found: Sequence[tuple[Any, ...]], note: Note, table: Followed
+        self, entries: Sequence[tuple[Any, ...]], note: Note, table: Followed
     ) -> tuple[tuple[pa.Table, ...], pa.Table]:
         """The rows of lines, a table for each shape that they have; and what is no row."""
         by_shape: dict[int, list[tuple[int, int, str]]] = {}
-        for number, shape, count, text in found:
+        for number, shape, count, text in entries:
             by_shape.setdefault(shape, []).append((number, count, text))
         tables, misfits = [], [MISFITS.empty_table()]
         for shape, lines in by_shape.items():
@@ -231,7 +231,7 @@ class PostgresSource:
         now = {c.name: c.number for c in table.columns}
         of_number = {number: (name, kind) for number, name, kind in columns}
         of_name = {name: (name, kind) for _, name, kind in columns}
-        found = {}
+        fields = {}
         for field, column in self._matched(table).items():
             then = of_number.get(now[column]) if oid == table.oid else of_name.get(column)
             if then is None:
@@ -239,8 +239,8 @@ class PostgresSource:
                     f"its column {column} is not in lines of the log that this pipeline has not "
                     f"read, which are older than the last installation; {ANEW}"
                 )
-            found[field] = *then, arrow_of(then[1], self._columns.field(field).type)
-        return found
+            fields[field] = *then, arrow_of(then[1], self._columns.field(field).type)
+        return fields
 
     def _matched(self, table: Followed) -> dict[str, str]:
         return matched(self._columns, [c.name for c in table.columns], self._link.failure)

@@ -70,8 +70,8 @@ class Staging:
         if self._feed:
             parts = {"fed": feed_of(rows, step, self._key, self._where)}
         elif self._key:
-            found = by_key(rows, self._key, self._where)
-            parts = {"gone": found.gone, "changed": found.changed, "came": found.came}
+            split = by_key(rows, self._key, self._where)
+            parts = {"gone": split.gone, "changed": split.changed, "came": split.came}
         else:
             parts = {"counted": rows}
         counts = {part: rows.num_rows for part, rows in parts.items() if rows.num_rows}
@@ -145,8 +145,8 @@ class Staging:
         for part in ("gone", "changed"):
             if part in staged.rows:
                 text = "SELECT count(*) FROM {table} t JOIN {s} s ON {same}"
-                found = run(connection, text, s=staged.name(part), **names).fetchall()
-                self._check_all(found[0][0], staged.rows[part])
+                counts = run(connection, text, s=staged.name(part), **names).fetchall()
+                self._check_all(counts[0][0], staged.rows[part])
         if "came" in staged.rows:
             text = (
                 "SELECT {key} FROM {s} s WHERE EXISTS (SELECT FROM {table} t WHERE {same}) LIMIT 1"
@@ -161,9 +161,9 @@ class Staging:
                 SELECT count(*) FROM {{s}} s WHERE {COUNT} < -(SELECT coalesce(sum(t.{COUNT}), 0)
                 FROM {{table}} t WHERE {{same}})
             """
-            found = run(connection, text, s=staged.name("counted"), **names).fetchall()
+            counts = run(connection, text, s=staged.name("counted"), **names).fetchall()
             of = staged.rows["counted"]
-            self._check_all(of - found[0][0], of)
+            self._check_all(of - counts[0][0], of)
 
     def write(self, connection: Connection, staged: StagedRows) -> int:
         """Write the rows to the table, and drop them; gives how many more rows it has then."""

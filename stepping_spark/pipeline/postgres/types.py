@@ -164,10 +164,10 @@ def suited(kind: PostgresKind, dimensions: int = 0) -> pa.DataType:
         return pa.struct([(n, suited(part)) for n, part in kind[1]])
     if name != "list":
         return arrow_of(kind)
-    found = pa.list_(arrow_of(kind[1], suited(kind[1]), inside=True))
+    list_type = pa.list_(arrow_of(kind[1], suited(kind[1]), inside=True))
     for _ in range(dimensions - 1):
-        found = pa.list_(found)
-    return found
+        list_type = pa.list_(list_type)
+    return list_type
 
 
 def is_exact(kind: PostgresKind) -> bool:
@@ -210,7 +210,7 @@ def array_of(values: Sequence[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapp
             return pa.array([None if v is None else Decimal(v) for v in values], t), {}
     except (pa.ArrowException, TypeError, UnicodeError, InvalidOperation):
         pass  # one of them does not fit, and is looked for
-    found: list[Any] = []
+    items: list[Any] = []
     wrong: dict[int, str] = {}
     for i, given in enumerate(values):
         value = None
@@ -219,8 +219,8 @@ def array_of(values: Sequence[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapp
                 value = _value(_parsed(given) if pa.types.is_nested(t) else given, t)
         except (ValueError, OverflowError, RecursionError) as e:
             wrong[i] = str(e)
-        found.append(value)
-    return pa.array(found, t), wrong
+        items.append(value)
+    return pa.array(items, t), wrong
 
 
 def _parsed(text: str) -> Any:
@@ -299,15 +299,15 @@ _SPAN = re.compile(
 
 def span_of(text: str) -> dt.timedelta:
     """An interval as Postgres writes it; months have no fixed length, so they do not fit."""
-    found = _SPAN.fullmatch(text)
-    if found is None or not text:
+    match = _SPAN.fullmatch(text)
+    if match is None or not text:
         raise ValueError(f"{text!r} is no span of days and seconds")
-    part = {name: int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds")}
-    micros = int((found["rest"] or "").ljust(6, "0")[:6])
+    part = {name: int(match[name] or 0) for name in ("days", "hours", "minutes", "seconds")}
+    micros = int((match["rest"] or "").ljust(6, "0")[:6])
     time = dt.timedelta(
         hours=part["hours"], minutes=part["minutes"], seconds=part["seconds"], microseconds=micros
     )
-    return dt.timedelta(days=part["days"]) + (-time if found["sign"] == "-" else time)
+    return dt.timedelta(days=part["days"]) + (-time if match["sign"] == "-" else time)
 
 
 def _unfit(given: Any, t: pa.DataType) -> ValueError:
