@@ -67,8 +67,8 @@ class Layers:
             self._runs.add(held.table)
             return
         assert held.frame is not None
-        found = held.frame.select(self._iteration).distinct().toArrow().column(0)
-        self._frames.append((held.frame, frozenset(numbers(found))))
+        iterations = held.frame.select(self._iteration).distinct().toArrow().column(0)
+        self._frames.append((held.frame, frozenset(numbers(iterations))))
         if len(self._frames) > LOOP_PARTS:  # plans must not pile up
             whole = functools.reduce(DataFrame.unionAll, [f for f, _ in self._frames])
             these = frozenset(i for _, some in self._frames for i in some)
@@ -90,17 +90,17 @@ class Layers:
 
         With hashes of keys, only rows with such a key; rows in Spark are not filtered.
         """
-        found: list[Relation] = []
+        relations: list[Relation] = []
         tables = self._runs.tables if near is None else self._runs.at(near)
         for table in tables:
             chosen = table.filter(_COMPARE[when](table.column(self._iteration), pa.scalar(k)))
             if chosen.num_rows:
-                found.append(DriverRelation(chosen, self.schema))
+                relations.append(DriverRelation(chosen, self.schema))
         test = f"{quote(self._iteration)} {_TEST[when]} {k}"
         for frame, iterations in self._frames:
             if any(_matches(i, when, k) for i in iterations):
-                found.append(SparkRelation(frame.where(test), self.schema))
-        return tuple(found)
+                relations.append(SparkRelation(frame.where(test), self.schema))
+        return tuple(relations)
 
     @property
     def parts(self) -> tuple[Relation, ...]:
@@ -151,7 +151,7 @@ class SortedRuns:
 
     def at(self, keys: Hashes) -> list[pa.Table]:
         """The rows with one of the keys; the hashes of the keys are distinct and in order."""
-        found = []
+        pieces = []
         for hashes, table in self._runs:
             begins = np.searchsorted(hashes, keys, side="left")
             counts = np.searchsorted(hashes, keys, side="right") - begins
@@ -159,8 +159,8 @@ class SortedRuns:
             if len(ends) and ends[-1]:
                 within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
                 positions: npt.NDArray[np.int64] = np.repeat(begins, counts) + within
-                found.append(table.take(positions))
-        return found
+                pieces.append(table.take(positions))
+        return pieces
 
 
 def hashes_of(table: pa.Table, key: Sequence[str]) -> Hashes:

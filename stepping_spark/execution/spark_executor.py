@@ -78,8 +78,8 @@ class SparkExecutor:
                 query = self._query(step, m)
                 frame = step.sources.sql(query.text, query.uses)
                 _check_rest(step, m, frame)
-                made = SparkRelation(frame, m.vertex.type.schema)
-                held = self._once.computed(step, m.vertex, made, cancels=_has_old_rows(m))
+                relation = SparkRelation(frame, m.vertex.type.schema)
+                held = self._once.computed(step, m.vertex, relation, cancels=_has_old_rows(m))
             except SteppingError:
                 raise
             except Exception as e:

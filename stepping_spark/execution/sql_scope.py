@@ -263,10 +263,10 @@ class Projection:
         return self.select(held, key).distinct(nulls=nulls)
 
     def _column(self, e: Expr) -> Column:
-        found = self._columns.get(e)
-        if found is None:
-            found = self._columns[e] = to_column(e)
-        return found
+        spark_column = self._columns.get(e)
+        if spark_column is None:
+            spark_column = self._columns[e] = to_column(e)
+        return spark_column
 
 
 def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa.Table, Schema]:

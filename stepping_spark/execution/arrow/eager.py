@@ -105,20 +105,20 @@ def eager(t: Term) -> Eager | None:
         most = max(there, default=0)
         if not most or most < limits.eager_rows or not kernels():
             return None
-        made, left = [], 0
+        tables, left = [], 0
         early = Ask(_asked, ask.zone)
         try:
             for both, (*of_side, of_pairs) in zip(sides, kernels(), strict=True):
                 larger = int(len(both[1]) > len(both[0]))
                 try:
-                    found, among = of_side[larger](both, larger, early, limits)
+                    part, among = of_side[larger](both, larger, early, limits)
                 except _MostlyDifferent:
-                    found, among = of_pairs(both, larger, early, limits)
-                made.append(found)
+                    part, among = of_pairs(both, larger, early, limits)
+                tables.append(part)
                 left += among
         except _GIVEN_UP:
             return None
-        return pa.concat_tables(made), AddedUp(most, left)
+        return pa.concat_tables(tables), AddedUp(most, left)
 
     return evaluated
 
@@ -139,7 +139,7 @@ def _kernel(branch: Branch, side: int | None) -> JoinKernel:
     assert e is not None
     sides = [_side(e, i) for i in (0, 1)]
     conditions = [values_of(e.columns, (c,)) for c in e.conditions]
-    made = _sums(e.sums, e.schema, e.columns) if e.sums else _cells(e)
+    maker = _sums(e.sums, e.schema, e.columns) if e.sums else _cells(e)
     n_keys = len(e.sides[0].key)
 
     def kernel(
@@ -152,15 +152,15 @@ def _kernel(branch: Branch, side: int | None) -> JoinKernel:
                 return empty(e.schema), 0
         keys = [[one_array(t.column(i)) for i in range(n_keys)] for t in added]
         pairs_at_most = added[0].num_rows * added[1].num_rows
-        found = join_indices(keys[0], keys[1], most_given(limits, pairs_at_most, *added))
+        indices = join_indices(keys[0], keys[1], most_given(limits, pairs_at_most, *added))
         columns: dict[str, Any] = {}
-        for table, at in zip(added, found, strict=True):
+        for table, at in zip(added, indices, strict=True):
             columns |= {n: table.column(n).take(at) for n in table.schema.names[n_keys:]}
         pairs = pa.table(columns)
         for condition in conditions:
             (kept,) = condition(pairs, ask)
             pairs = pairs.filter(kept)
-        result = made(pairs, ask)
+        result = maker(pairs, ask)
         return (negate(result, e.schema) if e.negated else result), added[larger].num_rows
 
     return kernel
@@ -194,8 +194,8 @@ def _side(e: EagerJoin, number: int) -> Callable[[pa.Table, Ask], pa.Table]:
                 raise _MostlyDifferent
             return pa.table([*given, counts], [*names, _WEIGHTS[number]])
         if sums is None or summed is None:
-            found = consolidated_by_key(keys, given, counts)
-            return found.rename_columns([*names, _WEIGHTS[number]])
+            rows = consolidated_by_key(keys, given, counts)
+            return rows.rename_columns([*names, _WEIGHTS[number]])
         return sums_by_key(keys, given, values(table, ask), counts, sums.type.sum, summed)
 
     return added
@@ -275,8 +275,8 @@ def _summands(of: Schema, leaves: Sequence[Expr]) -> Callable[[pa.Table, Ask], l
     values = values_of(of, [e for e in leaves if e != _ONE])
 
     def summands(table: pa.Table, ask: Ask) -> list[Array | None]:
-        found = iter(values(table, ask))
-        return [None if e == _ONE else next(found) for e in leaves]
+        arrays = iter(values(table, ask))
+        return [None if e == _ONE else next(arrays) for e in leaves]
 
     return summands
 
@@ -317,9 +317,9 @@ def _sums(sums: EagerSums, schema: Schema, columns: Schema) -> Made:
 
         def of_pairs(pairs: pa.Table, ask: Ask) -> pa.Table:
             counts = _weight(pairs)
-            made = None if at_once is None else at_once(pairs, counts, ask)
-            if made is not None:
-                return made
+            result = None if at_once is None else at_once(pairs, counts, ask)
+            if result is not None:
+                return result
             (values,) = picked(pairs, ask)
             return contribute(key(pairs, ask), values, counts)
 

@@ -104,14 +104,14 @@ def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
     for j, key in enumerate(zip(*[comparable(canonical(k)) for k in right], strict=True)):
         if None not in key:
             places.setdefault(key, []).append(j)
-    found: tuple[list[int], list[int]] = ([], [])
+    indices: tuple[list[int], list[int]] = ([], [])
     for i, key in enumerate(zip(*[comparable(canonical(k)) for k in left], strict=True)):
         at = places.get(key, ())
-        found[0].extend([i] * len(at))
-        found[1].extend(at)
-    if len(found[0]) > most:
-        raise FanOut.of(len(found[0]), "a join", most)
-    return pa.array(found[0], pa.int64()), pa.array(found[1], pa.int64())
+        indices[0].extend([i] * len(at))
+        indices[1].extend(at)
+    if len(indices[0]) > most:
+        raise FanOut.of(len(indices[0]), "a join", most)
+    return pa.array(indices[0], pa.int64()), pa.array(indices[1], pa.int64())
 
 
 def _pairs(sides: list[pa.Table], names: list[str], most: int) -> int:
@@ -166,8 +166,8 @@ def _each_time(
         if change is None:
             return DriverRelation(fold(rows), schema, once)
         new = fold(sum_of([rows, change], rows.schema))
-        found = concat([new, negate(fold(rows), schema)], schema)
-        return DriverRelation(found, schema, once and not rows.table.num_rows)
+        table = concat([new, negate(fold(rows), schema)], schema)
+        return DriverRelation(table, schema, once and not rows.table.num_rows)
 
     return each
 
@@ -222,13 +222,13 @@ def _in_order(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
 
     def ordered(run: Context, rows: DriverRelation, change: DriverRelation | None) -> _Ordered:
         both = rows if change is None else sum_of([rows, change], schema)
-        found = canonical_rows(both.table, schema).combine_chunks()
-        if not found.num_rows:
-            return _Ordered(found, *[np.zeros(0, np.int64)] * 4)
-        known = values(found, run.ask)
+        table = canonical_rows(both.table, schema).combine_chunks()
+        if not table.num_rows:
+            return _Ordered(table, *[np.zeros(0, np.int64)] * 4)
+        known = values(table, run.ask)
         directed = zip(known[len(keys) :], directions, strict=True)
         ids = key_ids(known[: len(keys)])
-        at, differ = in_order(ids, list(directed), found.columns[: len(schema.columns)])
+        at, differ = in_order(ids, list(directed), table.columns[: len(schema.columns)])
         firsts = np.flatnonzero(differ)
         new = _checked(both)
         weights = [new]
@@ -242,8 +242,8 @@ def _in_order(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
         of_rows = at[firsts[numbers]]
         sides = np.arange(len(there)).repeat([len(n) for n in there])
         return _Ordered(
-            found.take(positions(of_rows)),
-            ids[of_rows] + sides * found.num_rows,
+            table.take(positions(of_rows)),
+            ids[of_rows] + sides * table.num_rows,
             np.concatenate([w[n] for w, n in zip(sums, there, strict=True)]),
             1 - 2 * sides,
             numbers,
@@ -264,21 +264,21 @@ def _foremost(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
         there = [_there(rows if change is None else sum_of([rows, change], schema))]
         if change is not None:
             there.append(_there(rows))
-        found = concat(there, schema).combine_chunks()
-        if not found.num_rows:
-            return _Ordered(found, *[np.zeros(0, np.int64)] * 4)
+        table = concat(there, schema).combine_chunks()
+        if not table.num_rows:
+            return _Ordered(table, *[np.zeros(0, np.int64)] * 4)
         sides = np.arange(len(there)).repeat([t.num_rows for t in there])
-        known = values(found, run.ask)
+        known = values(table, run.ask)
         directed = zip(known[len(keys) :], directions, strict=True)
         kept, ids = foremost_of([*known[: len(keys)], pa.array(sides)], list(directed))
         taken = positions(kept)
-        found, sides = found.take(taken), sides[kept]
+        table, sides = table.take(taken), sides[kept]
         directed = zip((c.take(taken) for c in known[len(keys) :]), directions, strict=True)
-        at, _ = in_order(ids, list(directed), found.columns[: len(schema.columns)])
+        at, _ = in_order(ids, list(directed), table.columns[: len(schema.columns)])
         if (at[1:] < at[:-1]).any():
-            found, ids, sides = found.take(positions(at)), ids[at], sides[at]
-        counts = np.asarray(one_array(found.column(COUNT)).to_numpy(), np.int64)
-        return _Ordered(found, ids, counts, 1 - 2 * sides, np.arange(len(ids)))
+            table, ids, sides = table.take(positions(at)), ids[at], sides[at]
+        counts = np.asarray(one_array(table.column(COUNT)).to_numpy(), np.int64)
+        return _Ordered(table, ids, counts, 1 - 2 * sides, np.arange(len(ids)))
 
     return ordered
 
@@ -316,9 +316,9 @@ def rank_kernel(n: Rank) -> FoldKernel:
             at[numbers[own]] = own
         kept = np.flatnonzero(sums)
         left = there.take(positions(at[kept])).columns[:columns]
-        made = relation([*map(one_array, left), pa.array(sums[kept])])
+        result = relation([*map(one_array, left), pa.array(sums[kept])])
         once = change is None or n.n > 1 or not rows.table.num_rows
-        return DriverRelation(made, n.schema, once)
+        return DriverRelation(result, n.schema, once)
 
     return rank
 
@@ -332,9 +332,9 @@ def gather_kernel(n: Gather) -> FoldKernel:
     ) -> DriverRelation:
         there, ids, counts, signs, _ = ordered(run, rows, change)
         keys, items = values(there, run.ask)
-        firsts, found = lists(ids, items, counts)
-        made = relation([found, keys.take(positions(firsts)), pa.array(signs[firsts])])
-        return DriverRelation(made, n.schema)
+        firsts, arrays = lists(ids, items, counts)
+        result = relation([arrays, keys.take(positions(firsts)), pa.array(signs[firsts])])
+        return DriverRelation(result, n.schema)
 
     return gather
 
@@ -346,8 +346,8 @@ def pieces_kernel(n: LargestByKey) -> FoldKernel:
         there = rows.table if n.once else _there(rows)
         if not there.num_rows:
             return empty(n.schema)
-        found = collated(there.select(names), n.required)
-        return relation([*(one_array(c) for c in found.columns), _ones(found.num_rows)])
+        table = collated(there.select(names), n.required)
+        return relation([*(one_array(c) for c in table.columns), _ones(table.num_rows)])
 
     return _each_time(n.schema, pieces)
 
@@ -386,15 +386,15 @@ def window_kernel(n: Windowed) -> FoldKernel:
             there = there.take(positions(np.repeat(np.arange(len(counts)), counts)))
         at = Partitions(ids, n.sorting, sorting(there, run.ask), run.carried)
         given = iter(args(there, run.ask))
-        found = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
+        columns = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
         own = [one_array(c) for c in there.columns[: len(schema.columns)]]
         if once and change is not None:
-            kept = positions(_changed(numbers, signs, found))
-            own, found = ([c.take(kept) for c in some] for some in (own, found))
+            kept = positions(_changed(numbers, signs, columns))
+            own, columns = ([c.take(kept) for c in some] for some in (own, columns))
             signs = signs[kept]
         left = own[0] if made_row is None else made_row(own)
-        made = relation([left, made_results(found), pa.array(signs)])
-        return DriverRelation(made, n.schema, once and not n.schema.has_floats)
+        result = relation([left, made_results(columns), pa.array(signs)])
+        return DriverRelation(result, n.schema, once and not n.schema.has_floats)
 
     return window
 

@@ -81,8 +81,8 @@ def _flags(array: Any) -> Numbers:
 def _dense(array: Any) -> Numbers:
     if not len(array):
         return np.zeros(0, np.int64)
-    found: Any = pc.rank(array, "ascending", tiebreaker="dense")
-    return np.asarray(found.to_numpy(), np.int64)
+    numbers: Any = pc.rank(array, "ascending", tiebreaker="dense")
+    return np.asarray(numbers.to_numpy(), np.int64)
 
 
 def _by_key(keys: Sequence[Any]) -> Numbers:
@@ -160,31 +160,31 @@ def by_numbers(by: Sequence[Numbers]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
 
 def beginnings(by: Iterable[Numbers]) -> npt.NDArray[np.bool_]:
     """Which rows differ from the one before in some of their numbers; the first row does."""
-    found: npt.NDArray[np.bool_] | None = None
+    mask: npt.NDArray[np.bool_] | None = None
     for numbers in by:
-        if found is None:
-            found = np.zeros(len(numbers), np.bool_)
-            found[:1] = True
-        found[1:] |= numbers[1:] != numbers[:-1]
-    assert found is not None
-    return found
+        if mask is None:
+            mask = np.zeros(len(numbers), np.bool_)
+            mask[:1] = True
+        mask[1:] |= numbers[1:] != numbers[:-1]
+    assert mask is not None
+    return mask
 
 
 def _packed(by: Sequence[Numbers]) -> list[Numbers]:
     """Fewer numbers that have the same order: several of few bits are one."""
-    found: list[Numbers] = []
+    parts: list[Numbers] = []
     values = 0  # how many there can be of the last one, from its least to its greatest
     for numbers in by:
         least = int(numbers.min())
         own = int(numbers.max()) - least + 1
         from_zero = numbers - least if own <= INT_MAX else numbers
-        if found and values * own <= INT_MAX:
-            found[-1] = found[-1] * own + from_zero
+        if parts and values * own <= INT_MAX:
+            parts[-1] = parts[-1] * own + from_zero
             values *= own
         else:
-            found.append(from_zero)
+            parts.append(from_zero)
             values = own
-    return found
+    return parts
 
 
 def foremost(ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]]) -> Numbers:
@@ -254,15 +254,15 @@ def collated(table: pa.Table, required: int) -> pa.Table:
     for piece in pieces:
         at = _there(piece)
         of_key = dense[at]
-        found = np.full(len(firsts), -1, np.int64)
-        found[of_key] = at
-        if (found[of_key] != at).any():  # a key has several
+        row_of = np.full(len(firsts), -1, np.int64)
+        row_of[of_key] = at
+        if (row_of[of_key] != at).any():  # a key has several
             largest = np.lexsort([r[at] for r in ranks(piece)[::-1]] + [of_key])
-            found[of_key[largest]] = at[largest]  # of equal keys the last one stays
-        columns.append(piece.take(positions(found, mask=found < 0)))
-    made = pa.Table.from_arrays(columns, names=table.schema.names)
-    kept = [pc.is_valid(c) for c in made.columns[1 : required + 1] if c.null_count]
-    return made.filter(functools.reduce(pc.and_, kept)) if kept else made
+            row_of[of_key[largest]] = at[largest]  # of equal keys the last one stays
+        columns.append(piece.take(positions(row_of, mask=row_of < 0)))
+    rows = pa.Table.from_arrays(columns, names=table.schema.names)
+    kept = [pc.is_valid(c) for c in rows.columns[1 : required + 1] if c.null_count]
+    return rows.filter(functools.reduce(pc.and_, kept)) if kept else rows
 
 
 TableParts: TypeAlias = Sequence[pa.Table]

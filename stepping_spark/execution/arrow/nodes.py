@@ -83,8 +83,8 @@ def _project(n: Project, rows: Kernel) -> Kernel:
     def project(run: Context) -> DriverRelation:
         table = rows(run).table
         columns: Arrays = []
-        for (t, is_spread), found in zip(split, values(table, run.ask), strict=True):
-            columns += spread(found, t) if is_spread else [found]
+        for (t, is_spread), column in zip(split, values(table, run.ask), strict=True):
+            columns += spread(column, t) if is_spread else [column]
         return DriverRelation(relation([*columns, *[table.column(d) for d in diffs]]), schema)
 
     return project
@@ -119,8 +119,8 @@ def _before(n: BelowGreatest, rows: Kernel, greatest: Kernel) -> Kernel:
         if not known.num_rows:
             return held if n.others else DriverRelation.empty(held.schema)
         limit = int(_numbers(one_array(known.column(column))).max()) - n.distance
-        (found,) = values(held.table, run.ask)
-        is_before = np.asarray(found.is_valid()) & (_numbers(found) < max(limit, INT_MIN))
+        (array,) = values(held.table, run.ask)
+        is_before = np.asarray(array.is_valid()) & (_numbers(array) < max(limit, INT_MIN))
         return held.filter(pa.array(~is_before if n.others else is_before))
 
     return before
@@ -140,11 +140,11 @@ def _unnest(n: Unnest, rows: Kernel) -> Kernel:
 
     def unnest(run: Context) -> DriverRelation:
         table = rows(run).table
-        (found,) = values(table, run.ask)
-        items: Any = pc.list_flatten(found)
+        (lists,) = values(table, run.ask)
+        items: Any = pc.list_flatten(lists)
         if len(items) > (most := most_given(run.limits, len(items), table.select(carried))):
             raise FanOut.of(len(items), n.name, most)
-        parents = pc.list_parent_indices(found)
+        parents = pc.list_parent_indices(lists)
         # The other columns, the lists among them, are not repeated for each item.
         beside = [one_array(table.column(c)).take(parents) for c in carried]
         counts: Any = one_array(table.column(COUNT)).take(parents)
@@ -187,8 +187,8 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
     right_key = values_of(n.right.schema, n.right_key)
     of_side = [[i for i, (s, _) in enumerate(n.cells) if s == side] for side in (0, 1)]
     cells = [
-        values_of(side.schema, [n.cells[i][1] for i in found])
-        for side, found in zip(n.inputs, of_side, strict=True)
+        values_of(side.schema, [n.cells[i][1] for i in numbers])
+        for side, numbers in zip(n.inputs, of_side, strict=True)
     ]
     schema, relation = n.schema, relation_of(n.schema)
 
@@ -198,10 +198,10 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
             return DriverRelation.empty(schema)
         keys = left_key(sides[0], run.ask), right_key(sides[1], run.ask)
         pairs = sides[0].num_rows * sides[1].num_rows
-        found = join_indices(*keys, most_given(run.limits, pairs, *sides))
+        indices = join_indices(*keys, most_given(run.limits, pairs, *sides))
         columns: list[Any] = [None] * len(n.cells)
         counts = []
-        for side, at in enumerate(found):
+        for side, at in enumerate(indices):
             matched = sides[side].take(at)
             for i, values in zip(of_side[side], cells[side](matched, run.ask), strict=True):
                 columns[i] = values
@@ -249,9 +249,9 @@ def _contributions(n: Contributions, rows: Kernel) -> Kernel:
         table = rows(run).table
         counts = one_array(table.column(COUNT))
         if at_once is not None and table.num_rows >= run.limits.eager_rows:
-            made = at_once(table, counts, run.ask)
-            if made is not None:
-                return DriverRelation(made, schema, consolidated=True)
+            result = at_once(table, counts, run.ask)
+            if result is not None:
+                return DriverRelation(result, schema, consolidated=True)
         picked, *keys = values(table, run.ask)
         return DriverRelation(contribute(keys, picked, counts), schema)
 
@@ -270,14 +270,14 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
     cut = cut_of(n.fold, over)
 
     def change_of_windows(run: Context) -> DriverRelation:
-        found = []
+        changes = []
         for old, more, carried in cut(state(run), change(run), run):
             run.carried = carried
-            found.append(fold(run, old, more))
+            changes.append(fold(run, old, more))
         run.carried = {}
         # Each has the rows of other keys.
-        once = all(rows.consolidated for rows in found)
-        return DriverRelation(concat([rows.table for rows in found], schema), schema, once)
+        once = all(rows.consolidated for rows in changes)
+        return DriverRelation(concat([rows.table for rows in changes], schema), schema, once)
 
     return change_of_windows
 
@@ -366,10 +366,10 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
             given.append(arg(run))
             rows += given[-1].table.num_rows
         run.context.prefixes = None if state is None else run.prefixes.get(state)
-        made = parts(run, given)
+        result = parts(run, given)
         if t.is_of_vertex:
-            run.rows[t.vertex] = (rows, made.table.num_rows)
-        return made
+            run.rows[t.vertex] = (rows, result.table.num_rows)
+        return result
 
     return node
 
@@ -380,13 +380,13 @@ def _eagerly(t: Apply, early: Eager, pair_by_pair: Compute) -> Compute:
     schema = type_of(t).schema
 
     def node(run: Evaluation) -> DriverRelation:
-        found = early(lambda x: run.leaf(x).table, run.context.ask, run.context.limits)
-        if found is None:
+        result = early(lambda x: run.leaf(x).table, run.context.ask, run.context.limits)
+        if result is None:
             return pair_by_pair(run)
-        made, joined = found
+        table, joined = result
         run.notes.append(str(joined))
-        run.rows[t.vertex] = (joined.rows, len(made))
-        return DriverRelation(made, schema)
+        run.rows[t.vertex] = (joined.rows, len(table))
+        return DriverRelation(table, schema)
 
     return node
 
@@ -401,8 +401,8 @@ def _parts(t: Apply) -> Callable[[Evaluation, list[DriverRelation]], DriverRelat
         while done < len(kernels):
             try:
                 if done == first:  # one question to Spark, and not one for each part
-                    made = _chained(run, t, first, last, given[0].table)
-                    given, done = [DriverRelation(made, t.trees[last].schema)], last
+                    table = _chained(run, t, first, last, given[0].table)
+                    given, done = [DriverRelation(table, t.trees[last].schema)], last
                 else:
                     run.context.args = given
                     given = [kernels[done](run.context)]

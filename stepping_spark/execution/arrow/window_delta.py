@@ -257,8 +257,8 @@ class _Partition:
         )
 
     def _carried(self, divider: _Divider, left: Numbers) -> Carried:
-        found = _carried(divider.carried, self.read, self.counts, left)
-        return found if self.prefix is None else _plus(self.prefix.carried, found)
+        sums = _carried(divider.carried, self.read, self.counts, left)
+        return sums if self.prefix is None else _plus(self.prefix.carried, sums)
 
 
 class _Divider(Protocol):
@@ -299,14 +299,14 @@ def _divider_of(n: Windowed) -> _Divider | None:
 
 def _have(columns: Any, key: Any) -> Any:
     """Which rows have a key."""
-    found = np.ones(len(columns[0]), np.bool_)
+    mask = np.ones(len(columns[0]), np.bool_)
     for column, value in zip(columns, key, strict=True):
         if value is None:
-            found &= ~np.asarray(column.is_valid())
+            mask &= ~np.asarray(column.is_valid())
         else:
             same = pc.equal(column, pa.scalar(value, column.type)).fill_null(False)
-            found &= same.to_numpy(zero_copy_only=False)
-    return found
+            mask &= same.to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _places(column: Any, by: Sorting) -> Numbers:
@@ -431,21 +431,21 @@ def _carried(
     calls: Sequence[WindowCall], args: Sequence[Any], counts: Numbers, rows: Numbers
 ) -> Carried:
     """For each function, the count or the sum of the rows that are left out."""
-    found: dict[WindowCall, Any] = {}
+    sums: dict[WindowCall, Any] = {}
     left = iter(args)
     for c in calls:
         values = [next(left) for _ in c.args]
         if not values:
-            found[c] = int(counts[rows].sum())
+            sums[c] = int(counts[rows].sum())
             continue
         known, times = values[0].take(positions(rows)), counts[rows]
         if known.null_count:
             known, times = known.drop_null(), times[np.asarray(known.is_valid())]
         if c.kind == "count":
-            found[c] = int(times.sum())
+            sums[c] = int(times.sum())
         else:
-            found[c] = int(times.sum()), _limbs(known, times, c)
-    return found
+            sums[c] = int(times.sum()), _limbs(known, times, c)
+    return sums
 
 
 def _limbs(values: Any, times: Numbers, c: WindowCall) -> dict[int, int]:

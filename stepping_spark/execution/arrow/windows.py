@@ -38,12 +38,12 @@ def whole_sums(values: Any, t: Atom, start: Numbers, end: Numbers) -> Any:
         with decimal.localcontext(decimal.Context(prec=100)):
             units = [int((v or decimal.Decimal(0)).scaleb(t.scale)) for v in values.to_pylist()]
         return _differences(units, start, end)
-    found = values.fill_null(0).to_numpy(zero_copy_only=False)
-    largest = max(abs(int(found.max(initial=0))), abs(int(found.min(initial=0))))
-    if largest * max(len(found), 1) <= INT_MAX:
-        so_far = np.append(0, np.cumsum(found))
+    numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+    largest = max(abs(int(numbers.max(initial=0))), abs(int(numbers.min(initial=0))))
+    if largest * max(len(numbers), 1) <= INT_MAX:
+        so_far = np.append(0, np.cumsum(numbers))
         return so_far[end] - so_far[start]
-    return _differences(found.tolist(), start, end)
+    return _differences(numbers.tolist(), start, end)
 
 
 def _differences(units: Sequence[int], start: Numbers, end: Numbers) -> Any:
@@ -82,13 +82,13 @@ def float_sums(
     }
     sums |= {b: [n] * len(values) for b, n in carried.items() if b not in sums}
     known: dict[tuple[int, ...], float] = {}
-    found = np.zeros(len(values))
+    totals = np.zeros(len(values))
     shown = rest if t == REST else total
     for i, parts in enumerate(zip(*sums.values(), strict=True)):
         if parts not in known:
             known[parts] = shown(dict(zip(sums, parts, strict=True)))
-        found[i] = known[parts]
-    return pa.array(found, mask=none)
+        totals[i] = known[parts]
+    return pa.array(totals, mask=none)
 
 
 pc: Any = pyarrow.compute
@@ -121,13 +121,13 @@ class Partitions:
         """Where the frame of each row begins and ends."""
         if frame not in self.frames:
             if frame.rows:
-                found = self._by_rows(frame)
+                span = self._by_rows(frame)
             elif frame.by_value:
-                found = self._by_value(frame)
+                span = self._by_value(frame)
             else:
                 start = self.start if frame.start is None else self.peer_start
-                found = start, self.end if frame.end is None else self.peer_end
-            start, end = found
+                span = start, self.end if frame.end is None else self.peer_end
+            start, end = span
             self.frames[frame] = start, np.maximum(start, end)
         return self.frames[frame]
 
@@ -175,8 +175,8 @@ def _numbers(column: Any, by: Sorting) -> Any:
     if pa.types.is_floating(column.type):
         return np.asarray(column.fill_null(0.0).to_numpy(zero_copy_only=False), np.float64)
     if pa.types.is_decimal(column.type):
-        found = [Fraction(v or 0) for v in column.to_pylist()]
-        return np.array([*found, None], object)[:-1]
+        fractions = [Fraction(v or 0) for v in column.to_pylist()]
+        return np.array([*fractions, None], object)[:-1]
     days = pa.types.is_date32(column.type)
     whole = column.cast(pa.int32()).cast(pa.int64()) if days else column.cast(pa.int64())
     return np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
@@ -238,10 +238,12 @@ def _shifted(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     n = _within(call.n, at.size)
     if call.ignore_nulls:
         kept, before = _known(values)
-        found = before - n if call.kind == "lag" else before + np.asarray(values.is_valid()) + n - 1
+        places = (
+            before - n if call.kind == "lag" else before + np.asarray(values.is_valid()) + n - 1
+        )
         first, last = before[at.start], np.append(before, len(kept))[at.end]
-        there = (found >= first) & (found < last)
-        taken = np.append(kept, 0)[np.where(there, found, len(kept))]
+        there = (places >= first) & (places < last)
+        taken = np.append(kept, 0)[np.where(there, places, len(kept))]
     else:
         taken = at.at - n if call.kind == "lag" else at.at + n
         there = (taken >= at.start) & (taken < at.end)
@@ -267,9 +269,9 @@ def _picked(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
         kept, before = _known(values)
         before = np.append(before, len(kept))
         start, end = before[start], before[end]
-    found = end - 1 if call.kind == "last_value" else start + _within(call.n, at.size) - 1
-    there = (found >= start) & (found < end)
-    taken = np.append(kept, 0)[np.where(there, found, len(kept))]
+    places = end - 1 if call.kind == "last_value" else start + _within(call.n, at.size) - 1
+    there = (places >= start) & (places < end)
+    taken = np.append(kept, 0)[np.where(there, places, len(kept))]
     return values.take(positions(taken, mask=~there))
 
 
@@ -282,8 +284,8 @@ def _counted(values: Array, start: Numbers, end: Numbers) -> Numbers:
 def _count(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     assert call.frame is not None
     start, end = at.bounds(call.frame)
-    found = _counted(args[0], start, end) if args else end - start
-    return _ints(found + at.carried.get(call, 0))
+    counts = _counted(args[0], start, end) if args else end - start
+    return _ints(counts + at.carried.get(call, 0))
 
 
 def _extreme(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
@@ -295,26 +297,26 @@ def _extreme(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     if call.kind == "max":
         codes = -codes
     least = np.where(np.asarray(values.is_valid()), codes, at.size)
-    found = np.full(at.size, at.size, np.int64)
+    extremes = np.full(at.size, at.size, np.int64)
     lengths = end - start
     run = 1
     while run <= max(lengths.max(initial=0), 1):
         at_run = np.flatnonzero((lengths >= run) & (lengths < 2 * run))
-        found[at_run] = np.minimum(least[start[at_run]], least[end[at_run] - run])
+        extremes[at_run] = np.minimum(least[start[at_run]], least[end[at_run] - run])
         least = np.minimum(least[: max(len(least) - run, 0)], least[run:])
         run *= 2
-    there = found != at.size
+    there = extremes != at.size
     place = np.zeros(2 * at.size + 1, np.int64)
     place[codes] = at.at
-    return values.take(positions(place[np.where(there, found, 0)], mask=~there))
+    return values.take(positions(place[np.where(there, extremes, 0)], mask=~there))
 
 
 def _codes(values: Array) -> Numbers:
     """A number for each value; the greater value has the greater number."""
     at, begins = by_numbers(ranks(values))
-    found = np.empty(len(values), np.int64)
-    found[at] = np.cumsum(begins) - 1
-    return found
+    codes = np.empty(len(values), np.int64)
+    codes[at] = np.cumsum(begins) - 1
+    return codes
 
 
 def _sum(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
@@ -357,11 +359,11 @@ def _percentile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Arra
     kept: list[int] = []
 
     def number(i: int) -> float:
-        found: float = number_of[kept[i]]
-        return found
+        value: float = number_of[kept[i]]
+        return value
 
     first = last = 0
-    found: list[float | None] = []
+    percentiles: list[float | None] = []
     for start, end in zip(*(b.tolist() for b in at.bounds(call.frame)), strict=True):
         if start >= last:
             kept.clear()
@@ -373,8 +375,8 @@ def _percentile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Arra
             if there[i]:
                 kept.pop(bisect.bisect_left(kept, codes[i]))
         first, last = start, max(last, end)
-        found.append(at_share(len(kept), number, call.share))
-    return pa.array(found, pa.float64())
+        percentiles.append(at_share(len(kept), number, call.share))
+    return pa.array(percentiles, pa.float64())
 
 
 def _session(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
@@ -385,8 +387,8 @@ def _session(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     begins[1:] |= values[1:] > _moved(values, unit_of(call.gap))[:-1]
     start, end = _runs(begins)
     edges = positions(start if call.kind == "session_start" else end - 1)
-    found: Array = column.take(edges)
-    return found
+    result: Array = column.take(edges)
+    return result
 
 
 _KINDS: dict[str, Callable[[WindowCall, Partitions, Sequence[Array]], Array]] = {

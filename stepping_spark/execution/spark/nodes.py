@@ -91,9 +91,9 @@ class RenderContext:
 
     def uses(self, n: Physical) -> frozenset[str]:
         """The relations that a node reads."""
-        found = [self.args[a.number].uses for a in walk(n) if isinstance(a, Argument)]
-        found += [self.filled[a.number].uses for a in walk(n) if isinstance(a, Hole)]
-        return frozenset().union(*found)
+        reads = [self.args[a.number].uses for a in walk(n) if isinstance(a, Argument)]
+        reads += [self.filled[a.number].uses for a in walk(n) if isinstance(a, Hole)]
+        return frozenset().union(*reads)
 
     def over(self, n: Physical, exprs: Sequence[Expr], row: str) -> tuple[str, list[Sql]]:
         """The text of a node's query, and of expressions over its rows."""

@@ -235,11 +235,11 @@ class _Spec:
         assert isinstance(t, Atom)
         if t.is_halved:  # the sum of some of a frame's rows may be beyond 38 digits
             low, high = (closed(f"sum({half}) {over}") for half in halves_sql(closed(x), t))
-            found: str = joined_sql(low, high, t)
+            total: str = joined_sql(low, high, t)
         else:
             wide = WIDE if t == INT else t.ddl
-            found = f"TRY_CAST(try_sum(CAST({x} AS {wide})) {over} AS {t.ddl})"
-        fits = fitting(found, t, f"a sum over a frame is beyond {t}; {remedy}")
+            total = f"TRY_CAST(try_sum(CAST({x} AS {wide})) {over} AS {t.ddl})"
+        fits = fitting(total, t, f"a sum over a frame is beyond {t}; {remedy}")
         none = "NULL" if isinstance(c.type, Optional) else f"CAST(0 AS {t.ddl})"
         return f"CASE WHEN count({x}) {over} > 0 THEN {fits} ELSE {none} END"
 
