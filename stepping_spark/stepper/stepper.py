@@ -225,11 +225,11 @@ class Stepper(Evolving, Generic[In, Out]):
         offsets: Mapping[str, int] | None,
         settings: Mapping[str, str] | None,
     ) -> None:
-        told = (number, now, outputs, offsets, settings, self._made_by)
+        arguments = (number, now, outputs, offsets, settings, self._made_by)
         if self._circuit is None:
-            self.store.commit(*told)
+            self.store.commit(*arguments)
         else:
-            self.store.commit(*told, circuit=self._circuit)  # type: ignore[call-arg]
+            self.store.commit(*arguments, circuit=self._circuit)  # type: ignore[call-arg]
             self._circuit = None
 
     def _held(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Relation]:

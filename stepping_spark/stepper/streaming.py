@@ -68,7 +68,7 @@ def foreach_batch(
     """
     number, name, t = _input_of(stepper.graph, input)
     where = f"input {name!r}"
-    made = _reader(t, where, change_feed, to_zset)
+    reader = _reader(t, where, change_feed, to_zset)
     called = name if source is None else source
 
     def take(batch: DataFrame, batch_id: int) -> None:
@@ -78,7 +78,7 @@ def foreach_batch(
         _check_stream(called, key, offsets)
         if _check_order(called, batch_id, offsets.get(key), first_batch):
             inputs: list[object] = [None] * len(stepper.graph.inputs)
-            inputs[number] = made(batch)
+            inputs[number] = reader(batch)
             stepper.step_from(key, batch_id, inputs)
 
     return take

@@ -148,9 +148,9 @@ class Reader:
                 self._structs.setdefault(part.fields, part)
 
 
-def _named_as_open(said: Any) -> bool:
+def _named_as_open(entry: Any) -> bool:
     """Whether JSON names the class of rows without a class of their own: all have one name."""
-    return isinstance(said, dict) and _without_room(str(said.get("class"))) == _named(
+    return isinstance(entry, dict) and _without_room(str(entry.get("class"))) == _named(
         open_class(())
     )
 
@@ -189,13 +189,15 @@ def _fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
 @cache
 def _classes() -> dict[str, type]:
     """The classes of what operators are made of, by name."""
-    found: dict[str, type] = {t.__name__: t for t in (Key, Sorting, Frame, WindowCall, Accumulated)}
+    classes: dict[str, type] = {
+        t.__name__: t for t in (Key, Sorting, Frame, WindowCall, Accumulated)
+    }
     pending: list[type] = [Operator, Expr, RowType, StreamType]
     while pending:
         cls = pending.pop()
-        found[cls.__name__] = cls
+        classes[cls.__name__] = cls
         pending += cls.__subclasses__()
-    return found
+    return classes
 
 
 FORMAT = 1
@@ -204,20 +206,20 @@ FORMAT = 1
 def circuit_of(plan: Plan) -> str:
     """The circuit of a plan, as the text that a state keeps; made once."""
     memo = plan.identities.graph.memo
-    found = memo.get("circuit")
-    if not isinstance(found, str):
-        found = memo["circuit"] = _text_of(plan)
-    return found
+    text = memo.get("circuit")
+    if not isinstance(text, str):
+        text = memo["circuit"] = _text_of(plan)
+    return text
 
 
 def _text_of(plan: Plan) -> str:
     identities = plan.identities
     registers = [(str(s.register.sums), identities.unfused(s.change)) for s in plan.states]
-    said, places = _told(identities.graph, [v for _, v in registers])
-    said["registers"] = [[sums, places[v]] for sums, v in registers]
+    content, places = _told(identities.graph, [v for _, v in registers])
+    content["registers"] = [[sums, places[v]] for sums, v in registers]
     words = words_of(plan, lines=False)
-    said["words"] = {str(s.register.sums): words[s.register.name] for s in plan.states}
-    body = {"format": FORMAT, "digest": digest_of(plan), **said}
+    content["words"] = {str(s.register.sums): words[s.register.name] for s in plan.states}
+    body = {"format": FORMAT, "digest": digest_of(plan), **content}
     return json.dumps({"circuit": body, "checksum": checksum(body)}, ensure_ascii=False)
 
 

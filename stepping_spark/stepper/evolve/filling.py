@@ -171,25 +171,25 @@ class Filling:
             else:
                 empty = DriverRelation.empty(v.type.schema)
                 values[v] = again.get(_label(self.given[v]), empty)
-        made: list[Relation] = []
+        relations: list[Relation] = []
         with scheduler.counting(metrics):
             if self.graph.outputs:
                 since, first = nothing.last_now(), not nothing.last_step()
-                made = scheduler.run(metrics, values, now, since=since, first=first)
+                relations = scheduler.run(metrics, values, now, since=since, first=first)
                 paths = {str(plan.names[v][0]) for v in self.given}
                 metrics.inputs = {n: rows for n, rows in metrics.inputs.items() if n in paths}
                 filled, metrics.kept = metrics.kept, {}
                 for n in filled.keys() & self.in_loops.keys():
                     metrics.keep(self.in_loops[n], filled[n])
             for state, place in self.states:
-                rows = made[place]
+                rows = relations[place]
                 if state.stored and not rows.is_empty:
                     rows = scheduler.projected(rows, state)
                 if not rows.is_empty:
                     store.add(state.register.name, rows)
                     metrics.keep(state.register.name, rows.rows)
         changes = [
-            DriverRelation.empty(schema) if place is None else made[place]
+            DriverRelation.empty(schema) if place is None else relations[place]
             for place, schema in zip(self.views, self.types, strict=True)
         ]
         return changes, scheduler.settings
@@ -278,16 +278,16 @@ class _Maker:
             new = self._built(now)
             return new if self.sums.is_value(new) else self._needed(now)
         same_rows = [(now, 1), (now, -1)]  # in another order of sums
-        made = self._sum(less(now, was) or same_rows)  # what both have need not be known
-        if not self.sums.is_change(made):  # a part of a join's change was left
-            made = self._sum([(now, 1), (was, -1)])
-        adopt(made, self._origin(now), self.origins)
-        if not self.sums.is_change(made):
+        change = self._sum(less(now, was) or same_rows)  # what both have need not be known
+        if not self.sums.is_change(change):  # a part of a join's change was left
+            change = self._sum([(now, 1), (was, -1)])
+        adopt(change, self._origin(now), self.origins)
+        if not self.sums.is_change(change):
             new = self._built(now)
             if self.sums.is_value(new):
                 return new  # a view that is no change, but a value at each step
-            self._check(made, now)
-        return made
+            self._check(change, now)
+        return change
 
     def _sum(self, terms: Terms) -> Vertex:
         """The sum of streams, over what is known."""
@@ -320,31 +320,31 @@ class _Maker:
             if missing:
                 pending += missing
                 continue
-            made = leaf or (
+            vertex = leaf or (
                 Vertex(v.operator, *(self.new_vertices[i] for i in v.inputs)) if v.inputs else v
             )
-            self.new_vertices[v] = made
-            self.origins.setdefault(made, self._origin(v))
+            self.new_vertices[v] = vertex
+            self.origins.setdefault(vertex, self._origin(v))
         return self.new_vertices[root]
 
     def _leaf(self, v: Vertex) -> Vertex | None:
         number = len(self.kept) + len(self.given)
         if v in self.frontier:
-            made = Vertex(Input(number, self.frontier[v], v.type))
-            self.kept[made] = self.frontier[v]
-            return made
+            vertex = Vertex(Input(number, self.frontier[v], v.type))
+            self.kept[vertex] = self.frontier[v]
+            return vertex
         narrowed = self.narrowing.found(v)
         if narrowed is not None and self._needs_an_input(v):
             kept, operators = narrowed
-            made = self._built(kept)
+            vertex = self._built(kept)
             for operator in operators:
-                made = Vertex(operator, made)
-                self.origins.setdefault(made, self._origin(v))
-            return made
+                vertex = Vertex(operator, vertex)
+                self.origins.setdefault(vertex, self._origin(v))
+            return vertex
         if isinstance(v.operator, Input):
-            made = Vertex(Input(number, v.operator.label, v.type))
-            self.given[made] = v
-            return made
+            vertex = Vertex(Input(number, v.operator.label, v.type))
+            self.given[vertex] = v
+            return vertex
         return None
 
     def _needs_an_input(self, root: Vertex) -> bool:
@@ -364,15 +364,15 @@ class _Maker:
         return self.needs[root]
 
     def _origin(self, v: Vertex) -> Origin:
-        found = self.identities.graph.origins.get(v)
-        if found is not None:
-            return Origin(found.path, found.line)
+        origin = self.identities.graph.origins.get(v)
+        if origin is not None:
+            return Origin(origin.path, origin.line)
         nowhere = Line("the state", 0, "the query before")
         return Origin(Path((self.plan.graph.name, "before", v.operator.name)), nowhere, inner=True)
 
     def _under(self, root: Vertex) -> tuple[str, ...]:
         """What a stream is made of."""
-        found: dict[str, None] = {}
+        names: dict[str, None] = {}
         seen, pending = set(), [root]
         while pending:
             v = pending.pop()
@@ -380,11 +380,11 @@ class _Maker:
                 continue
             seen.add(v)
             if v in self.kept:
-                found[self.kept[v]] = None
+                names[self.kept[v]] = None
             elif v in self.given:
-                found[f"input {_label(v)}"] = None
+                names[f"input {_label(v)}"] = None
             pending += v.inputs
-        return tuple(found)
+        return tuple(names)
 
     def _graph(self, outputs: list[Vertex]) -> AnyGraph:
         operators = (v.operator for v in self.new_vertices.values())
@@ -408,9 +408,9 @@ class _Maker:
         self, graph: AnyGraph, loops: Mapping[Vertex, object]
     ) -> Iterator[tuple[str, str]]:
         """The registers of recursions: those of the filling, and those that they fill."""
-        made = plan_of(graph)
-        for v, loop in made.loops.items():
-            ours = loops.get(made.identities.unfused(v))
+        plan = plan_of(graph)
+        for v, loop in plan.loops.items():
+            ours = loops.get(plan.identities.unfused(v))
             if ours is not None:
                 for filling, filled in zip(loop.states, ours.states, strict=True):  # type: ignore[attr-defined]
                     if filled.register.name in self.new:

@@ -76,9 +76,9 @@ class Narrowing:
             operators.insert(0, base.operator)
             (base,) = base.inputs
             for part in self._of.get(base, ()):
-                made = part.made_into(operators)
-                if made is not None:
-                    return part.stream, made
+                rest = part.made_into(operators)
+                if rest is not None:
+                    return part.stream, rest
         return None
 
 
@@ -169,21 +169,21 @@ def _made_by(f: Expr) -> FieldsOf:
 
 def _columns(f: Expr) -> FieldsOf:
     """The fields of a row that a map keeps as they are."""
-    made = _made_by(f).items()
-    return {e.path: Field(e.type, path) for path, e in made if isinstance(e, Field) and e.path}
+    pairs = _made_by(f).items()
+    return {e.path: Field(e.type, path) for path, e in pairs if isinstance(e, Field) and e.path}
 
 
 def _over(operators: Iterable[Operator], columns: FieldsOf) -> list[Operator] | None:
     """The operators over what is kept, up to the first map; what follows reads what that gives."""
-    made: list[Operator] = []
+    above: list[Operator] = []
     mapped = False
     try:
         for op in operators:
-            made.append(op if mapped else _with(op, _on(_function(op), columns)))
+            above.append(op if mapped else _with(op, _on(_function(op), columns)))
             mapped = mapped or not op.keeps_rows
     except NotComposed:
         return None
-    return made
+    return above
 
 
 def _function(op: Operator) -> Any:
@@ -202,9 +202,9 @@ def _on(e: Expr, columns: FieldsOf) -> Expr:
 
 def _field(f: Field, columns: FieldsOf) -> Expr:
     for n in range(len(f.path), 0, -1):
-        found = columns.get(f.path[:n])
-        if found is not None:
-            return field_of(found, f.path[n:], f.type)
+        column = columns.get(f.path[:n])
+        if column is not None:
+            return field_of(column, f.path[n:], f.type)
     raise NotComposed
 
 
@@ -234,7 +234,7 @@ def _cancelled(terms: Terms, parts: Iterable[tuple[Vertex, int]]) -> Terms:
 
 def _summands(v: Vertex, often: int) -> Terms:
     """The streams that a stream is the sum of."""
-    found: Terms = []
+    terms: Terms = []
     pending = [(v, often)]
     while pending:
         part, n = pending.pop()
@@ -243,13 +243,13 @@ def _summands(v: Vertex, often: int) -> Terms:
         elif isinstance(part.operator, Neg):
             pending.append((part.inputs[0], -n))
         else:
-            found.append((part, n))
-    return found
+            terms.append((part, n))
+    return terms
 
 
 def _distributed(v: Vertex, often: int) -> Terms:
     """The same, with functions of sums as sums of functions."""
-    found: Terms = []
+    terms: Terms = []
     pending: list[tuple[Vertex, int, tuple[Operator, ...]]] = [(v, often, ())]
     while pending:
         part, n, above = pending.pop()
@@ -262,5 +262,5 @@ def _distributed(v: Vertex, often: int) -> Terms:
         else:
             for op in above:
                 part = Vertex(op, part)
-            found.append((part, n))
-    return found
+            terms.append((part, n))
+    return terms

@@ -176,8 +176,8 @@ class Evolving:
             return
         self._circuit = circuit
         if store.evolves:
-            found = evolution_of(self.graph, self.store, renamed=self._renamed)
-            self._evolution = found if found.is_needed else None
+            difference = evolution_of(self.graph, self.store, renamed=self._renamed)
+            self._evolution = difference if difference.is_needed else None
 
     def _all_or_nothing(
         self, number: int, inputs: Sequence[object]

@@ -174,8 +174,8 @@ def _lookups(v: Vertex) -> tuple[tuple[LookUp, ...], list[Vertex]] | None:
             changes.insert(0, known)
             rows = [a.type.row for a in changes if isinstance(a.type, ZSetType)]
             integrals = [Vertex(Integrate(), a) for a in changes]
-            made = DeltaJoin(rows, lookups, changes, integrals, Vertex).change()
-            return (tuple(lookups), changes) if made is v else None
+            join = DeltaJoin(rows, lookups, changes, integrals, Vertex).change()
+            return (tuple(lookups), changes) if join is v else None
     return None
 
 
@@ -211,7 +211,7 @@ def _total(p: Polynomial, *, with_before: bool) -> FrozenPolynomial | None:
     by_shape: dict[Monomial, dict[tuple[str, ...], int]] = {}
     for term, often in p.items():
         by_shape.setdefault(_shape(term), {})[tuple(_times(term))] = often
-    found = []
+    pairs = []
     for shape, often_at in by_shape.items():
         n = _leaves(shape)
         often = next(iter(often_at.values()))
@@ -221,8 +221,8 @@ def _total(p: Polynomial, *, with_before: bool) -> FrozenPolynomial | None:
             return None
         if len(often_at) != 2**n - (not with_before):
             return None
-        found.append((shape, often))
-    return frozenset(found)
+        pairs.append((shape, often))
+    return frozenset(pairs)
 
 
 def _before(p: Polynomial) -> FrozenPolynomial | None:
@@ -234,14 +234,14 @@ def _before(p: Polynomial) -> FrozenPolynomial | None:
 
 def _spread(total: FrozenPolynomial | None, *times: str) -> Polynomial | None:
     """All products of a total at all of these times; None: they are too many, or there is none."""
-    found: Polynomial = Counter()
+    terms: Polynomial = Counter()
     for shape, often in total or ():
         n = _leaves(shape)
         if len(times) ** n > MOST:
             return None
         for chosen in itertools.product(times, repeat=n):
-            found[_at(shape, chosen)] += often
-    return None if total is None else found
+            terms[_at(shape, chosen)] += often
+    return None if total is None else terms
 
 
 def _without_before(p: Polynomial | None) -> Polynomial | None:
@@ -249,11 +249,11 @@ def _without_before(p: Polynomial | None) -> Polynomial | None:
 
 
 def _added(known: list[Polynomial], sign: int) -> Polynomial:
-    found: Polynomial = Counter()
+    terms: Polynomial = Counter()
     for p in known:
         for term, often in p.items():
-            found[term] += sign * often
-    return Counter({t: n for t, n in found.items() if n})
+            terms[term] += sign * often
+    return Counter({t: n for t, n in terms.items() if n})
 
 
 def _applied(op: Hashable, known: list[Polynomial]) -> Polynomial | None:
@@ -263,10 +263,10 @@ def _applied(op: Hashable, known: list[Polynomial]) -> Polynomial | None:
         size *= max(1, len(p))
     if size > MOST:
         return None
-    found: Polynomial = Counter()
+    terms: Polynomial = Counter()
     for chosen in itertools.product(*(p.items() for p in known)):
         often = 1
         for _, n in chosen:
             often *= n
-        found[("by", op, *(t for t, _ in chosen))] += often
-    return found
+        terms[("by", op, *(t for t, _ in chosen))] += often
+    return terms
