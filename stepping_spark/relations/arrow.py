@@ -41,14 +41,14 @@ def positions(numbers: Ids) -> Ids:
     slots = _slots(numbers.view(np.uint64))
     table = np.empty(slots.max() + 1, np.int32)
     table[slots] = np.arange(len(numbers), dtype=np.int32)
-    found = table[slots].astype(np.int64)
-    rest = np.flatnonzero(numbers[found] != numbers)
+    places = table[slots].astype(np.int64)
+    rest = np.flatnonzero(numbers[places] != numbers)
     if len(rest):
         codes = encoded(pa.array(numbers[rest]))
         last = np.empty(codes.max() + 1, np.int64)
         last[codes] = rest
-        found[rest] = last[codes]
-    return found
+        places[rest] = last[codes]
+    return places
 
 
 def distinct_numbers(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
@@ -105,9 +105,9 @@ def repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     some = np.flatnonzero(taken[slots])
     order = some[np.argsort(hashes[some])]
     first = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
-    found = np.zeros(len(hashes), np.bool_)
-    found[order[first]] = found[order[first + 1]] = True
-    return found
+    mask = np.zeros(len(hashes), np.bool_)
+    mask[order[first]] = mask[order[first + 1]] = True
+    return mask
 
 
 def _slots(numbers: npt.NDArray[np.uint64]) -> Ids:
@@ -132,13 +132,13 @@ def empty(schema: Schema) -> pa.Table:
 
 def concat(tables: Iterable[pa.Table], schema: Schema) -> pa.Table:
     """The sum of relations: all their rows, not consolidated. Copies nothing."""
-    found = []
+    parts = []
     for t in tables:
         if t.num_rows:
-            found.append(t if t.schema.equals(schema.arrow) else t.cast(schema.arrow))
-    if len(found) == 1:
-        return found[0]
-    return pa.concat_tables(found) if found else empty(schema)
+            parts.append(t if t.schema.equals(schema.arrow) else t.cast(schema.arrow))
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_tables(parts) if parts else empty(schema)
 
 
 def negate(table: pa.Table, schema: Schema) -> pa.Table:
@@ -164,8 +164,8 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
         table = table.select(schema.names)
     table = canonical_rows(table, schema)
     if table.num_rows > 1:
-        found: list[ArrowColumn] = [*table.columns]
-        columns, diffs = found[: len(schema.columns)], found[len(schema.columns) :]
+        arrays: list[ArrowColumn] = [*table.columns]
+        columns, diffs = arrays[: len(schema.columns)], arrays[len(schema.columns) :]
         keys = columns if schema.is_flat else [f for c in columns for f in flat(c)]
         few = _few(keys)
         if few is None:
@@ -190,10 +190,10 @@ def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_] | None:
     for i in range(len(schema.columns), len(schema.all)):
         diff: Any = table.column(i)
         if pa.types.is_integer(diff.type):
-            found = diff.to_numpy() != 0
+            mask = diff.to_numpy() != 0
         else:
-            found = pc.not_equal(diff, _zero(diff.type)).to_numpy()
-        there = found if there is None else there | found
+            mask = pc.not_equal(diff, _zero(diff.type)).to_numpy()
+        there = mask if there is None else there | mask
         if np.count_nonzero(there) == len(there):
             return None
     return there
@@ -393,8 +393,8 @@ class _Few:
             first = list(compress(first, alive))
             sums = [list(compress(s, alive)) for s in sums]
         at: Array = pa.array(first, pa.int64())
-        made: list[ArrowColumn] = [c.take(at) for c in columns]
-        return made + [pa.array(s, d.type) for s, d in zip(sums, diffs, strict=True)]
+        arrays: list[ArrowColumn] = [c.take(at) for c in columns]
+        return arrays + [pa.array(s, d.type) for s, d in zip(sums, diffs, strict=True)]
 
     def _sums(self, diff: ArrowColumn) -> list[Any]:
         """The sum of a diff for each group."""
@@ -463,8 +463,8 @@ def _grouped(keys: Sequence[ArrowColumn], diffs: Sequence[ArrowColumn]) -> pa.Ta
     table = pa.Table.from_arrays([*keys, *diffs, position], names=[*names, *sums, "row"])
     # One thread is as fast for a driver's tables, and keeps the order the same in each run.
     groups = table.group_by(names, use_threads=False)
-    found = groups.aggregate([*((s, "sum") for s in sums), ("row", "min")])
-    return found.rename_columns(["first" if n == "row_min" else n for n in found.schema.names])
+    totals = groups.aggregate([*((s, "sum") for s in sums), ("row", "min")])
+    return totals.rename_columns(["first" if n == "row_min" else n for n in totals.schema.names])
 
 
 def grouped(keys: Sequence[ArrowColumn], summed: Sequence[Any]) -> tuple[Array, list[Any]]:

@@ -39,9 +39,9 @@ def encode(pairs: Iterable[tuple[Any, int]], t: ZSetType, where: str) -> pa.Tabl
 
     Raises an InputError that begins with `where` and names the field and row that does not fit.
     """
-    found = list(pairs)
-    rows = [row for row, _ in found]
-    counts = [n for _, n in found]
+    items = list(pairs)
+    rows = [row for row, _ in items]
+    counts = [n for _, n in items]
     if set(map(type, counts)) - {int} or (
         counts and not (min(counts) >= INT_MIN and max(counts) <= INT_MAX)
     ):
@@ -75,8 +75,8 @@ def _plain_columns(rows: list[Any], t: RowType) -> list[list[Any]] | None:
     for name, field in t.fields:
         inner = field.inner if isinstance(field, Optional) else field
         values = [getattr(row, name) for row in rows]
-        found = set(map(type, values)) - ({type(None)} if inner is not field else set())
-        if not isinstance(inner, Atom) or found - {inner.python}:
+        types = set(map(type, values)) - ({type(None)} if inner is not field else set())
+        if not isinstance(inner, Atom) or types - {inner.python}:
             return None
         known = values if inner is field else [v for v in values if v is not None]
         if inner.name == "int":
@@ -120,11 +120,11 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
 
 def infer(values: Iterable[Any], where: str) -> RowType:
     """The common type of all these values. Raises InputError if there is none."""
-    found = list(values)
-    some = [v for v in found if v is not None]
+    items = list(values)
+    some = [v for v in items if v is not None]
     # A side that is missing in every row has no type. Any type can hold its NULLs: text is used.
     inner = _common(some, where) if some else STR
-    if len(some) == len(found) or isinstance(inner, Optional):
+    if len(some) == len(items) or isinstance(inner, Optional):
         return inner
     return Optional(inner)
 

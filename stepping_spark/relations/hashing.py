@@ -229,9 +229,9 @@ def order_numbers(column: Any, *, ascending: bool, nulls_first: bool) -> Numbers
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     whole = column.cast(pa.int64())
-    found = np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False))
-    found = found if ascending else ~found
+    numbers = np.asarray(whole.fill_null(0).to_numpy(zero_copy_only=False))
+    numbers = numbers if ascending else ~numbers
     if not whole.null_count:
-        return found
+        return numbers
     nulls = np.asarray(whole.is_null().to_numpy(zero_copy_only=False))
-    return np.where(nulls, INT_MIN if nulls_first else INT_MAX, found)
+    return np.where(nulls, INT_MIN if nulls_first else INT_MAX, numbers)

@@ -190,8 +190,8 @@ class DriverRelation(Relation):
             session = keys.frame.sparkSession
             return self.in_spark(lambda: session).having(keys, among=among)
         assert keys.table is not None
-        found = _among(self.table, keys.table, keys.schema)
-        return replace(self, table=self.table.filter(pa.array(found if among else ~found)))
+        mask = _among(self.table, keys.table, keys.schema)
+        return replace(self, table=self.table.filter(pa.array(mask if among else ~mask)))
 
     def fetched(self) -> DriverRelation:
         """This relation itself."""
@@ -260,8 +260,8 @@ class SparkRelation(Relation):
         """The rows whose key is among the keys, or is not if `among` is False."""
         wanted = keys.in_spark(lambda: self.frame.sparkSession).frame
         small = keys.table is not None
-        found = matching(self.frame, wanted, keys.schema.columns, among=among, small=small)
-        return SparkRelation(found, self.schema, self.consolidated)
+        frame = matching(self.frame, wanted, keys.schema.columns, among=among, small=small)
+        return SparkRelation(frame, self.schema, self.consolidated)
 
     def fetched(self) -> DriverRelation:
         """The same relation on the driver, however large it is.
@@ -376,16 +376,16 @@ def settle(
         # Equal rows have equal keys, so the grouping needs no other exchange.
         frame = frame.repartition(*[column(k) for k in key])
 
-    said = too_large(whose)
+    message = too_large(whose)
     there = frame
     if not relation.consolidated or relation.partitioned_by != tuple(key):
-        there = SparkRelation(frame, schema).added_up(said).frame
+        there = SparkRelation(frame, schema).added_up(message).frame
     try:
         kept, measured = _computed(there, schema, tests, level)
     except raised.PySparkException as e:
         for name, t in schema.diffs:
-            if said(name, t) in str(e):
-                raise StepError(said(name, t)) from e
+            if message(name, t) in str(e):
+                raise StepError(message(name, t)) from e
         raise
     return SparkRelation(
         kept,

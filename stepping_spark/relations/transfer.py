@@ -121,10 +121,10 @@ def measure(
     """Count the rows of a computed DataFrame, and find the `tests` that some row fails."""
     size = " + ".join(_size(t, quote(n)) for n, t in schema.all)
     nulls = [f"count_if({test}) AS n{i}" for i, (_, test) in enumerate(tests)]
-    found = frame.selectExpr("count(1) AS rows", f"sum({size}) AS bytes", *nulls).first()
-    assert found is not None
-    wrong = tuple(name for i, (name, _) in enumerate(tests) if found[f"n{i}"])
-    return RelationSize(found["rows"], found["bytes"] or 0, wrong)
+    row = frame.selectExpr("count(1) AS rows", f"sum({size}) AS bytes", *nulls).first()
+    assert row is not None
+    wrong = tuple(name for i, (name, _) in enumerate(tests) if row[f"n{i}"])
+    return RelationSize(row["rows"], row["bytes"] or 0, wrong)
 
 
 def width_of(schema: Schema) -> int | None:

@@ -119,10 +119,10 @@ def _leaf(
         return rest(limbs) if t == REST else total(limbs)
     diff = name if name == VALUE else f"_sum_{name}_"
     if t.is_halved:
-        found = joined(_added(rows, diff), _added(rows, high_diff(diff)), t)
-        if not is_change and len(found.as_tuple().digits) > t.precision:
-            raise StepError(f"a sum is beyond {t}: {found}; {SMALLER}")
-        return found
+        number = joined(_added(rows, diff), _added(rows, high_diff(diff)), t)
+        if not is_change and len(number.as_tuple().digits) > t.precision:
+            raise StepError(f"a sum is beyond {t}: {number}; {SMALLER}")
+        return number
     summed = _added(rows, diff)
     with decimal.localcontext(_EXACT):
         shown = summed.quantize(decimal.Decimal(1).scaleb(-t.scale))
@@ -203,8 +203,8 @@ def products(values: Array, counts: Array, t: pa.DataType) -> Array:
     given: Any = pc.fill_null(cast(Any, values), decimal.Decimal(0))
     wide = given.cast(pa.decimal256(given.type.precision, given.type.scale))
     try:
-        found: Array = pc.multiply(wide, counts.cast(_INT)).cast(t)
-        return found
+        array: Array = pc.multiply(wide, counts.cast(_INT)).cast(t)
+        return array
     except pa.ArrowInvalid:
         raise StepError(
             f"a sum is beyond {t}; use a Decimal of a smaller scale, or smaller weights"
@@ -333,15 +333,15 @@ def sums_by_key(
             summed[high_diff(diff)] = _times_counts(high, counts, ones)
         else:
             summed[diff] = _times_counts(given, counts, ones)
-    found = []
+    parts = []
     if summed:
         at, sums = grouped(_telling_columns(columns), list(summed.values()))
         firsts = [c.take(at) for c in columns]
         known = dict(zip(summed, sums, strict=True))
-        found.append(_relation_of_sums(keys, firsts, known, len(at), schema))
+        parts.append(_relation_of_sums(keys, firsts, known, len(at), schema))
     for i, given in enumerate(floats):
-        found.append(_limbs_by_key(keys, columns, given, (counts, ones), i, schema))
-    return without_zeros(concat(found, schema), schema)
+        parts.append(_limbs_by_key(keys, columns, given, (counts, ones), i, schema))
+    return without_zeros(concat(parts, schema), schema)
 
 
 def consolidated_by_key(keys: Columns, columns: Sequence[Array], counts: Any) -> pa.Table:
@@ -349,8 +349,8 @@ def consolidated_by_key(keys: Columns, columns: Sequence[Array], counts: Any) ->
     schema = Schema(keys)
     at, (sums,) = grouped(_telling_columns(columns), [counts])
     known = {schema.diffs[0][0]: sums}
-    made = _relation_of_sums(keys, [c.take(at) for c in columns], known, len(at), schema)
-    return without_zeros(made, schema)
+    table = _relation_of_sums(keys, [c.take(at) for c in columns], known, len(at), schema)
+    return without_zeros(table, schema)
 
 
 def _telling_columns(columns: Sequence[Array]) -> list[ArrowColumn]:
@@ -438,9 +438,9 @@ def _limbs_by_key(
         firsts.append(i)
     item: Any = pa.array([number * FIELD + FIRST + b for b in items], pa.int64())
     wide = pa.array(limbs, pa.decimal256(76, 0))
-    found = [*(c.take(pa.array(firsts, pa.int64())) for c in columns), item]
-    each, (summed,) = grouped(_telling_columns(found), [wide])
-    *own, item = (c.take(each) for c in found)
+    arrays = [*(c.take(pa.array(firsts, pa.int64())) for c in columns), item]
+    each, (summed,) = grouped(_telling_columns(arrays), [wide])
+    *own, item = (c.take(each) for c in arrays)
     return _relation_of_sums(keys, own, {ITEM: item, "_limb_": summed}, len(each), schema)
 
 

@@ -50,17 +50,17 @@ def split(x: float) -> tuple[int, int]:
 def limbs_of(values: npt.NDArray[np.float64], times: npt.NDArray[np.int64]) -> dict[int, int]:
     """The sum of floats, each times its weight, as the sum of the limbs of each bin."""
     finite = np.isfinite(values)
-    found: dict[int, int] = {}
+    limbs: dict[int, int] = {}
     for x, n in zip(values[~finite].tolist(), times[~finite].tolist(), strict=True):
         bin_, limb = split(x)
-        found[bin_] = found.get(bin_, 0) + limb * n
+        limbs[bin_] = limbs.get(bin_, 0) + limb * n
     fractions, exponents = np.frexp(values[finite])
     mantissas = np.ldexp(fractions, WHOLE_BITS).astype(np.int64)
     for exponent in np.unique(exponents).tolist():
         at = exponents == exponent
         bin_, limb = bin_of(added(mantissas[at], times[finite][at]), exponent)
-        found[bin_] = found.get(bin_, 0) + limb
-    return found
+        limbs[bin_] = limbs.get(bin_, 0) + limb
+    return limbs
 
 
 def bin_of(summed: int, exponent: int) -> tuple[int, int]:
@@ -157,8 +157,8 @@ def total_sql(items: str) -> Sql:
         f"ELSE {_finite_sql()} END"
     )
     finite = let("items", "filter(items, i -> i.bin >= 0)", finite)
-    said = "a sum of floats is too large; add up fewer or smaller ones"
-    return let("items", items, f"coalesce({_special_sql()}, {fitting(finite, FLOAT, said)})")
+    message = "a sum of floats is too large; add up fewer or smaller ones"
+    return let("items", items, f"coalesce({_special_sql()}, {fitting(finite, FLOAT, message)})")
 
 
 def rest_sql(items: str, nearest: str) -> Sql:

@@ -74,10 +74,10 @@ def total(x: str, t: RowType, said: str, *, grouped: bool = True) -> Sql:
         # order of rows does not matter, and both are far cheaper than a sum of decimals.
         low = closed(f"sum({x} & {HALF})")
         high = f"try_multiply(sum(shiftright({x}, 32)) + shiftright({low}, 32), {HALF} + 1L)"
-        found = fitting(closed(f"{high} + ({low} & {HALF})"), t, said)
+        value = fitting(closed(f"{high} + ({low} & {HALF})"), t, said)
     else:
-        found = fitting(f"try_sum({x})", t, said)
-    return found if grouped else closed(f"CASE WHEN count(1) > 0 THEN {found} END")
+        value = fitting(f"try_sum({x})", t, said)
+    return value if grouped else closed(f"CASE WHEN count(1) > 0 THEN {value} END")
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _is_other_than_zero(sums: list[Sql]) -> Sql:
     return any_of([f"{low} & {HALF} <> 0L", f"{carried} & {HALF} <> 0L", last])
 
 
-def _of_limbs(sums: list[Sql], t: RowType, said: str) -> Sql:
+def _of_limbs(sums: list[Sql], t: RowType, message: str) -> Sql:
     """The decimal of three sums of limbs; an error where it has more than 38 digits."""
     low, middle, high = sums
     short = f"try_add(try_multiply({middle}, {HALF} + 1L), {low})"
@@ -172,8 +172,8 @@ def _of_limbs(sums: list[Sql], t: RowType, said: str) -> Sql:
     lower = closed(f"CAST({middle} AS DECIMAL(19, 0)) * {_TWO_32} + CAST({low} AS DECIMAL(19, 0))")
     upper = closed(f"CAST({high} AS DECIMAL(19, 0)) + {lower} DIV {_TWO_64}")
     long = joined_limbs(upper, closed(f"{lower} % {_TWO_64}"), _TWO_64)
-    found = fitting(f"{fits}, TRY_CAST({long} AS {t.ddl})", t, said)
-    return closed(f"CASE WHEN {low} IS NOT NULL THEN {found} END")
+    value = fitting(f"{fits}, TRY_CAST({long} AS {t.ddl})", t, message)
+    return closed(f"CASE WHEN {low} IS NOT NULL THEN {value} END")
 
 
 def joined_limbs(upper: Sql, rest: Sql, base: str) -> Sql:
@@ -260,8 +260,8 @@ def _units(values: Any) -> Any:
 
 
 def _of_units(units: Any, t: Atom) -> Array:
-    found: Array = units.view(pa.decimal256(units.type.precision, t.scale)).cast(t.arrow)
-    return found
+    array: Array = units.view(pa.decimal256(units.type.precision, t.scale)).cast(t.arrow)
+    return array
 
 
 # -- in SQL

@@ -101,7 +101,7 @@ def _product(leaf: _Leaf) -> Sql:
 
 def _leaves(total: Accumulated) -> list[_Leaf]:
     """The numbers of `_pick_`, none of them NULL."""
-    found = []
+    leaves = []
     for name, t, _ in total.leaves():
         text = "t.`_pick_`" if name == VALUE else f"t.`_pick_`.{quote(name)}"
         parts = {_diff(name): (t, closed(text))}
@@ -112,8 +112,8 @@ def _leaves(total: Accumulated) -> list[_Leaf]:
                 high_diff(_diff(name)): (high_type(t), high),
             }
         for diff, (of, x) in parts.items():
-            found.append(_Leaf(name, diff, of, closed(f"coalesce({x}, {zero(of)})")))
-    return found
+            leaves.append(_Leaf(name, diff, of, closed(f"coalesce({x}, {zero(of)})")))
+    return leaves
 
 
 def _diff(name: str) -> str:
@@ -137,7 +137,7 @@ def _decimal(leaf: _Leaf) -> Sql:
     short = closed(f"{x} * CAST({n} AS DECIMAL({digits}, 0))")
     if digits == 19:
         return closed(f"CAST({short} AS {kept.ddl})")
-    said = f"a sum is beyond {kept.ddl}; use a Decimal of a smaller scale, or smaller weights"
+    message = f"a sum is beyond {kept.ddl}; use a Decimal of a smaller scale, or smaller weights"
     units = shifted(f"CAST({x} AS STRING)", t.scale)
     many = f"try_multiply({units}, CAST({n} AS DECIMAL(19, 0)))"
     long = f"TRY_CAST(concat(CAST({many} AS STRING), 'E-{t.scale}') AS {kept.ddl})"
@@ -145,7 +145,7 @@ def _decimal(leaf: _Leaf) -> Sql:
     if digits > 0:
         most = f"{10**digits - 1}L"
         cases += f" WHEN {n} BETWEEN -{most} AND {most} THEN CAST({short} AS {kept.ddl})"
-    return closed(f"CASE {cases} ELSE {fitting(long, kept, said)} END")
+    return closed(f"CASE {cases} ELSE {fitting(long, kept, message)} END")
 
 
 def _struct(diffs: dict[str, str], item: str | None, schema: Schema) -> str:
@@ -159,8 +159,8 @@ def _struct(diffs: dict[str, str], item: str | None, schema: Schema) -> str:
 
 def _limbs(floats: list[Sql], schema: Schema) -> str:
     """The limbs of a row's floats, each as an item."""
-    said = "a sum of floats is too large; add up fewer or smaller ones"
-    limb = fitting(f"try_multiply(part.limb, t.{COUNT})", BIG_INT, said)
+    message = "a sum of floats is too large; add up fewer or smaller ones"
+    limb = fitting(f"try_multiply(part.limb, t.{COUNT})", BIG_INT, message)
     item = closed(f"i * {FIELD} + {FIRST} + part.bin")
     row = _struct({**_zeros(schema), "_limb_": limb}, item, schema)
     return f"transform(array({', '.join(floats)}), (x, i) -> {let('part', split_sql('x'), row)})"
