@@ -62,8 +62,8 @@ def report(file: Path, out: Path, beside: Path | None, opens: bool) -> None:
     Exit codes: 0, the report was written; 2, an error, with a message.
     """
     try:
-        made = made_by(file, ("pipeline", "stepper"), (st.Pipeline, st.Stepper))
-        made.report().write(out, beside=beside)
+        subject = made_by(file, ("pipeline", "stepper"), (st.Pipeline, st.Stepper))
+        subject.report().write(out, beside=beside)
     except st.SteppingError as e:
         say(str(e))
         sys.exit(NOT_DONE)
@@ -104,9 +104,9 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
     on. Use it when a pipeline says so: partitions were attached or detached, triggers disabled, the
     table was replaced, or columns that are read were changed.
     """
-    found = _told(lambda: st.Postgres(url, table=table, schema=schema).install(again=again))
-    said = "has a log of all its changes now" if found else "has a log of changes already"
-    StandardOutput().print(f"{schema}.{table} {said}: {schema}.{table}_changes")
+    is_new = _told(lambda: st.Postgres(url, table=table, schema=schema).install(again=again))
+    text = "has a log of all its changes now" if is_new else "has a log of changes already"
+    StandardOutput().print(f"{schema}.{table} {text}: {schema}.{table}_changes")
 
 
 @source.command(
@@ -119,9 +119,9 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
 @click.option("--schema", default="public", show_default=True, help="The schema of the table.")
 def uninstall(url: str, table: str, schema: str) -> None:
     """Remove the log of changes of TABLE; pipelines that read it cannot go on."""
-    found = _told(lambda: st.Postgres(url, table=table, schema=schema).uninstall())
-    said = "has no log of changes any more" if found else "had no log of changes"
-    StandardOutput().print(f"{schema}.{table} {said}")
+    was_there = _told(lambda: st.Postgres(url, table=table, schema=schema).uninstall())
+    text = "has no log of changes any more" if was_there else "had no log of changes"
+    StandardOutput().print(f"{schema}.{table} {text}")
 
 
 @source.command(

@@ -31,11 +31,11 @@ class NotRun(click.ClickException):
 
 def made_by(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) -> Any:
     """The variable of a file with one of these names, or its only object of these classes."""
-    found = _run(file)
-    made = _chosen(found, str(file), names, classes)
-    if made is None:
+    variables = _run(file)
+    value = _chosen(variables, str(file), names, classes)
+    if value is None:
         raise click.UsageError(f"{file} has no {' or '.join(names)}; {_written(names[0])}")
-    return made
+    return value
 
 
 def pipeline_in(target: str, store: str | None) -> st.Pipeline:
@@ -43,17 +43,19 @@ def pipeline_in(target: str, store: str | None) -> st.Pipeline:
 
     `target` is a file or a module, optionally followed by a colon and the name of a view.
     """
-    found, name = _defined(target)
-    views = {id(v): v for v in found.values() if declared_of(v) is not None}
-    made = found.get(name) if name else _chosen(found, target, ("pipeline",), (st.Pipeline,))
-    if isinstance(made, st.Pipeline):
+    variables, name = _defined(target)
+    views = {id(v): v for v in variables.values() if declared_of(v) is not None}
+    value = (
+        variables.get(name) if name else _chosen(variables, target, ("pipeline",), (st.Pipeline,))
+    )
+    if isinstance(value, st.Pipeline):
         if store is not None:
             raise click.UsageError(
                 f"{target} makes an st.Pipeline, which has a store; leave out --store"
             )
-        return made
-    if name and declared_of(made) is None:
-        is_it = f"is {short(made)}" if name in found else "is not there"
+        return value
+    if name and declared_of(value) is None:
+        is_it = f"is {short(value)}" if name in variables else "is not there"
         known = ", ".join(v.__name__ for v in views.values())
         raise click.UsageError(
             f"{target}: {name} {is_it}; name an st.Pipeline or a function under @st.view"
@@ -68,7 +70,7 @@ def pipeline_in(target: str, store: str | None) -> st.Pipeline:
             f"{target} has views, and does not say where their state is; give "
             "--store parquet:DIRECTORY or --store postgresql://user@host/database"
         )
-    return naming(target, lambda: _pipeline_of(list(views.values()), made, store))
+    return naming(target, lambda: _pipeline_of(list(views.values()), value, store))
 
 
 def circuit_in(target: str) -> st.Graph[Any, Any]:
@@ -76,12 +78,12 @@ def circuit_in(target: str) -> st.Graph[Any, Any]:
 
     The name is that of a query function or of a compiled circuit.
     """
-    found, name = _defined(target)
+    variables, name = _defined(target)
     if not name:
         raise click.UsageError(
             f"{target}: write the name of the query after a colon: {target}:revenue"
         )
-    query = found.get(name)
+    query = variables.get(name)
     if isinstance(query, st.Graph):
         return query
     if isinstance(query, st.Pipeline) or declared_of(query) is not None:
@@ -90,7 +92,7 @@ def circuit_in(target: str) -> st.Graph[Any, Any]:
             f"stepping-spark run {target} --evolve"
         )
     if not callable(query):
-        is_it = f"is {short(query)}" if name in found else "is not there"
+        is_it = f"is {short(query)}" if name in variables else "is not there"
         raise click.UsageError(f"{target}: {name} {is_it}; name a query function or a circuit")
     circuit: st.Graph[Any, Any] = naming(target, lambda: st.compile(query))
     return circuit
@@ -112,24 +114,24 @@ def _pipeline_of(views: Sequence[Any], only: Any, store: str) -> st.Pipeline:
     needed = _needed(only, views)
     if len(needed) == 1:
         return st.Pipeline(only, store=store)
-    said = declared_of(only)
-    assert said is not None
-    into = {} if said.into is None else {said.name: said.into}
+    declared = declared_of(only)
+    assert declared is not None
+    into = {} if declared.into is None else {declared.name: declared.into}
     return st.Pipeline(needed, store=store, into=into)
 
 
 def _needed(view: Any, views: Sequence[Any]) -> list[Any]:
     """A view, and the views it reads: those named like a parameter that has no source."""
-    by_name = {said.name: v for v in views if (said := declared_of(v)) is not None}
-    found = [view]
-    for reads in found:  # grows during the loop
-        said = declared_of(reads)
-        assert said is not None
+    by_name = {declared.name: v for v in views if (declared := declared_of(v)) is not None}
+    needed = [view]
+    for reads in needed:  # grows during the loop
+        declared = declared_of(reads)
+        assert declared is not None
         for parameter in inspect.signature(reads).parameters:
             read = by_name.get(parameter)
-            if read is not None and read not in found and parameter not in said.sources:
-                found.append(read)
-    return found
+            if read is not None and read not in needed and parameter not in declared.sources:
+                needed.append(read)
+    return needed
 
 
 def _defined(target: str) -> tuple[Mapping[str, Any], str]:
@@ -178,18 +180,18 @@ def _trace(file: Path, error: Exception) -> str:
 
 
 def _chosen(
-    found: Mapping[str, Any], where: str, names: Sequence[str], classes: tuple[type[Any], ...]
+    variables: Mapping[str, Any], where: str, names: Sequence[str], classes: tuple[type[Any], ...]
 ) -> Any:
     """The variable with one of these names, or the only one of these classes; None if none."""
     for name in names:
-        if isinstance(found.get(name), classes):
-            return found[name]
-    made = {name: value for name, value in found.items() if isinstance(value, classes)}
-    if len(made) > 1:
+        if isinstance(variables.get(name), classes):
+            return variables[name]
+    matches = {name: value for name, value in variables.items() if isinstance(value, classes)}
+    if len(matches) > 1:
         raise click.UsageError(
-            f"{where} has several: {', '.join(made)}; call the one that is meant `{names[0]}`"
+            f"{where} has several: {', '.join(matches)}; call the one that is meant `{names[0]}`"
         )
-    return next(iter(made.values()), None)
+    return next(iter(matches.values()), None)
 
 
 def _written(name: str) -> str:

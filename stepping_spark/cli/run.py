@@ -193,12 +193,12 @@ def run(
             if count and not (evolve and dry_run):
                 raise click.UsageError("--count is for --evolve --dry-run")
             if dry_run:
-                found = naming(target, lambda: pipeline.dry_run(count=count))
-                text = str(found)
+                prospect = naming(target, lambda: pipeline.dry_run(count=count))
+                text = str(prospect)
                 if verbose:  # where no line of the user led, a vertex has a line of click
-                    text = found.in_detail().replace(f"  ({user_line()})", "")
+                    text = prospect.in_detail().replace(f"  ({user_line()})", "")
                 StandardOutput().print_lines(text)
-                sys.exit(IN_FULL if found.in_full else 0)
+                sys.exit(IN_FULL if prospect.in_full else 0)
             with _served(pipeline, metrics_port), _reported(pipeline, report):
                 steps = naming(
                     target,

@@ -89,11 +89,11 @@ def _of_a_place(
     def wrapped(place: str, schema: str | None, *args: P.args, **kwargs: P.kwargs) -> None:
         console = StandardOutput()
         try:
-            found = place_of(place, schema)
+            location = place_of(place, schema)
         except ValueError as e:
             raise click.UsageError(str(e)) from None
         with _told():
-            command(console, found.state(), *args, **kwargs)
+            command(console, location.state(), *args, **kwargs)
 
     return wrapped
 
@@ -132,16 +132,20 @@ def show(console: Console, kept: InspectedState) -> None:
 
     The command takes no lock: another process may be writing.
     """
-    found = kept.summary()
-    step = f"Step {found.step:,}" + (f", now {found.last_now}" if found.last_now else "")
-    console.print(f"{found.kept_as} in {found.place}")
-    console.print(f"{step} · format {found.format} · fingerprint {found.fingerprint}")
-    if found.offsets:
-        read = ", ".join(f"{source} up to {at:,}" for source, at in read_of(found.offsets).items())
+    summary = kept.summary()
+    step = f"Step {summary.step:,}" + (f", now {summary.last_now}" if summary.last_now else "")
+    console.print(f"{summary.kept_as} in {summary.place}")
+    console.print(f"{step} · format {summary.format} · fingerprint {summary.fingerprint}")
+    if summary.offsets:
+        read = ", ".join(
+            f"{source} up to {at:,}" for source, at in read_of(summary.offsets).items()
+        )
         console.print(f"Sources read: {read}")
-    console.print(f"Being written by {found.holder}" if found.holder else "Nobody is writing it")
+    console.print(
+        f"Being written by {summary.holder}" if summary.holder else "Nobody is writing it"
+    )
     console.print()
-    console.print(_registers(found))
+    console.print(_registers(summary))
 
 
 @state.command(
@@ -161,15 +165,15 @@ def verify(console: Console, kept: InspectedState) -> None:
     It does not find a weight that somebody has changed in a table of Postgres, or in a file
     together with its checksums.
     """
-    found = kept.verify()
-    if not found.problems:
-        console.print(f"{found.looked_at}: {found.verdict}")
+    verification = kept.verify()
+    if not verification.problems:
+        console.print(f"{verification.looked_at}: {verification.verdict}")
         return
-    for problem in found.problems:
+    for problem in verification.problems:
         console.print(f"- {problem}")
-    n = len(found.problems)
+    n = len(verification.problems)
     _end(
-        f"{found.looked_at}: {n} problem{'s' if n > 1 else ''}; {found.remedy}",
+        f"{verification.looked_at}: {n} problem{'s' if n > 1 else ''}; {verification.remedy}",
         FOUND,
     )
 
@@ -251,13 +255,13 @@ def evolve(
     """
     console = StandardOutput()
     try:
-        found = place_of(place, schema)
+        location = place_of(place, schema)
     except ValueError as e:
         raise click.UsageError(str(e)) from None
     with _told():
-        found.state().summary()  # says so if there is none
+        location.state().summary()  # says so if there is none
         graph = circuit_in(query)
-        store = found.store(graph, evolve=True)
+        store = location.store(graph, evolve=True)
         try:
             evolution = naming(query, lambda: st.evolution(graph, store, renamed=renamed))
             console.print(str(evolution), markup=False, highlight=False, soft_wrap=True)
@@ -304,17 +308,17 @@ def _table(*numbers: str) -> Table:
     return table
 
 
-def _registers(found: Summary) -> Table:
+def _registers(summary: Summary) -> Table:
     table = _table("rows", "batches", "size")
-    for k in found.registers:
+    for k in summary.registers:
         table.add_row(
             _named(k), _Broken(", ".join(k.register.key)), f"{k.rows:,}", f"{k.batches:,}",
             decimal(k.nbytes),
         )  # fmt: skip
     table.add_section()
-    rows = sum(k.rows for k in found.registers)
-    batches = sum(k.batches for k in found.registers)
-    nbytes = sum(k.nbytes for k in found.registers)
+    rows = sum(k.rows for k in summary.registers)
+    batches = sum(k.batches for k in summary.registers)
+    nbytes = sum(k.nbytes for k in summary.registers)
     table.add_row("all", "", f"{rows:,}", f"{batches:,}", decimal(nbytes))
     return table
 

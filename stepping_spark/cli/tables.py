@@ -57,8 +57,8 @@ def pipeline_of(
     def made() -> st.Pipeline:
         query = query_of(known)
         read = _read_by(query, inputs, file)
-        found = of_models(getattr(query, "written", {}), of_views, known.get("into"))
-        into = {name: [_table(name, one, "sink") for one in of] for name, of in found.items()}
+        tables = of_models(getattr(query, "written", {}), of_views, known.get("into"))
+        into = {name: [_table(name, one, "sink") for one in of] for name, of in tables.items()}
         options = {name: known[name] for name in OPTIONS if name in known}
         return st.Pipeline(query, store=known["store"], sources=read, into=into, **options)
 
@@ -98,8 +98,8 @@ def query_of(known: Mapping[str, Any]) -> Any:
         file = Path(known["sql"])
         text = SqlText(file.read_text(encoding="utf-8"), file.name, file=str(file))
         return st.sql(text, whole_rows=known.get(WHOLE_ROWS, False))
-    said = {n: known[n] for n in (*OF_DBT, WHOLE_ROWS) if n in known and n != "into"}
-    return st.dbt_project(known["dbt"], **said)
+    options = {n: known[n] for n in (*OF_DBT, WHOLE_ROWS) if n in known and n != "into"}
+    return st.dbt_project(known["dbt"], **options)
 
 
 def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -153,14 +153,14 @@ OF_DBT = ("select", "exclude", "checks", "into")
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        said = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as e:
         raise click.UsageError(f"{file} is no TOML: {e}") from None
     try:
-        msgspec.convert(said, _File)
+        msgspec.convert(content, _File)
     except msgspec.ValidationError as e:
         raise click.UsageError(f"{file}: {str(e).replace('$.', '')}") from None
-    of = [kind for kind in ("sql", "dbt") if kind in said]
+    of = [kind for kind in ("sql", "dbt") if kind in content]
     known = {
         *of,
         "store",
@@ -170,7 +170,7 @@ def _read(file: Path) -> dict[str, Any]:
         *OPTIONS,
         *(OF_DBT if of == ["dbt"] else ()),
     }
-    unknown = [name for name in said if name not in known]
+    unknown = [name for name in content if name not in known]
     if unknown or len(of) != 1:
         reason = "it says sql and dbt" if of else "it says neither sql = … nor dbt = …"
         if len(of) == 1:
@@ -179,25 +179,25 @@ def _read(file: Path) -> dict[str, Any]:
         else:
             known |= {"sql", "dbt", *OF_DBT}
         raise click.UsageError(f"{file}: {reason}; it may say {', '.join(sorted(known))}")
-    there = file.parent / said[of[0]]
+    there = file.parent / content[of[0]]
     if not there.exists():
-        raise click.UsageError(f"{file}: {of[0]} = {said[of[0]]!r}: there is no {there}")
-    said[of[0]] = str(there)
-    return said
+        raise click.UsageError(f"{file}: {of[0]} = {content[of[0]]!r}: there is no {there}")
+    content[of[0]] = str(there)
+    return content
 
 
 def of_models(
     written: Mapping[str, Sequence[str]], said: Mapping[str, list[dict[str, Any]]], into: str | None
 ) -> dict[str, list[dict[str, Any]]]:
     """The sinks of models: those that are said, and tables under `into`, with the models' keys."""
-    found = {name: [dict(one) for one in tables] for name, tables in said.items()}
+    tables_of = {name: [dict(one) for one in tables] for name, tables in said.items()}
     for name, key in written.items():
-        if into is not None and name not in found:
-            found[name] = [_under(into, name)]
-        for table in found.get(name, ()):
+        if into is not None and name not in tables_of:
+            tables_of[name] = [_under(into, name)]
+        for table in tables_of.get(name, ()):
             if key and "files" not in table:
                 table.setdefault("key", list(key))
-    return found
+    return tables_of
 
 
 def _under(place: str, name: str) -> dict[str, Any]:
@@ -218,25 +218,25 @@ def _under(place: str, name: str) -> dict[str, Any]:
 
 def _sources(known: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
     """The tables of a file and of the command line that are read, by the names of inputs."""
-    found = _said(known.get("sources", {}), given, "source")
-    for name, tables in found.items():
+    tables_of = _said(known.get("sources", {}), given, "source")
+    for name, tables in tables_of.items():
         if len(tables) > 1:
             raise click.UsageError(
                 f"the source {name} is said {len(tables)} times; to read several tables as one, "
                 "give each a name, and unite them in a view: SELECT … UNION ALL SELECT …"
             )
-    return {name: _table(name, one, "source") for name, (one,) in found.items()}
+    return {name: _table(name, one, "source") for name, (one,) in tables_of.items()}
 
 
 def _said(
-    said: Mapping[str, Any], given: Sequence[str], what: str
+    of_file: Mapping[str, Any], given: Sequence[str], what: str
 ) -> dict[str, list[dict[str, Any]]]:
     """The tables of each name; those of the command line come in the place of those of a file."""
     parsed: dict[str, list[dict[str, Any]]] = {}
     for text in given:
         name, table = _parsed(text, what)
         parsed.setdefault(name, []).append(table)
-    return {n: of if isinstance(of, list) else [of] for n, of in said.items()} | parsed
+    return {n: of if isinstance(of, list) else [of] for n, of in of_file.items()} | parsed
 
 
 def _parsed(text: str, what: str) -> tuple[str, dict[str, Any]]:
@@ -265,22 +265,22 @@ def _of_postgres(url: str, what: str) -> dict[str, Any]:
         raise click.UsageError(
             f"--{what} {base}: say the table after a #: {base}#orders, or #schema.orders"
         )
-    found: dict[str, Any] = {"postgres": base, "table": name}
+    entry: dict[str, Any] = {"postgres": base, "table": name}
     if schema:
-        found["schema"] = schema
-    return found | ({"key": key.split(",")} if key else {})
+        entry["schema"] = schema
+    return entry | ({"key": key.split(",")} if key else {})
 
 
-def _table(name: str, said: Mapping[str, Any], what: str) -> Any:
+def _table(name: str, entry: Mapping[str, Any], what: str) -> Any:
     """A table, from what a file says: its kind with its address, and its options."""
-    kinds = [kind for kind in said if kind in KINDS]
+    kinds = [kind for kind in entry if kind in KINDS]
     if len(kinds) != 1:
         raise click.UsageError(
             f"the {what} {name} has {len(kinds)} kinds; say one of {', '.join(KINDS)} with its "
             "address: delta = 'lake/orders'"
         )
     (kind,) = kinds
-    options = {k: v for k, v in said.items() if k != kind}
+    options = {k: v for k, v in entry.items() if k != kind}
     takes = list(inspect.signature(KINDS[kind]).parameters.values())[1:]
     unknown = options.keys() - {p.name for p in takes}
     lacking = [p.name for p in takes if p.default is p.empty and p.name not in options]
@@ -291,7 +291,7 @@ def _table(name: str, said: Mapping[str, Any], what: str) -> Any:
             f"the {what} {name}: {kind} {wrong}; beside its address it may say {known}"
         )
     try:
-        return KINDS[kind](said[kind], **options)
+        return KINDS[kind](entry[kind], **options)
     except TypeError as e:
         of = KINDS[kind].__name__
         raise st.InputError(f"the {what} {name}: {e}; see the arguments of st.{of}") from None
@@ -325,5 +325,5 @@ def said_of_project(
     select: Sequence[str], exclude: Sequence[str], no_checks: bool
 ) -> dict[str, Any]:
     """What the options say, as a TOML file says it."""
-    found: dict[str, Any] = {"select": list(select), "exclude": list(exclude)}
-    return {k: v for k, v in found.items() if v} | ({"checks": False} if no_checks else {})
+    options: dict[str, Any] = {"select": list(select), "exclude": list(exclude)}
+    return {k: v for k, v in options.items() if v} | ({"checks": False} if no_checks else {})
