@@ -71,25 +71,27 @@ def circuit_of(graph: AnyGraph, plan: Plan) -> CircuitTold:
     lines = {str(path): line for path, line in plan.names.values()}
     lines |= {str(graph.paths[v]): graph.line(v) for v in graph.walk()}
     inputs = {str(graph.paths[v]) for v in graph.inputs}
-    told = {
+    vertices = {
         str(graph.paths[v]): _vertex(
             str(graph.paths[v]), v.operator.name, str(v.type), graph.line(v)
         )
         for v in graph.walk()
     }
-    for found in explained.vertices:
-        line = lines.get(found.path, Line("<unknown>", 0, "<unknown>"))
-        one = told.setdefault(found.path, _vertex(found.path, found.operator, found.type, line))
-        one.how, one.within = found.how, found.within
-    for one in told.values():
+    for vertex in explained.vertices:
+        line = lines.get(vertex.path, Line("<unknown>", 0, "<unknown>"))
+        one = vertices.setdefault(
+            vertex.path, _vertex(vertex.path, vertex.operator, vertex.type, line)
+        )
+        one.how, one.within = vertex.how, vertex.within
+    for one in vertices.values():
         one.is_input = one.path in inputs
-    _place(told, plan)
+    _place(vertices, plan)
     registers = [RegisterTold(r.name, list(r.key), of, r.why) for r, of in _registers(plan)]
     for path, numbers in _kept(plan).items():
-        if path in told:
-            told[path].registers = numbers
+        if path in vertices:
+            vertices[path].registers = numbers
     return CircuitTold(
-        graph.name, list(told.values()), registers, _in_full(explained), list(explained.hints)
+        graph.name, list(vertices.values()), registers, _in_full(explained), list(explained.hints)
     )
 
 
@@ -114,24 +116,24 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_CODE else f"{text[: MOST_CODE - 1]}…"
 
 
-def _place(told: dict[str, VertexTold], plan: Plan) -> None:
+def _place(vertices: dict[str, VertexTold], plan: Plan) -> None:
     """Set the stage in which each vertex is computed, and the vertex that includes it."""
     for number, stage in enumerate(plan.stages, 1):
         for m in stage.streams:
             path, line = plan.names[m.vertex]
             host = str(path)
-            if host not in told:  # made by the plan, like a delay's change
-                made = _vertex(host, m.vertex.operator.name, str(m.vertex.type), line)
-                told[host] = replace(made, how="computed for a register")
+            if host not in vertices:  # made by the plan, like a delay's change
+                vertex = _vertex(host, m.vertex.operator.name, str(m.vertex.type), line)
+                vertices[host] = replace(vertex, how="computed for a register")
             for v in (m.vertex, *m.inner):
                 paths = [str(plan.names[v][0])] if v in plan.names else []
                 of = plan.graph.origins.get(v)
                 for origin in of.parts if of is not None else ():
                     paths.append(str(origin.path))
-                for one in (told[p] for p in paths if p in told):
+                for one in (vertices[p] for p in paths if p in vertices):
                     one.stage = number
                     one.within = one.within or ("" if one.path == host else host)
-                    one.how = one.how or told[host].how
+                    one.how = one.how or vertices[host].how
 
 
 def _registers(plan: Plan) -> Iterator[tuple[Register, str]]:
@@ -145,7 +147,7 @@ def _registers(plan: Plan) -> Iterator[tuple[Register, str]]:
 
 def _kept(plan: Plan) -> dict[str, list[int]]:
     """By path: the numbers of the registers that store a vertex, or that it is added to."""
-    found: dict[str, list[int]] = {}
+    kept: dict[str, list[int]] = {}
     numbers = {r.name: i for i, (r, _) in enumerate(_registers(plan))}
     by_change: dict[Vertex, list[int]] = {}
     for s in plan.states:
@@ -153,13 +155,13 @@ def _kept(plan: Plan) -> dict[str, list[int]]:
     for v in plan.graph.walk():
         change = plan.summed.get(v)
         if change is not None and change in by_change:
-            found[str(plan.graph.paths[v])] = by_change[change]
-    shown = {n for numbers_of in found.values() for n in numbers_of}
+            kept[str(plan.graph.paths[v])] = by_change[change]
+    shown = {n for numbers_of in kept.values() for n in numbers_of}
     for register, of in _registers(plan):  # not the value of any vertex, as in recursion
         number = numbers[register.name]
         if number not in shown:
-            found.setdefault(of, []).append(number)
-    return found
+            kept.setdefault(of, []).append(number)
+    return kept
 
 
 def _in_full(explained: Explanation) -> list[tuple[str, str]]:
@@ -193,31 +195,31 @@ class Drawing:
 
 def drawings_of(graph: AnyGraph) -> tuple[list[Drawing], str]:
     """The pictures of a circuit at each level of detail; or none, and the reason."""
-    found: dict[str, Drawing] = {}
+    by_svg: dict[str, Drawing] = {}
     try:
         for level, title in LEVELS.items():
             picture = picture_of(graph, level)
-            made = _drawing(picture, level, title)
-            found.setdefault(made.svg, made)  # a small circuit looks the same at several levels
+            one = _drawing(picture, level, title)
+            by_svg.setdefault(one.svg, one)  # a small circuit looks the same at several levels
     except SteppingError as e:
         return [], str(e)
-    return list(found.values()), ""
+    return list(by_svg.values()), ""
 
 
 def _drawing(picture: Picture, level: int, title: str) -> Drawing:
     root = ElementTree.fromstring(drawn(picture))
-    told = Boxes(level, title)
+    description = Boxes(level, title)
     shapes = {box.id: box for box in picture.boxes}
     ends = {f"{a.tail}->{a.head}": a for a in picture.arrows}
     numbers = {box.id: i for i, box in enumerate(picture.boxes)}
-    told.boxes.extend(map(_told, picture.boxes))
+    description.boxes.extend(map(_told, picture.boxes))
     scopes = _scopes(picture)
     frames, arrows, boxes = [], [], []
     for g in root.iter(f"{_SVG}g"):
         name, kind = _title(g), g.get("class")
         if kind == "cluster":
-            number = len(told.frames)
-            told.frames.append({"scope": scopes[name]})
+            number = len(description.frames)
+            description.frames.append({"scope": scopes[name]})
             frames.append(f'<g class="frame" data-frame="{number}">{"".join(_inner(g))}</g>')
         elif kind == "edge" and name in ends:
             arrow = ends[name]
@@ -241,7 +243,7 @@ def _drawing(picture: Picture, level: int, title: str) -> Drawing:
         f'<g class="all"><g transform={saxutils.quoteattr(str(outer.get("transform")))}>'
         f"{''.join([*frames, *arrows, *boxes])}</g></g></svg>"
     )
-    return Drawing(told, svg)
+    return Drawing(description, svg)
 
 
 def _told(box: PictureBox) -> dict[str, object]:
@@ -251,11 +253,11 @@ def _told(box: PictureBox) -> dict[str, object]:
 
 def _scopes(picture: Picture) -> Mapping[str, list[str]]:
     """The functions around the content of a frame, by the frame's name in the drawing."""
-    found = {}
+    scopes = {}
     for box in picture.boxes:
         for i in range(1, len(box.scope) + 1):
-            found[f"cluster_{'/'.join(box.scope[:i])}"] = list(box.scope[:i])
-    return found
+            scopes[f"cluster_{'/'.join(box.scope[:i])}"] = list(box.scope[:i])
+    return scopes
 
 
 def _title(g: ElementTree.Element) -> str:

@@ -74,12 +74,12 @@ def measured(steps: Sequence[StepMetrics]) -> dict[str, VertexStatistics]:
     paths = dict.fromkeys(p for m in steps for p in (*m.inputs, *m.vertices))
     first = first_load(steps)
     after = steps if first is None else steps[first + 1 :]
-    found = {}
+    statistics = {}
     for path in paths:
         of_first = _stats(steps[:1], path) if first is not None else None
-        found[path] = VertexStatistics(_stats(after, path), of_first, _where(steps, path))
-        found[path].within = _within(steps, path)
-    return found
+        statistics[path] = VertexStatistics(_stats(after, path), of_first, _where(steps, path))
+        statistics[path].within = _within(steps, path)
+    return statistics
 
 
 def _stats(steps: Sequence[StepMetrics], path: str) -> Stats:
@@ -114,22 +114,22 @@ def _count(stats: Stats, rows_in: int | None, rows_out: int | None) -> None:
 
 def _where(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int, str]]:
     """The places where a vertex ran, the number of steps of each, and the last reason."""
-    found: dict[str, tuple[int, str]] = {}
+    places: dict[str, tuple[int, str]] = {}
     for m in steps:
         v = m.vertices.get(path)
         if v is not None:
-            found[v.how] = found.get(v.how, (0, ""))[0] + 1, v.why
-    return [(how, n, why) for how, (n, why) in sorted(found.items(), key=lambda x: -x[1][0])]
+            places[v.how] = places.get(v.how, (0, ""))[0] + 1, v.why
+    return [(how, n, why) for how, (n, why) in sorted(places.items(), key=lambda x: -x[1][0])]
 
 
 def _within(steps: Sequence[StepMetrics], path: str) -> list[tuple[str, int]]:
     """The vertices that a vertex ran within, and the number of steps of each."""
-    found: dict[str, int] = {}
+    hosts: dict[str, int] = {}
     for m in steps:
         v = m.vertices.get(path)
         if v is not None and v.within is not None:
-            found[v.within] = found.get(v.within, 0) + 1
-    return sorted(found.items(), key=lambda x: -x[1])
+            hosts[v.within] = hosts.get(v.within, 0) + 1
+    return sorted(hosts.items(), key=lambda x: -x[1])
 
 
 @dataclass
@@ -183,22 +183,22 @@ def _mean(values: Iterable[Point]) -> Point:
 
 def total(rows: Iterable[int | None]) -> int | None:
     """The sum, if all numbers are known."""
-    found = 0
+    count = 0
     for n in rows:
         if n is None:
             return None
-        found += n
-    return found
+        count += n
+    return count
 
 
 def known_total(steps: Iterable[StepMetrics], of: str) -> tuple[int, bool]:
     """The counted input or output rows, and whether there were more, in Spark."""
-    found, more = 0, False
+    count, more = 0, False
     for m in steps:
         rows: Mapping[str, int | None] = getattr(m, of)
-        found += sum(n or 0 for n in rows.values())
+        count += sum(n or 0 for n in rows.values())
         more = more or None in rows.values()
-    return found, more
+    return count, more
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:

@@ -81,8 +81,8 @@ class NotebookBar:
                 f'<progress max="{max(self.total, 1)}" value="{self.done}" '
                 'style="width: 16em; vertical-align: middle"></progress> '
             )
-        said = f"{bar}{html.escape(self.plain())}"
-        return f'<div style="font-variant-numeric: tabular-nums">{said}</div>'
+        content = f"{bar}{html.escape(self.plain())}"
+        return f'<div style="font-variant-numeric: tabular-nums">{content}</div>'
 
     def _seconds(self) -> str:
         return f"{time.monotonic() - self.begun:.1f} s"

