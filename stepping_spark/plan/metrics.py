@@ -146,7 +146,7 @@ class StepMetrics:
 
     def _repr_html_(self) -> str:
         """The page as a table, for a notebook."""
-        said = html.escape(str(self).partition("\n")[0])
+        heading = html.escape(str(self).partition("\n")[0])
         shown = [v for v in self.vertices.values() if not self._is_part(v)]
         rows = [
             (
@@ -161,7 +161,7 @@ class StepMetrics:
         ]
         heads = ("vertex", "ms", "jobs", "rows in", "rows out", "where", "why")
         numeric = (False, True, True, True, True, False, False)
-        return f"<div><strong>{said}</strong>{html_table(heads, numeric, rows)}</div>"
+        return f"<div><strong>{heading}</strong>{html_table(heads, numeric, rows)}</div>"
 
     def _is_part(self, v: VertexMetrics) -> bool:
         """Whether only the vertex that it ran within is known."""

@@ -159,9 +159,9 @@ def segments_of(plan: Plan, empty: Iterable[Vertex] = (), *, keeps: bool = True)
             if len(best.segments) <= _LEAST:
                 break
             by_column = {**anywhere, v: (Field(t, (name,)),)}
-            found = _Cut(plan, empty, by_column, keeps=keeps).segments()
-            if len(found.segments) < len(best.segments):
-                best, anywhere = found, by_column
+            cut = _Cut(plan, empty, by_column, keeps=keeps).segments()
+            if len(cut.segments) < len(best.segments):
+                best, anywhere = cut, by_column
     return best
 
 

@@ -84,13 +84,13 @@ def _within(part: Expr, path: tuple[str, ...], t: RowType) -> Expr:
     """What is at a path in a part of a key; `NotComposed` if that part has nothing of this type."""
     if part == ALL and path:
         return Field(t, path)
-    found = unwrap(part.type)
+    inner = unwrap(part.type)
     for name in path:
-        fields = dict(found.fields) if isinstance(found, Struct) else {}
+        fields = dict(inner.fields) if isinstance(inner, Struct) else {}
         if name not in fields:
             raise NotComposed
-        found = unwrap(fields[name])
-    if path and found != t:
+        inner = unwrap(fields[name])
+    if path and inner != t:
         raise NotComposed
     return field_of(part, path, t)
 
