@@ -104,8 +104,8 @@ class Served(Generic[T]):
         self._find()
 
     def _find(self) -> None:
-        there = ((name, self.all.get(found)) for name, found in self._names.items())
-        self.by_name = {name: found for name, found in there if found is not None}
+        there = ((name, self.all.get(entry_name)) for name, entry_name in self._names.items())
+        self.by_name = {name: entry for name, entry in there if entry is not None}
 
     def check_open(self) -> None:
         """Raise `StoreError` if the store is not open."""
@@ -131,7 +131,7 @@ def read_registers(kept: Described, where: str) -> list[Register]:
     Their rows have no classes; this is enough to inspect a state without its circuit.
     """
     try:
-        return [Register.described(name, said) for name, said in kept.items()]
+        return [Register.described(name, description) for name, description in kept.items()]
     except ValueError as e:
         raise StoreCorrupt(
             f"{where}: the description of its registers cannot be read: {e}; it is damaged, or of "

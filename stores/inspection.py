@@ -34,8 +34,8 @@ class KeptRegister:
     @property
     def words(self) -> str:
         """The stream of the register, for people: without digests, and shortened."""
-        told = self.register.sums.shown
-        return told if len(told) <= LONG else _outline(told)
+        text = self.register.sums.shown
+        return text if len(text) <= LONG else _outline(text)
 
 
 @dataclass(frozen=True)

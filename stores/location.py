@@ -79,23 +79,23 @@ def place_of(text: str, schema: str | None = None) -> Place:
     """The place that a text names, or a ValueError, which does not quote the text."""
     kind, _, rest = text.partition(":")
     if text == MEMORY:
-        found = Place(MEMORY, "")
+        place = Place(MEMORY, "")
     elif kind == POSTGRES and not rest.startswith("//"):
         if not is_of_postgres(rest):
             raise ValueError("a store in Postgres is postgres:postgresql://user@host/database")
-        found = _postgres(rest)
+        place = _postgres(rest)
     elif is_of_postgres(text):
-        found = _postgres(text)
+        place = _postgres(text)
     else:
         _check_kind(text)
-        found = _files(rest if kind == PARQUET and not rest.startswith("//") else text)
+        place = _files(rest if kind == PARQUET and not rest.startswith("//") else text)
     if schema is None:
-        return found
-    if found.kind != POSTGRES:
+        return place
+    if place.kind != POSTGRES:
         raise ValueError("only a store in Postgres has a schema; leave --schema out")
-    if found.schema not in (SCHEMA, schema):
-        raise ValueError(f"the URL says the schema {found.schema!r}, and --schema {schema!r}")
-    return Place(POSTGRES, found.where, schema)
+    if place.schema not in (SCHEMA, schema):
+        raise ValueError(f"the URL says the schema {place.schema!r}, and --schema {schema!r}")
+    return Place(POSTGRES, place.where, schema)
 
 
 def _check_kind(text: str) -> None:
@@ -125,9 +125,9 @@ def _postgres(url: str) -> Place:
     if wrong is not None:
         raise ValueError(wrong)
     address, _, query = url.partition("?")
-    said = query.split("&")
-    schema = [p.removeprefix("schema=") for p in said if p.startswith("schema=")]
+    parameters = query.split("&")
+    schema = [p.removeprefix("schema=") for p in parameters if p.startswith("schema=")]
     if not schema:
         return Place(POSTGRES, url)
-    rest = "&".join(p for p in said if not p.startswith("schema="))
+    rest = "&".join(p for p in parameters if not p.startswith("schema="))
     return Place(POSTGRES, f"{address}?{rest}" if rest else address, unquote(schema[-1]))

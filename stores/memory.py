@@ -66,13 +66,13 @@ def at_since(
     """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
     order, table = checked_since(of, keys)
     places, numbers = wanted_since(table, since, of)
-    found: list[Relation] = []
+    relations: list[Relation] = []
     for b in batches:
         if isinstance(b, SparkBatch):
-            found.append(b.at(DriverRelation(table, of.keys), limits))
+            relations.append(b.at(DriverRelation(table, of.keys), limits))
         elif (there := b.since(places, numbers, order)) is not None:
-            found.append(DriverRelation(there, of.schema, consolidated=True))
-    return tuple(found)
+            relations.append(DriverRelation(there, of.schema, consolidated=True))
+    return tuple(relations)
 
 
 _CLOSED = (
@@ -372,7 +372,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             ]
             if not there:
                 return
-            _, name, largest = max(there, key=lambda found: found[0])
+            _, name, largest = max(there, key=lambda entry: entry[0])
             tiers = self._registers.all[name]
             moved: HeldBatch
             if self._files.are_there:  # tasks read them
@@ -434,13 +434,13 @@ def _at_keys(
     if not table.num_rows:
         return ()
     places = wanted_places(table, of)
-    found: list[Relation] = []
+    relations: list[Relation] = []
     for b in batches:
         if isinstance(b, SparkBatch):
-            found.append(b.at(DriverRelation(table, of.keys), limits))
+            relations.append(b.at(DriverRelation(table, of.keys), limits))
         elif (there := b.at(places)) is not None:
-            found.append(DriverRelation(there, of.schema, consolidated=True))
-    return tuple(found)
+            relations.append(DriverRelation(there, of.schema, consolidated=True))
+    return tuple(relations)
 
 
 def _driver_bytes(registers: Iterable[HeldBatches]) -> int:

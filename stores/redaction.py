@@ -62,23 +62,23 @@ class Uri:
     @property
     def hosts(self) -> list[str]:
         """The hosts without their ports, and without the brackets of IPv6."""
-        found = (_HOST.fullmatch(host) for host in self.host.split(","))
-        return [unquote(match[1].strip("[]")) for match in found if match]
+        matches = (_HOST.fullmatch(host) for host in self.host.split(","))
+        return [unquote(match[1].strip("[]")) for match in matches if match]
 
     @property
     def parameters(self) -> Iterator[tuple[str, str]]:
         """The parameters behind the `?`."""
-        for said in self.more.removeprefix("?").split("&"):
-            name, _, value = said.partition("=")
+        for parameter in self.more.removeprefix("?").split("&"):
+            name, _, value = parameter.partition("=")
             yield unquote(name), unquote(value)
 
 
 def uri_of(text: str) -> Uri | None:
     """The parts of a URI; None for other text, and if it is unclear where the password ends."""
-    found = _URI.fullmatch(text)
-    if found is None or not _can_be_sent(text):
+    match = _URI.fullmatch(text)
+    if match is None or not _can_be_sent(text):
         return None
-    uri = Uri(*(part or "" for part in found.groups()))
+    uri = Uri(*(part or "" for part in match.groups()))
     if uri.scheme.lower() == "file" and not (uri.user or uri.host):
         return uri  # a path may have any characters
     beyond = f"{uri.path}{uri.more}"

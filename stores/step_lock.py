@@ -205,8 +205,8 @@ class Pins(Generic[P]):
     @property
     def pinned(self) -> P | None:
         """The step that this thread has pinned; None outside of a snapshot."""
-        found: P | None = getattr(self._of_thread, "pinned", None)
-        return found
+        step: P | None = getattr(self._of_thread, "pinned", None)
+        return step
 
     @contextmanager
     def pin(self, what: P) -> Iterator[None]:

@@ -106,10 +106,10 @@ class Merge:
         return settled(pa.Table.from_batches(parts).combine_chunks(), places, self._register)
 
     def _made(self) -> tuple[DriverBatch, ...]:
-        made = Growing()
+        builder = Growing()
         for table, places, _ in self._slices:
-            made.append(table, places)
-        batch = made.batch()
+            builder.append(table, places)
+        batch = builder.batch()
         return (batch,) if batch.rows else ()
 
 
@@ -191,8 +191,8 @@ class Tiers(Generic[B]):
             self._merges, self._set_aside = [], []
             if len(batches) < 2:
                 return batches
-            made = self._start(self.register, batches).work(sum(b.rows for b in batches) + 1)
-            return self._replaced(batches, batches, made)
+            result = self._start(self.register, batches).work(sum(b.rows for b in batches) + 1)
+            return self._replaced(batches, batches, result)
 
     def _due(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The newest run of two or more batches to merge, or () if there is none."""
@@ -216,10 +216,10 @@ class Tiers(Generic[B]):
     def _advanced(
         self, run: tuple[B, ...], merge: Work[B], batches: tuple[B, ...], rows: int
     ) -> tuple[B, ...]:
-        made, over = None, True
+        result, over = None, True
         try:
-            made = merge.work(rows)
-            over = made is not None
+            result = merge.work(rows)
+            over = result is not None
         except StoreCorrupt:
             raise
         except (StepError, StoreError, OSError) as e:
@@ -235,16 +235,16 @@ class Tiers(Generic[B]):
         finally:
             if over:
                 self._merges = [m for m in self._merges if m[1] is not merge]
-        return self._replaced(batches, run, made)
+        return self._replaced(batches, run, result)
 
     def _replaced(
-        self, batches: tuple[B, ...], run: Sequence[B], made: tuple[B, ...] | None
+        self, batches: tuple[B, ...], run: Sequence[B], result: tuple[B, ...] | None
     ) -> tuple[B, ...]:
-        if made is None:
+        if result is None:
             return batches
-        self.rows_written += sum(b.rows for b in made)
+        self.rows_written += sum(b.rows for b in result)
         i = batches.index(run[0])
-        return batches[:i] + made + batches[i + len(run) :]
+        return batches[:i] + result + batches[i + len(run) :]
 
 
 P = TypeVar("P")

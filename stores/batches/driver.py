@@ -62,11 +62,11 @@ class DriverBatch:
     @cached_property
     def nbytes(self) -> int:
         """The approximate memory. For few rows, most of it is overhead of objects."""
-        found = BATCH_BYTES + self.places.nbytes
+        size = BATCH_BYTES + self.places.nbytes
         for p in self.pieces:
             arrays = sum([_arrays(t) if t.num_fields else 1 for t in p.schema.types])
-            found += ARRAY_BYTES * arrays + p.get_total_buffer_size()
-        return found
+            size += ARRAY_BYTES * arrays + p.get_total_buffer_size()
+        return size
 
     @cached_property
     def table(self) -> pa.Table:
@@ -108,26 +108,26 @@ class DriverBatch:
 
     def since(self, keys: Hashes, since: Sequence[int], order: Ordering) -> pa.Table | None:
         """The rows of `at` from a position in the order on; `since` has one position per hash."""
-        found = []
+        parts = []
         for key, place in zip(keys, since, strict=True):
             at = int(np.searchsorted(self.places, key))
             end = int(np.searchsorted(self.places, ends_of(key), side="right"))
             for piece in self.between(at, end):
-                found.append(at + np.flatnonzero(order.numbers(piece) >= place))
+                parts.append(at + np.flatnonzero(order.numbers(piece) >= place))
                 at += piece.num_rows
-        positions = np.concatenate(found) if found else np.zeros(0, np.int64)
+        positions = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         return self._taken(np.sort(positions)) if len(positions) else None
 
     def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
         """The rows at these positions, without a copy."""
         if len(self.pieces) == 1:
             return [self.pieces[0].slice(begin, end - begin)] if begin < end else []
-        found = []
+        parts = []
         for piece, start in zip(self.pieces, self._starts, strict=True):
             low, high = max(begin - int(start), 0), min(end - int(start), piece.num_rows)
             if low < high:
-                found.append(piece.slice(low, high - low))
-        return found
+                parts.append(piece.slice(low, high - low))
+        return parts
 
     def _taken(self, positions: Positions) -> pa.Table:
         if len(self.pieces) == 1:
@@ -160,11 +160,11 @@ def wanted_since(
 ) -> tuple[Hashes, Sequence[int]]:
     """The same, and the first position for each; keys that share a hash get the least one."""
     hashes = key_hashes(keys, register.key)
-    found: dict[int, int] = {}
+    least: dict[int, int] = {}
     for place, number in zip((hashes & _KEY).tolist(), since, strict=True):
-        found[place] = min(number, found.get(place, number))
-    places = sorted(found)
-    return np.array(places, np.uint64), [found[p] for p in places]
+        least[place] = min(number, least.get(place, number))
+    places = sorted(least)
+    return np.array(places, np.uint64), [least[p] for p in places]
 
 
 def ends_of(keys: Hashes) -> Hashes:
@@ -190,15 +190,15 @@ def built(change: DriverRelation, register: Register) -> DriverBatch:
     places = places_of(table, register)
     order = np.argsort(places)
     places = places[order]
-    made = Growing()
+    builder = Growing()
     begin = 0
     while begin < len(order):
         last = places[min(begin + PIECE_ROWS, len(order)) - 1]
         end = int(np.searchsorted(places, last, side="right"))
         rows = table.take(order[begin:end])
-        made.append(*settled(rows, places[begin:end], register))
+        builder.append(*settled(rows, places[begin:end], register))
         begin = end
-    return made.batch()
+    return builder.batch()
 
 
 class Building:

@@ -76,20 +76,20 @@ class MappedFiles:
         paths = [new_path(self._folder) for _ in batches]
         with ThreadPoolExecutor(max_workers=_WRITERS) as writers:
             list(writers.map(save, batches, paths))
-        return [made for path in paths for made in self.batches([path])]
+        return [batch for path in paths for batch in self.batches([path])]
 
     def batches(self, paths: Sequence[str]) -> tuple[MappedBatch, ...]:
         """The batches in files: one, if each file has the rows of a range of places."""
-        parts = sorted(((load(p), p) for p in paths), key=lambda found: found[0].places[0])
+        parts = sorted(((load(p), p) for p in paths), key=lambda part: part[0].places[0])
         pairs = itertools.pairwise(b for b, _ in parts)
-        made: tuple[MappedBatch, ...]
+        result: tuple[MappedBatch, ...]
         if all(a.places[-1] < b.places[0] for a, b in pairs):
             whole = joined([b for b, _ in parts])
-            made = (MappedBatch(whole.pieces, whole.places, tuple(p for _, p in parts)),)
+            result = (MappedBatch(whole.pieces, whole.places, tuple(p for _, p in parts)),)
         else:
-            made = tuple(MappedBatch(b.pieces, b.places, (p,)) for b, p in parts)
-        self._batches.update(made)
-        return made
+            result = tuple(MappedBatch(b.pieces, b.places, (p,)) for b, p in parts)
+        self._batches.update(result)
+        return result
 
 
 def joined(parts: Sequence[DriverBatch]) -> DriverBatch:
@@ -174,15 +174,15 @@ class TaskReads(BeforeStep, ABC):
         if keys is not None:
             assert keys.table is not None
             places = wanted_places(conform(keys.table, of.keys), of)
-        found = []
+        parts = []
         for file in self.files.get(register, ()):
             if places is not None and not self.may_have(file, places):
                 continue
             batch = self._opened(file, of)
             rows = batch.table if places is None else batch.at(places)
             if rows is not None:
-                found.append(DriverRelation(rows, of.schema, consolidated=True))
-        return tuple(found)
+                parts.append(DriverRelation(rows, of.schema, consolidated=True))
+        return tuple(parts)
 
     def add(self, register: str, change: Relation) -> None:
         """Write the rows of a change to files."""

@@ -160,12 +160,12 @@ class Rows(StoreFixtures):
         wanted = {"a": first + dt.timedelta(days=30), "b": first + dt.timedelta(days=3)}
         since = [~(day - dt.date(1970, 1, 1)).days for day in wanted.values()]
         keys = keys_relation(register, [(k,) for k in wanted])
-        found = store.read_since("r", keys, since)
+        parts = store.read_since("r", keys, since)
         expected = {
             row(*r): (1,) for r in rows if (r[1] is None or r[1] <= wanted[r[0]]) and r != rows[3]
         }
-        assert expected.items() <= summed(found, schema).items()
-        assert sum(p.rows or 0 for p in found) <= 2 * len(expected)
+        assert expected.items() <= summed(parts, schema).items()
+        assert sum(p.rows or 0 for p in parts) <= 2 * len(expected)
 
     def test_an_unwritten_register_reads_empty(self, create: Create, hold: Hold) -> None:
         store = create([BY_WORD, WHOLE])
@@ -208,8 +208,8 @@ class Rows(StoreFixtures):
         store.abort()
         assert store.last_step() == 1
         self._commit(store, hold, [("a", 1, -1), *many, ("a", 1, 1)])
-        found = content(store, BY_WORD)
-        assert (len(found), found[row("a", 1)]) == (20_001, (1,))
+        counts = content(store, BY_WORD)
+        assert (len(counts), counts[row("a", 1)]) == (20_001, (1,))
         assert content(store, WHOLE) == {row("b", 2): (1,)}
 
     @staticmethod
@@ -277,9 +277,9 @@ class Rows(StoreFixtures):
         add(store, BY_WORD, hold, rows)
         assert store.size(BY_WORD.name).rows == 0, "what is not committed does not count"
         store.commit(1, 1)
-        found = store.size(BY_WORD.name)
-        assert (found.batches, found.rows) == (store.batches(BY_WORD.name), len(rows))
-        assert found.nbytes > 0
+        size = store.size(BY_WORD.name)
+        assert (size.batches, size.rows) == (store.batches(BY_WORD.name), len(rows))
+        assert size.nbytes > 0
         assert store.size(WHOLE.name).rows == 0
 
     def test_many_small_commits_leave_a_logarithmic_number_of_batches(

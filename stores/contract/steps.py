@@ -203,11 +203,11 @@ class Steps(StoreFixtures):
         store.open([BY_WORD], [WORDS, NUMBER])
         assert store.last_made_by() is None
         given = [relation_of(WORDS, [("a", 1, 1)]), relation_of(NUMBER, [(Decimal(7),)])]
-        told = ("filter [x > 2] 0123", 'it\'s "é" \\ \n 4567')
-        store.commit(1, None, given, made_by=told)
+        signatures = ("filter [x > 2] 0123", 'it\'s "é" \\ \n 4567')
+        store.commit(1, None, given, made_by=signatures)
         again = reopen_or_not(store, [BY_WORD])
         again.open([BY_WORD], [NUMBER])
-        assert again.last_made_by() == told
+        assert again.last_made_by() == signatures
         again.open([BY_WORD], [WORDS, NUMBER])
         outputs = again.last_outputs()
         assert outputs is None or summed(outputs[:1], WORDS) == {row("a", 1): (1,)}

@@ -177,8 +177,8 @@ class StoreContract(Rows, Steps):
         of = [Register("r", Schema((("n", INT), ("x", t))), ("n",)) for t in (kept, wanted)]
         store = create(of[:1])
         store.commit(1, None)
-        said = [re.escape(str(type_of(kind_of(t)))) for t in (kept, wanted)]
-        with pytest.raises(StoreMismatch, match=rf"'r': column 'x' is {said[0]} .*, {said[1]} "):
+        types = [re.escape(str(type_of(kind_of(t)))) for t in (kept, wanted)]
+        with pytest.raises(StoreMismatch, match=rf"'r': column 'x' is {types[0]} .*, {types[1]} "):
             reopen_or_not(store, of[:1]).open(of[1:])
 
     def test_an_enum_may_get_another_name_and_other_members(

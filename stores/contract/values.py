@@ -121,14 +121,14 @@ def content(store: Store, register: Register, keys: Relation | None = None) -> C
 
 def summed(parts: Iterable[Relation], schema: Schema) -> Content:
     """The diffs of each row of a relation in parts, by what `row` makes of its columns."""
-    found: dict[Any, tuple[Any, ...]] = {}
+    sums: dict[Any, tuple[Any, ...]] = {}
     for part in parts:
         for r in as_table(part).to_pylist():
             key = row(*(r[n] for n, _ in schema.columns))
             diffs = tuple(r[n] for n, _ in schema.diffs)
-            old = found.get(key)
-            found[key] = diffs if old is None else tuple(map(sum, zip(old, diffs, strict=True)))
-    return {r: n for r, n in found.items() if any(n)}
+            old = sums.get(key)
+            sums[key] = diffs if old is None else tuple(map(sum, zip(old, diffs, strict=True)))
+    return {r: n for r, n in sums.items() if any(n)}
 
 
 def row(*values: Any) -> Any:
@@ -171,8 +171,8 @@ class StoreFixtures:
         # Not by comparing `type(self).reopen`: some versions of pytest make it anew at each look.
         if next(c for c in type(self).__mro__ if "reopen" in vars(c)) is StoreFixtures:
             return lambda store, _: store
-        found: Reopen = request.getfixturevalue("reopen")
-        return found
+        fixture: Reopen = request.getfixturevalue("reopen")
+        return fixture
 
     @pytest.fixture
     def rival(self) -> Reopen:

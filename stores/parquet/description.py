@@ -81,13 +81,13 @@ class StateDescription:
 
     def written(self, directory: Directory, generation: int, circuit: str) -> StateDescription:
         """The same with a circuit, in a durable file."""
-        said = {
+        content = {
             "registers": self.registers,
             "numbers": self.numbers,
             "stored_as": self.stored_as,
             "circuit": circuit,
         }
-        data = json.dumps(said, indent=1).encode()
+        data = json.dumps(content, indent=1).encode()
         name = f"{CIRCUITS}/{generation:08d}-{hashlib.sha256(data).hexdigest()[:16]}.json"
         with suppress(FileExistsError):  # of a step that was not committed
             directory.create(name, data)
@@ -195,8 +195,8 @@ def check_belongs(kept: StateDescription, manifest: Manifest, directory: Directo
     numbers = {name: f"{i:04d}" for name, i in kept.numbers.items()}
     for name, batches in manifest.registers.items():
         for f in (f for batch in batches for f in batch.files):
-            found = NUMBERED.match(f.name)
-            if found is not None and found[1] != numbers.get(name, found[1]):
+            match = NUMBERED.match(f.name)
+            if match is not None and match[1] != numbers.get(name, match[1]):
                 raise StoreCorrupt(
                     f"{directory.shown}: {manifest.name} says that {f.name} is of register "
                     f"{name!r}, and by its number it is of another: somebody has edited the "

@@ -120,8 +120,8 @@ class LocalDirectory:
 
     @property
     def identity(self) -> object:
-        found = os.stat(self.root)
-        return found.st_dev, found.st_ino
+        stat = os.stat(self.root)
+        return stat.st_dev, stat.st_ino
 
     @property
     def excludes(self) -> bool:
@@ -139,12 +139,12 @@ class LocalDirectory:
 
     def make(self, folders: Sequence[str]) -> None:
         Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = False
+        is_new = False
         for path in map(self.path, folders):
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
-                made = True
-        if made:
+                is_new = True
+        if is_new:
             _sync(self.root)
             _sync(os.path.dirname(self.root))
 
@@ -188,15 +188,15 @@ class LocalDirectory:
             os.replace(temporary, self.path(name))
 
     def sizes(self, folder: str) -> Mapping[str, int]:
-        return {f"{folder}/{n}": found.st_size for n, found in _files(self.path(folder))}
+        return {f"{folder}/{n}": stat.st_size for n, stat in _files(self.path(folder))}
 
     def changed(self, folder: str) -> Mapping[str, float]:
-        return {f"{folder}/{n}": found.st_mtime for n, found in _files(self.path(folder))}
+        return {f"{folder}/{n}": stat.st_mtime for n, stat in _files(self.path(folder))}
 
     def status(self, name: str) -> Status | None:
         with suppress(FileNotFoundError):
-            found = os.lstat(self.path(name))
-            return Status(found.st_size, found.st_mtime)
+            stat = os.lstat(self.path(name))
+            return Status(stat.st_size, stat.st_mtime)
         return None
 
     def remove(self, names: Iterable[str]) -> None:
@@ -316,8 +316,8 @@ class S3:
         """The status of a file; None if it does not exist."""
         bucket, key = self._found(path)
         with suppress(FileNotFoundError), _failing(path, "found"):
-            found = obstore.head(bucket, key)
-            return Status(found["size"], found["last_modified"].timestamp())
+            head = obstore.head(bucket, key)
+            return Status(head["size"], head["last_modified"].timestamp())
         return None
 
     def remove(self, root: str, names: Sequence[str]) -> None:
@@ -504,10 +504,10 @@ class ObjectDirectory:
     def status(self, name: str) -> Status | None:
         if self.s3 is not None:
             return self.s3.status(f"{self.root}/{name}")
-        found = self.filesystem.get_file_info(f"{self.root}/{name}")
-        if found.type != pafs.FileType.File:
+        info = self.filesystem.get_file_info(f"{self.root}/{name}")
+        if info.type != pafs.FileType.File:
             return None
-        return Status(found.size, (found.mtime_ns or 0) / 1e9)
+        return Status(info.size, (info.mtime_ns or 0) / 1e9)
 
     def remove(self, names: Iterable[str]) -> None:
         if self.s3 is not None:
@@ -523,8 +523,8 @@ class ObjectDirectory:
 
     def _listed(self, folder: str) -> list[pafs.FileInfo]:
         selector = pafs.FileSelector(f"{self.root}/{folder}".rstrip("/"), allow_not_found=True)
-        found = self.filesystem.get_file_info(selector)
-        return [i for i in found if i.type == pafs.FileType.File]
+        entries = self.filesystem.get_file_info(selector)
+        return [i for i in entries if i.type == pafs.FileType.File]
 
 
 _PARQUET = "parquet:"
@@ -565,8 +565,10 @@ def _of_object_store(text: str, uri: Uri) -> Directory:
     """The prefix of an object store that a URI names."""
     try:
         _check_has_no_key(uri)
-        found, root = pafs.FileSystem.from_uri(f"s3{text[3:]}" if uri.scheme == "s3a" else text)
-        return ObjectDirectory(found, root.strip("/"), uri.scheme, s3_of(found))
+        filesystem, root = pafs.FileSystem.from_uri(
+            f"s3{text[3:]}" if uri.scheme == "s3a" else text
+        )
+        return ObjectDirectory(filesystem, root.strip("/"), uri.scheme, s3_of(filesystem))
     except pa.ArrowException:
         wrong = (
             "pyarrow cannot open a file system of this URI; give one that "

@@ -259,8 +259,8 @@ def holder(directory: Directory) -> str | None:
     if isinstance(directory, LocalDirectory):
         return _holder_of_file(directory)
     with suppress(FileNotFoundError):
-        found = _lease(directory)
-        return _shown(found) if _is_alive(directory) else None
+        lease = _lease(directory)
+        return _shown(lease) if _is_alive(directory) else None
     return None
 
 
@@ -322,11 +322,11 @@ def _locked_handle(directory: LocalDirectory) -> int:
     try:
         _flock(handle)
     except OSError as e:
-        found = os.pread(handle, 4096, 0)
+        text = os.pread(handle, 4096, 0)
         _close(handle)
         if e.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             raise
-        raise locked(directory, found, "close it there, or wait until that process ends") from e
+        raise locked(directory, text, "close it there, or wait until that process ends") from e
     return handle
 
 
@@ -381,10 +381,10 @@ def _is_file_of(path: str, handle: int) -> bool:
     """Whether a path and a handle are of the same file."""
     mine = os.fstat(handle)
     try:
-        found = os.lstat(path)
+        theirs = os.lstat(path)
     except FileNotFoundError:
         return False
-    return (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino)
+    return (theirs.st_dev, theirs.st_ino) == (mine.st_dev, mine.st_ino)
 
 
 def _holder_of_file(directory: LocalDirectory) -> str | None:
@@ -430,11 +430,11 @@ class Lease:
         if self._released:
             raise locked(self._directory, b"", LET_GO)
         if self._lost:
-            found = b""
+            lease = b""
             with suppress(OSError):
-                found = _lease(self._directory)
+                lease = _lease(self._directory)
             remedy = "open the store again, once that one is closed"
-            raise locked(self._directory, found, remedy)
+            raise locked(self._directory, lease, remedy)
 
     def renew(self) -> None:
         """Renew the lease, or make a removed one again. A lost or released lease stays so."""
@@ -464,10 +464,10 @@ class Lease:
         except FileExistsError:
             pass
         with suppress(FileNotFoundError):  # it was released since
-            found = _lease(self._directory)
-            if _process_of(found) != self._process and _is_alive(self._directory):
+            lease = _lease(self._directory)
+            if _process_of(lease) != self._process and _is_alive(self._directory):
                 remedy = f"close it there, or wait {LEASE:.0f} seconds after that process ended"
-                raise locked(self._directory, found, remedy)
+                raise locked(self._directory, lease, remedy)
         self._directory.write(LEASE_FILE, self._text)
 
 
@@ -520,10 +520,10 @@ def locked(directory: Directory, found: bytes, remedy: str) -> StoreLocked:
     return StoreLocked(f"{directory.shown} is being written by {_shown(found)}: {remedy}")
 
 
-def _shown(found: bytes) -> str:
+def _shown(text: bytes) -> str:
     """The writer, for a message. The text may have been edited."""
     try:
-        writer = decoded(found, _Who)
+        writer = decoded(text, _Who)
     except ValueError:
         return "another writer"
     mine = (writer.pid, writer.host) == (os.getpid(), socket.gethostname())
@@ -535,7 +535,7 @@ def _line(text: str) -> str:
     return printable(text[:LONGEST])
 
 
-def _process_of(found: bytes) -> str | None:
+def _process_of(text: bytes) -> str | None:
     with suppress(ValueError):
-        return decoded(found, _Who).process
+        return decoded(text, _Who).process
     return None

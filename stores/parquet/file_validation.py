@@ -73,12 +73,12 @@ class Content:
 
 def check_file(f: File, metadata: pq.FileMetaData) -> None:
     """Raise `Damaged` for another file, or one with other rows than were written."""
-    said = _footer(f, metadata)
-    if said and said[0] != f.name:
-        raise Damaged(f"{f.name} has the content of another file, {said[0]}")
+    identity = _footer(f, metadata)
+    if identity and identity[0] != f.name:
+        raise Damaged(f"{f.name} has the content of another file, {identity[0]}")
     rows = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-    for found in {metadata.num_rows, sum(rows)} - {f.rows}:
-        raise Damaged(f"{f.name} has {found:,} rows, and was written with {f.rows:,}")
+    for count in {metadata.num_rows, sum(rows)} - {f.rows}:
+        raise Damaged(f"{f.name} has {count:,} rows, and was written with {f.rows:,}")
     odd = next((i for i, n in enumerate(rows) if not 0 < n <= GROUP_ROWS), None)
     if odd is not None:
         raise Damaged(
@@ -88,24 +88,24 @@ def check_file(f: File, metadata: pq.FileMetaData) -> None:
 
 def check_content(f: File, opened: pq.ParquetFile, content: Content) -> None:
     """Raise `Damaged` for a file of another register, or with other columns."""
-    said = _footer(f, opened.metadata)
-    if said and said[1] != content.of:
-        raise Damaged(f"{f.name} is a file of {said[1]}, and not of {content.of}")
-    found = opened.schema_arrow.remove_metadata()
-    if found != content.arrow:
+    identity = _footer(f, opened.metadata)
+    if identity and identity[1] != content.of:
+        raise Damaged(f"{f.name} is a file of {identity[1]}, and not of {content.of}")
+    columns = opened.schema_arrow.remove_metadata()
+    if columns != content.arrow:
         raise Damaged(
-            f"{f.name} has the columns {_columns(found)}, and was written with "
+            f"{f.name} has the columns {_columns(columns)}, and was written with "
             f"{_columns(content.arrow)}"
         )
 
 
 def _footer(f: File, metadata: pq.FileMetaData) -> tuple[str, str] | None:
     """The name and the content of a file, from its footer; None in files of old versions."""
-    said = (metadata.metadata or {}).get(_KEY)
-    if said is None:
+    text = (metadata.metadata or {}).get(_KEY)
+    if text is None:
         return None
     try:
-        footer = decoded(said, _Footer)
+        footer = decoded(text, _Footer)
         return footer.file, footer.of
     except ValueError as e:
         raise Damaged(f"{f.name} has a footer that cannot be read: {e}") from None
@@ -161,10 +161,14 @@ def bounds_of(f: File, metadata: pq.FileMetaData) -> tuple[Hashes, Hashes]:
     ends = np.zeros(2 * metadata.num_row_groups, np.uint64)
     for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)
-        said = group.column(group.num_columns - 1).statistics
-        if said is None or not isinstance(said.min, int) or not isinstance(said.max, int):
+        statistics = group.column(group.num_columns - 1).statistics
+        if (
+            statistics is None
+            or not isinstance(statistics.min, int)
+            or not isinstance(statistics.max, int)
+        ):
             raise Damaged(f"{f.name} does not say which places its row group {i} has")
-        ends[2 * i], ends[2 * i + 1] = said.min, said.max
+        ends[2 * i], ends[2 * i + 1] = statistics.min, statistics.max
     if (int(ends[0]), int(ends[-1])) != (f.first, f.last) or (ends[1:] < ends[:-1]).any():
         raise Damaged(
             f"{f.name} has row groups that are not in order from the place {f.first} to {f.last}, "

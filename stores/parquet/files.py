@@ -143,9 +143,9 @@ class ReadCache:
                 self._drop(name, part)
 
     def _drop(self, name: str, part: Part) -> None:
-        found = self._kept.pop((name, part), None)
-        if found is not None:
-            self.nbytes -= found[1]
+        entry = self._kept.pop((name, part), None)
+        if entry is not None:
+            self.nbytes -= entry[1]
             self._parts[name].remove(part)
             if not self._parts[name]:
                 del self._parts[name]
@@ -279,15 +279,15 @@ class FileReader:
     def wanted(self, batch: FileBatch, keys: Hashes) -> list[Group]:
         """The row groups that may have rows with these keys (as `wanted_places` gives them)."""
         ends = ends_of(keys)
-        found: list[Group] = []
+        candidates: list[Group] = []
         for f in batch.files:
             at = int(np.searchsorted(ends, np.uint64(f.first)))
             if at < len(keys) and int(keys[at]) <= f.last:
                 bounds = self.bounds(f)
                 begins = np.searchsorted(ends, bounds.firsts)
                 hit = begins < np.searchsorted(keys, bounds.lasts, side="right")
-                found += ((f, int(i)) for i in np.flatnonzero(hit))
-        return found
+                candidates += ((f, int(i)) for i in np.flatnonzero(hit))
+        return candidates
 
     def missing(self, groups: Sequence[Group]) -> int:
         """How many row groups have to be read."""
@@ -301,7 +301,7 @@ class FileReader:
 
         None where they are more than the limits say that the driver reads by key.
         """
-        found: list[pa.Table] = []
+        tables: list[pa.Table] = []
         rows = nbytes = 0
         most, most_bytes = limits.given_rows, bytes_given(limits)
         for some in self._read(groups, register, most_bytes):
@@ -310,10 +310,10 @@ class FileReader:
                 parts = [pa.concat_tables(parts).combine_chunks()]
             rows += sum(part.num_rows for part in parts)
             nbytes += sum(part.nbytes for part in parts)
-            found += parts
+            tables += parts
             if rows > most or nbytes > most_bytes:
                 return None
-        return found
+        return tables
 
     def _read(
         self, groups: Sequence[Group], register: Register, most_bytes: int
@@ -351,12 +351,12 @@ class FileReader:
         self, wanted: Sequence[Group], register: Register, *, keep: bool = True
     ) -> list[DriverBatch]:
         """The rows of row groups, each in order of place."""
-        found: dict[Group, DriverBatch] = {}
+        batch_of: dict[Group, DriverBatch] = {}
         missing: dict[File, list[int]] = {}
         for f, i in wanted:
             kept = self._cache.get(f.name, i)
             if isinstance(kept, DriverBatch):
-                found[f, i] = kept
+                batch_of[f, i] = kept
             else:
                 missing.setdefault(f, []).append(i)
 
@@ -377,10 +377,10 @@ class FileReader:
 
         for f, loaded in zip(missing, side_by_side(load, list(missing)), strict=True):
             for i, rows in zip(missing[f], loaded, strict=True):
-                found[f, i] = rows
+                batch_of[f, i] = rows
                 if keep:
                     self.keep((f, i), rows)
-        return [found[g] for g in wanted]
+        return [batch_of[g] for g in wanted]
 
     def keep(self, group: Group, rows: DriverBatch) -> None:
         """Keep the rows of a row group."""

@@ -129,10 +129,10 @@ class ParquetState:
         with self._reaching():
             for _ in range(TRIES):
                 manifest = self._newest()
-                found = self._look_at(manifest)
+                verification = self._look_at(manifest)
                 # A writer may have swept what was looked at, and then nothing is wrong with that.
-                if not found.problems or manifest.order in self._log.orders():
-                    return found
+                if not verification.problems or manifest.order in self._log.orders():
+                    return verification
         raise StoreUnavailable(
             f"{self._directory.shown}: its writer went on {TRIES} times, and removed what was "
             "being looked at; verify it while nobody writes"
@@ -151,21 +151,21 @@ class ParquetState:
         kept = self._log.orders()
         older = {order: damage for order, damage in older.items() if order in kept}
         steps = ", ".join(dict.fromkeys(str(s) for _, s, _ in (*reversed(older), manifest.order)))
-        found = Verification(
+        verification = Verification(
             f"{look.files:,} files of {len(registers):,} registers, at step {steps}"
         )
-        found.problems += problems
+        verification.problems += problems
         for order, damage in older.items():
-            found.problems += _told(order, damage, problems)
+            verification.problems += _told(order, damage, problems)
         if problems:
-            found.remedy = instead(
+            verification.remedy = instead(
                 order
                 for order, damage in older.items()
                 if not damage and self._log.of_step(order[1], kept) == order
             )
-        elif found.problems:
-            found.remedy = "the last step is whole, and may go on"
-        return found
+        elif verification.problems:
+            verification.remedy = "the last step is whole, and may go on"
+        return verification
 
     def compact(self) -> str:
         """Merge each register into one batch, without Spark."""
@@ -188,8 +188,8 @@ class ParquetState:
     def rewind(self, to: int) -> None:
         """Open the state at an earlier step, which is then the last one."""
         with self._reaching():
-            found = self._log.of_step(to, self._log.orders())
-            manifest = None if found is None else self._log.read_or_none(found)
+            order = self._log.of_step(to, self._log.orders())
+            manifest = None if order is None else self._log.read_or_none(order)
             store = StoreParquet(
                 self._path,
                 self._registers(manifest or self._newest()),
@@ -217,8 +217,8 @@ class ParquetState:
             return "there is no such directory"
         names = sorted(n.removeprefix("/") for n in self._directory.sizes(""))
         more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-        found = f"but {', '.join(names[:SHOWN])}{more}" if names else "and nothing else"
-        return f"no {REGISTERS}, {found}"
+        text = f"but {', '.join(names[:SHOWN])}{more}" if names else "and nothing else"
+        return f"no {REGISTERS}, {text}"
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
@@ -275,20 +275,20 @@ class StepsCheck:
     def at(self, manifest: Manifest) -> list[str]:
         """The problems of the files of a step."""
         sizes = self._directory.sizes("data")
-        found = [*damages(manifest, self._directory)]
+        problems = [*damages(manifest, self._directory)]
         for register in self._registers(manifest):
             check = FileCheck(self._directory, content_of(register), register)
             for batch in manifest.registers.get(register.name, ()):
-                found += self._of(batch, check, sizes, f"register {register.name!r}")
+                problems += self._of(batch, check, sizes, f"register {register.name!r}")
         for i, (kinds, batch) in enumerate(manifest.outputs or ()):
             try:
                 schema = Schema.of_kinds(kinds)
             except ValueError as e:
-                found.append(f"output {i}: its schema cannot be read: {e}")
+                problems.append(f"output {i}: its schema cannot be read: {e}")
             else:
                 check = FileCheck(self._directory, output_content(i, schema), None)
-                found += self._of(batch, check, sizes, f"output {i}")
-        return found
+                problems += self._of(batch, check, sizes, f"output {i}")
+        return problems
 
     def _of(
         self, batch: FileBatch, check: FileCheck, sizes: Mapping[str, int], whose: str
@@ -360,10 +360,10 @@ class FileCheck:
 
 
 def _are_the_ends(group: pq.RowGroupMetaData, places: Hashes) -> bool:
-    said = group.column(group.num_columns - 1).statistics
-    if said is None or not len(places):
-        return said is not None or not len(places)
-    return bool(said.min == int(places.min()) and said.max == int(places.max()))
+    statistics = group.column(group.num_columns - 1).statistics
+    if statistics is None or not len(places):
+        return statistics is not None or not len(places)
+    return bool(statistics.min == int(places.min()) and statistics.max == int(places.max()))
 
 
 def _duplicate(source: Directory, to: Directory, offsets: Mapping[str, int]) -> None:

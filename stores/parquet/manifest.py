@@ -237,8 +237,8 @@ def name_of(order: FileOrder) -> str:
 
 def orders(names: Iterable[str]) -> list[FileOrder]:
     """The manifests among these files, the oldest first."""
-    found = (_NAME.fullmatch(n) for n in names)
-    return sorted((int(m[1]), int(m[2]), int(m[3])) for m in found if m)
+    matches = (_NAME.fullmatch(n) for n in names)
+    return sorted((int(m[1]), int(m[2]), int(m[3])) for m in matches if m)
 
 
 class Log:
@@ -253,8 +253,8 @@ class Log:
 
     def of_step(self, step: int, among: Sequence[FileOrder]) -> FileOrder | None:
         """The newest of these that is of a step, and whole as far as sizes tell; or damaged."""
-        found = [o for o in reversed(among) if o[1] == step]
-        return next(filter(self.is_whole, found), found[0] if found else None)
+        candidates = [o for o in reversed(among) if o[1] == step]
+        return next(filter(self.is_whole, candidates), candidates[0] if candidates else None)
 
     def read(self, order: FileOrder) -> Manifest:
         """One of them; a `StoreCorrupt` if it is damaged, a `StoreMismatch` in another format."""
@@ -280,10 +280,10 @@ class Log:
             return None
 
     def _decoded(self, order: FileOrder) -> Manifest:
-        found = decode(self._directory.read(name_of(order)))
-        if found.order != order:
-            raise ValueError(f"by what it says of itself it is {found.name}")
-        return found
+        manifest = decode(self._directory.read(name_of(order)))
+        if manifest.order != order:
+            raise ValueError(f"by what it says of itself it is {manifest.name}")
+        return manifest
 
     def write(self, manifest: Manifest, after: Sequence[str]) -> None:
         """Commit: from here on the manifest counts.

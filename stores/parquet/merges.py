@@ -93,16 +93,16 @@ class Cursor:
         self._places = np.concatenate([self._places, group.places[begin:end]])
 
     def _within(self, batch: FileBatch) -> list[Group]:
-        found: list[Group] = []
+        groups: list[Group] = []
         for f in batch.files:
             if f.first < self._high and f.last >= self._low:
                 bounds = self._reader.bounds(f)
-                found += (
+                groups += (
                     (f, i)
                     for i, (a, b) in enumerate(zip(bounds.firsts, bounds.lasts, strict=True))
                     if int(a) < self._high and int(b) >= self._low
                 )
-        return found
+        return groups
 
 
 def slices(cursors: Sequence[Cursor], register: Register) -> Slices:

@@ -313,6 +313,6 @@ class TaskFiles(TaskReads):
         return files
 
     def _copy(self, path: str, batch: DriverBatch) -> None:
-        made = f"{path}.{os.getpid()}"
-        save(batch, made)
-        os.replace(made, path)
+        draft = f"{path}.{os.getpid()}"
+        save(batch, draft)
+        os.replace(draft, path)

@@ -141,10 +141,10 @@ class Reading:
                 large = {f for b in batches if b.rows > self._driver_rows for f in b.files}
                 here = [g for g in groups if g[0] not in large]
                 there = [g for g in groups if g[0] in large]
-            found = self._reader.at(here, pick, register, self._limits)
-            if found is None:
+            tables = self._reader.at(here, pick, register, self._limits)
+            if tables is None:
                 return (self._in_spark(register, groups),)
-            parts = tuple(DriverRelation(t, register.schema) for t in found)
+            parts = tuple(DriverRelation(t, register.schema) for t in tables)
             return (*parts, self._in_spark(register, there)) if there else parts
 
         return self._retried(register, at)
@@ -496,8 +496,8 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         self._begin_step()
         self._end_merging()
         for batch in batches_of([cast(tuple[File, ...], x.written) for x in added]):
-            made = self._files.taken(batch, of, self._stem(of))
-            self._added.setdefault(of.name, []).append(made)
+            addition = self._files.taken(batch, of, self._stem(of))
+            self._added.setdefault(of.name, []).append(addition)
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once.

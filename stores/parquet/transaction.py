@@ -105,8 +105,8 @@ class Sweeper:
         pinned = min((order for order, n in self._pinned.items() if n), default=None)
         if pinned is not None:  # and with it those that come after
             kept |= {order for order, _, _ in self._kept if order >= pinned}
-        left = [found for found in self._kept if found[0] not in kept]
-        self._kept = [found for found in self._kept if found[0] in kept]
+        left = [entry for entry in self._kept if entry[0] not in kept]
+        self._kept = [entry for entry in self._kept if entry[0] in kept]
         named = self._named()
         for order, small, large in left:
             dropped.append(order)
@@ -157,14 +157,14 @@ def to_keep(orders: Sequence[FileOrder]) -> set[FileOrder]:
 
 def is_of_state(name: str, generation: int) -> bool:
     """Whether a file is one of rows, or a circuit, written in a generation or before it."""
-    found = DATA_NAME.fullmatch(name) or CIRCUIT_NAME.fullmatch(name)
-    return found is not None and int(found[1] or 0) <= generation
+    match = DATA_NAME.fullmatch(name) or CIRCUIT_NAME.fullmatch(name)
+    return match is not None and int(match[1] or 0) <= generation
 
 
 def is_half_made(name: str, generation: int) -> bool:
     """Whether a file is what a manifest of a generation, or one before it, was to become."""
-    found = _HALF_MADE.fullmatch(name)
-    return found is not None and int(found[1] or 0) <= generation
+    match = _HALF_MADE.fullmatch(name)
+    return match is not None and int(match[1] or 0) <= generation
 
 
 _TRIES = 5
@@ -345,14 +345,14 @@ class Committed:
     def _check_claim(self) -> None:
         """Raise `StoreLocked` if another writer has taken over, and release the lock."""
         assert self._claim is not None
-        found = self._claim.overtaken_by()
-        if found is not None:
+        writer = self._claim.overtaken_by()
+        if writer is not None:
             if self._lock is not None:
                 with suppress(OSError):
                     self._lock.release()
             raise locked(
                 self._directory,
-                found,
+                writer,
                 "this writer was overtaken, and its last step may be lost: close this store, and "
                 "open it again to see",
             )
@@ -370,9 +370,9 @@ class Committed:
                     f"{steps}"
                 )
             chosen = fitting
-        found = self._log.read(chosen)
-        self._log.check(found)
-        return found
+        manifest = self._log.read(chosen)
+        self._log.check(manifest)
+        return manifest
 
     # -- between steps
 

@@ -93,8 +93,8 @@ class BatchFiles:
         if rows <= self._driver_rows and nbytes <= KEPT_BYTES:
             return Added(register, stem, self._building(settled, register))
         directory = self._reader.directory
-        made = spark_files.write(settled.frame, rows, register, directory, stem)
-        return Added(register, stem, files=self._noted(made))
+        batch = spark_files.write(settled.frame, rows, register, directory, stem)
+        return Added(register, stem, files=self._noted(batch))
 
     def taken(self, batch: FileBatch, register: Register, stem: str) -> Added:
         """The rows of a change that others have written to files."""
@@ -117,22 +117,24 @@ class BatchFiles:
             partial(self._output, held, output_content(i, schema), f"output{i}-{stem}")
             for i, (held, schema) in enumerate(zip(outputs or (), schemas, strict=False))
         ]
-        made = side_by_side(lambda job: job(), jobs)
+        batches = side_by_side(lambda job: job(), jobs)
         written: dict[str, tuple[FileBatch, ...]] = {}
-        for (name, _), batch in zip(changes, made, strict=False):
+        for (name, _), batch in zip(changes, batches, strict=False):
             written[name] = (*written.get(name, ()), batch)
         if outputs is None:
             return written, None
-        given = zip((s.kinds for s in schemas), made[len(changes) :], strict=True)
+        given = zip((s.kinds for s in schemas), batches[len(changes) :], strict=True)
         return written, tuple(given)
 
     def _added(self, added: Added) -> FileBatch:
         if added.building is None:
             return added.files
         batch = added.building.batch
-        made = self._written(batch.table, batch.places, content_of(added.register), added.stem)
-        self._reader.keep_small(made, batch.table, batch.places)
-        return made
+        file_batch = self._written(
+            batch.table, batch.places, content_of(added.register), added.stem
+        )
+        self._reader.keep_small(file_batch, batch.table, batch.places)
+        return file_batch
 
     def _output(self, held: Relation, content: Content, stem: str) -> FileBatch:
         schema = content.schema
@@ -189,14 +191,14 @@ class BatchFiles:
             writer.abandon()
             raise
 
-    def _noted(self, made: FileBatch) -> FileBatch:
-        self._of_step += made.names
-        self.bytes_written += made.nbytes
-        return made
+    def _noted(self, batch: FileBatch) -> FileBatch:
+        self._of_step += batch.names
+        self.bytes_written += batch.nbytes
+        return batch
 
-    def _merged(self, made: tuple[FileBatch, ...]) -> None:
-        self._of_merges += (n for b in made for n in b.names)
-        self.bytes_written += sum(b.nbytes for b in made)
+    def _merged(self, batches: tuple[FileBatch, ...]) -> None:
+        self._of_merges += (n for b in batches for n in b.names)
+        self.bytes_written += sum(b.nbytes for b in batches)
 
 
 class _Noted:
@@ -210,7 +212,7 @@ class _Noted:
 
     def work(self, rows: int) -> tuple[FileBatch, ...] | None:
         """Merge about so many rows more. Once all are: the batch, or none for no rows."""
-        made = self._merge.work(rows)
-        if made is not None:
-            self._note(made)
-        return made
+        batches = self._merge.work(rows)
+        if batches is not None:
+            self._note(batches)
+        return batches

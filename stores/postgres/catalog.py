@@ -154,7 +154,7 @@ class Catalog:
     ) -> dict[str, Layout]:
         kept = self.check_registers(connection, registers)
         outputs = len(self.load(connection).outputs)
-        found = self.look(connection, kept, outputs, writes=writes)
+        there = self.look(connection, kept, outputs, writes=writes)
         layouts = {r.name: self.layout(r, kept[r.name].name) for r in registers}
         for name, layout in layouts.items():
             if layout.described != kept[name].columns:
@@ -163,7 +163,7 @@ class Catalog:
                     f"the circuit {_shown(layout.described)}; use the state with the circuit that "
                     "it was made for, or make a new store for this one"
                 )
-        self._check_tables(connection, registers, layouts, outputs, found)
+        self._check_tables(connection, registers, layouts, outputs, there)
         return layouts
 
     def check_registers(
@@ -204,12 +204,12 @@ class Catalog:
 
     def wrong_fingerprint(self, connection: Connection, kept: Mapping[str, Table]) -> Iterator[str]:
         """How the described registers differ from those that the state was made for."""
-        said = self.fingerprint(connection)
+        original = self.fingerprint(connection)
         digest = fingerprint_of({name: table.described for name, table in kept.items()})
-        if said != digest:
+        if original != digest:
             yield (
                 f"table {REGISTERS} is not of this state: it describes {digest}, and {STORE} says "
-                f"{said}"
+                f"{original}"
             )
 
     def _check_tables(
@@ -218,17 +218,17 @@ class Catalog:
         registers: Sequence[Register],
         layouts: Mapping[str, Layout],
         outputs: int,
-        found: Mapping[str, Found],
+        there: Mapping[str, Found],
     ) -> None:
         wrong = [
             f"register {name!r}: {problem}"
             for name, layout in layouts.items()
-            for problem in problems_of(layout, found)
+            for problem in problems_of(layout, there)
         ]
         wrong += [
             f"output {i}: its table '_output_{i}_' is missing"
             for i in range(1, outputs + 1)
-            if f"_output_{i}_" not in found
+            if f"_output_{i}_" not in there
         ]
         if wrong:
             listed = "".join(f"  {problem}\n" for problem in wrong)
@@ -433,12 +433,12 @@ class Catalog:
 
     def relations(self, connection: Connection) -> set[str]:
         """The names of all tables, views and indexes of the schema."""
-        found = connection.execute(
+        cursor = connection.execute(
             "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n "
             "ON n.oid = c.relnamespace WHERE n.nspname = $1",
             [self.address.schema],
         )
-        return {name for (name,) in found}
+        return {name for (name,) in cursor}
 
     def sql(self, text: str, table: str) -> Statement:
         """A statement about a table of the schema, whose place in the text is `{}`."""

@@ -246,11 +246,11 @@ class Additions:
 
     def for_tasks(self, layouts: Iterable[Layout]) -> Mapping[str, sql.Identifier]:
         """New staging tables for what tasks add to tables, by the names of those."""
-        made = {layout.table: (layout, self._session.catalog.staging()) for layout in layouts}
-        create = sql.SQL("; ").join(layout.create_staging(x) for layout, x in made.values())
+        tables = {layout.table: (layout, self._session.catalog.staging()) for layout in layouts}
+        create = sql.SQL("; ").join(layout.create_staging(x) for layout, x in tables.values())
         with self._session.use("could not take a change") as connection:
             self._drop_unused(connection)  # those of tasks that failed
-            self._for_tasks = {table: staging for table, (_, staging) in made.items()}
+            self._for_tasks = {table: staging for table, (_, staging) in tables.items()}
             connection.execute(create.as_bytes())
         return self._for_tasks
 
@@ -312,20 +312,20 @@ class Additions:
         The transaction begins with `before`.
         """
         changes = list(self._changes.values())
-        made = Transaction(connection, self._session.catalog, together=True)
+        transaction = Transaction(connection, self._session.catalog, together=True)
         try:
             with connection.transaction():
                 before(connection)
                 self._drop_unused(connection)
-                made.write(changes, given, old, new)
+                transaction.write(changes, given, old, new)
         except errors.NumericValueOutOfRange:
             # Repeat it with single statements, so that it fails at the register with the overflow.
-            made = Transaction(connection, self._session.catalog, together=False)
+            transaction = Transaction(connection, self._session.catalog, together=False)
             with connection.transaction():
                 before(connection)
                 self._drop_unused(connection)
-                made.write(changes, given, old, new)
-        return made.emptied
+                transaction.write(changes, given, old, new)
+        return transaction.emptied
 
     def _drop_unused(self, connection: Connection) -> None:
         """Drop the staging tables to which no task has added."""

@@ -109,12 +109,12 @@ class Address:
         try:
             return psycopg.connect(**params, autocommit=True, cursor_factory=psycopg.RawCursor)
         except psycopg.Error as e:
-            refused, said, remedy = type(e), str(e), _remedy_where_refused(e)
+            refused, text, remedy = type(e), str(e), _remedy_where_refused(e)
         except UnicodeError as e:  # from psycopg's lookup of the host
-            refused, said = psycopg.OperationalError, f"the host has no name for a network: {e}"
+            refused, text = psycopg.OperationalError, f"the host has no name for a network: {e}"
             remedy = _SERVER
         # Outside of `except`, and from a new error: the old one has the connection's password.
-        raise self._unavailable("could not be opened", said, remedy) from refused(said)
+        raise self._unavailable("could not be opened", text, remedy) from refused(text)
 
     def _check_server(self, connection: Connection) -> None:
         version = connection.info.server_version // 10_000
@@ -139,31 +139,31 @@ class Address:
 
     def error(self, e: psycopg.Error, what: str) -> StoreError:
         """The store's error for one of Postgres."""
-        said = " ".join(str(e).split())
+        text = " ".join(str(e).split())
         state = e.sqlstate or ""
         if state[:2] == "54":  # program limit exceeded: psycopg takes it for an OperationalError
             return StoreError(
-                f"{self}: the {self._what} {what}: {said}; that is a limit of Postgres, as for a "
+                f"{self}: the {self._what} {what}: {text}; that is a limit of Postgres, as for a "
                 "long text in a key: keep a hash of it, or use another store"
             )
         away = isinstance(e, psycopg.OperationalError | psycopg.InterfaceError)
         if away or state[:2] in ("08", "53", "57", "58"):
-            return self._unavailable(what, said, _SERVER)
+            return self._unavailable(what, text, _SERVER)
         if state in ("42501", "25006"):  # insufficient privilege, read-only database
             return StoreUnavailable(
-                f"{self}: the {self._what} {what}: {said}; give the user the right, or use another "
+                f"{self}: the {self._what} {what}: {text}; give the user the right, or use another "
                 f"user: {PAGE}, for those who write and for those who read"
             )
         if state in _OTHER_TABLES:
             return StoreCorrupt(
-                f"{self}: the {self._what} {what}: {said}; its tables are not as they were made: "
+                f"{self}: the {self._what} {what}: {text}; its tables are not as they were made: "
                 "restore the schema from a backup"
             )
-        return StoreError(f"{self}: the {self._what} {what}: {said}")
+        return StoreError(f"{self}: the {self._what} {what}: {text}")
 
-    def _unavailable(self, what: str, said: str, remedy: str) -> StoreUnavailable:
+    def _unavailable(self, what: str, text: str, remedy: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"{self}: the {self._what} {what}: {' '.join(said.split())}; what was committed is "
+            f"{self}: the {self._what} {what}: {' '.join(text.split())}; what was committed is "
             f"kept: {remedy}, and try again"
         )
 
@@ -174,14 +174,14 @@ def _remedy_where_refused(e: psycopg.Error) -> str:
     Such an error has no SQLSTATE, and the server may use another language for its text. Then the
     remedy depends on whether the server asked for a password.
     """
-    said = str(e)
-    if "does not exist" in said:
+    text = str(e)
+    if "does not exist" in text:
         return "check the user and the database in the address, or create what is not there"
     if e.pgconn is not None and e.pgconn.needs_password:
         return f"give the user's password, in a password file (PGPASSFILE) or as in {EXAMPLE}"
-    if "authentication failed" in said or (e.pgconn is not None and e.pgconn.used_password):
+    if "authentication failed" in text or (e.pgconn is not None and e.pgconn.used_password):
         return "check the user, the password and the database: the server has refused them"
-    if "pg_hba.conf" in said:
+    if "pg_hba.conf" in text:
         return "let the server's pg_hba.conf take this user from this host"
     return _SERVER
 
@@ -232,8 +232,8 @@ def take_lock(connection: Connection, address: Address) -> None:
     """Lock the schema against other writers until the connection ends."""
     number = _lock_number(address.schema)
     for tried in range(1, LOCK_TRIES + 1):
-        found = connection.execute("SELECT pg_catalog.pg_try_advisory_lock($1)", [number])
-        if found.fetchone() == (True,):
+        cursor = connection.execute("SELECT pg_catalog.pg_try_advisory_lock($1)", [number])
+        if cursor.fetchone() == (True,):
             return
         if tried < LOCK_TRIES:
             time.sleep(0.05)
@@ -260,13 +260,13 @@ def identity(connection: Connection, address: Address) -> object:
 
 def holder(connection: Connection, address: Address) -> str | None:
     """The connection that writes the schema now; None if there is none."""
-    found = connection.execute(_HOLDER, [_lock_number(address.schema)]).fetchone()
-    if found is None:
+    row = connection.execute(_HOLDER, [_lock_number(address.schema)]).fetchone()
+    if row is None:
         return None
-    pid, application, user, where, since = found
+    pid, application, user, where, since = row
     named = application or "a connection"
-    said = f"{named!r} (user {user}, "
+    text = f"{named!r} (user {user}, "
     if since is None:  # others' details are hidden from this role
-        return f"{said}server process {pid}; more is shown to a role with pg_read_all_stats)"
+        return f"{text}server process {pid}; more is shown to a role with pg_read_all_stats)"
     at = f"from {where}" if where else "over a local socket"
-    return f"{said}{at}, server process {pid}, since {since:%Y-%m-%d %H:%M:%S})"
+    return f"{text}{at}, server process {pid}, since {since:%Y-%m-%d %H:%M:%S})"

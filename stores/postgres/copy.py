@@ -144,8 +144,8 @@ def send(frame: DataFrame, layout: Layout, to: sql.Identifier, address: Address)
     # mapInArrow does not accept every column name.
     chosen = frame.select(*[column(n).alias(f"c{i}") for i, (n, _) in enumerate(schema.all)])
     with spark_errors(address):
-        told = chosen.mapInArrow(attempt, "attempt BIGINT, rows BIGINT").toArrow()
-    return {r["attempt"]: r["rows"] for r in told.to_pylist()}
+        attempts = chosen.mapInArrow(attempt, "attempt BIGINT, rows BIGINT").toArrow()
+    return {r["attempt"]: r["rows"] for r in attempts.to_pylist()}
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,10 @@ def whole(
         return DriverRelation(concat(got(connection, layout), layout.schema), layout.schema)
     parts = min(max(2, -(-size // TASK_BYTES)), max(pages, 1))
     begins = [pages * i // parts for i in range(parts)]
-    found = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
-    if found is None:
+    row = connection.execute("SELECT pg_catalog.pg_export_snapshot()").fetchone()
+    if row is None:
         raise StoreError(f"{address}: the server gave no snapshot to read from; try again")
-    fetch = Fetch(address, layout, found[0], begins)
+    fetch = Fetch(address, layout, row[0], begins)
     numbers = spark().range(0, parts, 1, parts)
     with spark_errors(address):
         frame = numbers.mapInArrow(fetch.__call__, layout.schema.ddl).localCheckpoint()
@@ -307,7 +307,7 @@ def size_on_disk(connection: Connection, layout: Layout) -> Size:
 def size_of(connection: Connection, layout: Layout) -> tuple[int, int]:
     """The number of pages of a table, and its bytes with TOAST."""
     name = sql.Literal(layout.place.as_string())
-    found = connection.execute(
+    row = connection.execute(
         sql.SQL(
             "SELECT pg_catalog.pg_relation_size({0}) / "
             "current_setting('block_size')::bigint, pg_catalog.pg_table_size({0})"
@@ -315,9 +315,9 @@ def size_of(connection: Connection, layout: Layout) -> tuple[int, int]:
         .format(name)
         .as_bytes()
     ).fetchone()
-    if found is None:
+    if row is None:
         return 0, 0
-    return int(found[0]), int(found[1])
+    return int(row[0]), int(row[1])
 
 
 _DAY = 86_400_000_000
@@ -375,17 +375,17 @@ def few_rows(
 def _query(layout: Layout, where: sql.Composable, most: int) -> bytes:
     """Selects the number of rows, and each column: values, and where or how long they are."""
     chosen: list[sql.Composable] = []
-    found: list[sql.Composable] = [sql.SQL("pg_catalog.count(*)")]
+    columns: list[sql.Composable] = [sql.SQL("pg_catalog.count(*)")]
     for i, (shown, leaf) in enumerate(layout.shown):
         name = sql.Identifier(f"c{i}")
         chosen.append(sql.SQL("{} AS {}").format(shown, name))
         for part in _parts(leaf):
             value = sql.SQL(part).format(name)
-            found.append(sql.SQL("pg_catalog.string_agg({}, ''::bytea)").format(value))
+            columns.append(sql.SQL("pg_catalog.string_agg({}, ''::bytea)").format(value))
     rows = sql.SQL("SELECT {} FROM {}{} LIMIT {}").format(
         sql.SQL(", ").join(chosen), layout.place, where, sql.Literal(most)
     )
-    return sql.SQL("SELECT {} FROM ({}) AS s").format(sql.SQL(", ").join(found), rows).as_bytes()
+    return sql.SQL("SELECT {} FROM ({}) AS s").format(sql.SQL(", ").join(columns), rows).as_bytes()
 
 
 def _parts(leaf: ValueColumn) -> tuple[LiteralString, ...]:
@@ -427,16 +427,16 @@ def _of_one_width(
     values: bytes, there: npt.NDArray[np.bool_] | None, rows: int, fixed: _Fixed, leaf: ValueColumn
 ) -> Array:
     """Values with one width; they belong to the rows that are `there`, the others are NULL."""
-    found: npt.NDArray[Any] = np.frombuffer(values, fixed.read).astype(fixed.kept)
-    if there is None and len(found) != rows:
+    numbers: npt.NDArray[Any] = np.frombuffer(values, fixed.read).astype(fixed.kept)
+    if there is None and len(numbers) != rows:
         raise ValueError(f"{leaf.name} is NULL, and its type, {leaf.type}, has no NULL")
     if fixed.bounds is not None:
-        found = found + fixed.begin  # 'infinity' wraps around, and stays out of bounds
+        numbers = numbers + fixed.begin  # 'infinity' wraps around, and stays out of bounds
         first, last = fixed.bounds
-        if len(found) and not first <= found.min() <= found.max() <= last:
+        if len(numbers) and not first <= numbers.min() <= numbers.max() <= last:
             raise ValueError("a time before the year 1 or after the year 9999")
     if there is None:
-        return value_of(pa.array(found), leaf)
-    placed = np.zeros(rows, found.dtype)
-    placed[there] = found
+        return value_of(pa.array(numbers), leaf)
+    placed = np.zeros(rows, numbers.dtype)
+    placed[there] = numbers
     return value_of(pa.array(placed, mask=~there), leaf)

@@ -46,7 +46,7 @@ class PostgresState:
             tables = self._tables(connection, catalog)
             registers = self._registers(tables)
             state = catalog.load(connection)
-            found = catalog.look(connection, tables, len(state.outputs), writes=False)
+            there = catalog.look(connection, tables, len(state.outputs), writes=False)
             return Summary(
                 repr(self._address),
                 "Postgres tables",
@@ -57,7 +57,7 @@ class PostgresState:
                 state.last.offsets,
                 holder(connection, self._address),
                 tuple(
-                    _kept(connection, r, catalog.layout(r, tables[r.name].name), found)
+                    _kept(connection, r, catalog.layout(r, tables[r.name].name), there)
                     for r in registers
                 ),
             )
@@ -111,23 +111,23 @@ class PostgresState:
             registers = self._registers(tables)
             state = catalog.load(connection)
             there = catalog.look(connection, tables, len(state.outputs), writes=False)
-            found = Verification(
+            verification = Verification(
                 f"{len(tables):,} tables of registers",
                 unchecked="weights that somebody has changed, and rows put in or taken out by SQL",
             )
-            found.problems += catalog.wrong_fingerprint(connection, tables)
+            verification.problems += catalog.wrong_fingerprint(connection, tables)
             relations = catalog.relations(connection)
             for register in registers:
                 table = tables[register.name]
                 check = TableCheck(connection, catalog.layout(register, table.name), there)
-                said = f"register {register.name!r}"
+                label = f"register {register.name!r}"
                 if table.view is not None and table.view not in relations:
-                    found.problems.append(f"{said}: its view {table.view!r} is missing")
-                found.problems += (f"{said}: {what}" for what in check.problems())
+                    verification.problems.append(f"{label}: its view {table.view!r} is missing")
+                verification.problems += (f"{label}: {what}" for what in check.problems())
             for i in range(1, len(state.outputs) + 1):
                 if f"_output_{i}_" not in there:
-                    found.problems.append(f"output {i}: its table '_output_{i}_' is missing")
-            return found
+                    verification.problems.append(f"output {i}: its table '_output_{i}_' is missing")
+            return verification
 
     def compact(self) -> str:
         """VACUUM the tables, to reclaim the space of deleted rows."""
@@ -158,9 +158,9 @@ class PostgresState:
         if not catalog.is_there(connection, writes=False):
             relations = catalog.relations(connection)
             others = [repr(name) for (name,) in connection.execute(_SCHEMAS, [STORE]).fetchall()]
-            found = f"it has no table {STORE}" if relations else "it is empty, or not there"
+            text = f"it has no table {STORE}" if relations else "it is empty, or not there"
             raise StoreUnavailable(
-                f"{self._address}: there is no state in this schema: {found}; "
+                f"{self._address}: there is no state in this schema: {text}; "
                 + (
                     f"of this database, these have one: {', '.join(others)}"
                     if others
@@ -231,8 +231,8 @@ class TableCheck:
         )
 
     def _number(self, query: sql.Composed) -> int:
-        ((found,),) = self.connection.execute(query.as_bytes()).fetchall()
-        return int(found)
+        ((number,),) = self.connection.execute(query.as_bytes()).fetchall()
+        return int(number)
 
     def _astray(self) -> int:
         """The number of rows with a wrong hash, which a lookup would not find."""

@@ -59,10 +59,10 @@ class Found:
 
     def differs(self, expected: Sequence[tuple[str, str]]) -> str | None:
         """How its columns and types differ from the expected ones; None if they do not."""
-        found = [(name, t) for name, t in self.columns]
-        if found == list(expected):
+        columns = [(name, t) for name, t in self.columns]
+        if columns == list(expected):
             return None
-        return f"has the columns {_shown(found)}, not {_shown(expected)}"
+        return f"has the columns {_shown(columns)}, not {_shown(expected)}"
 
     def without_index(self, layout: Layout) -> str | None:
         """What is wrong with the index for lookups, and the SQL to recreate it; None if nothing."""

@@ -74,9 +74,9 @@ class PostgresSession:
             if self._state is not None and not self.lost:
                 return self._state
             with self.use("could not be read") as connection:
-                found = self.catalog.load(connection)
-            self._state = found if self._writes else None
-            return found
+                last = self.catalog.load(connection)
+            self._state = last if self._writes else None
+            return last
 
     @contextmanager
     def committing(self, new: State) -> Iterator[None]:

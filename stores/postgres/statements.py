@@ -33,16 +33,16 @@ Statement = sql.Composed
 def identifier(name: str, taken: set[str]) -> str:
     """A valid, unused Postgres name; deterministic, and cut with a digest if it is too long."""
     plain = name.replace("\0", "␀")
-    found = _cut(plain, LONGEST)
+    candidate = _cut(plain, LONGEST)
     number = 0
-    while found != plain or not found or found in taken or _OWN.fullmatch(found):
+    while candidate != plain or not candidate or candidate in taken or _OWN.fullmatch(candidate):
         digest = hashlib.sha256(f"{name}\0{number or ''}".encode()).hexdigest()[:8]
-        found = f"{_cut(plain, LONGEST - 9)}~{digest}"
-        if found not in taken:
+        candidate = f"{_cut(plain, LONGEST - 9)}~{digest}"
+        if candidate not in taken:
             break
         number += 1
-    taken.add(found)
-    return found
+    taken.add(candidate)
+    return candidate
 
 
 def _cut(name: str, most: int) -> str:
@@ -332,16 +332,18 @@ class Layout:
 
     def comments(self, what: str) -> list[Statement]:
         """Comments: what the table stores, and the full names of columns with cut names."""
-        found = [sql.SQL("COMMENT ON TABLE {} IS {}").format(self.place, sql.Literal(escape(what)))]
+        statements = [
+            sql.SQL("COMMENT ON TABLE {} IS {}").format(self.place, sql.Literal(escape(what)))
+        ]
         for c in self._all:
             if c.name != c.leaf.name:
-                found.append(
+                statements.append(
                     sql.SQL("COMMENT ON COLUMN {} IS {}").format(
                         sql.Identifier(self.namespace, self.table, c.name),
                         sql.Literal(escape(c.leaf.name)),
                     )
                 )
-        return found
+        return statements
 
 
 def _digest(text: str) -> str:

@@ -318,7 +318,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         def found(connection: Connection) -> tuple[Relation, ...] | None:
             with snapshot(connection):
                 state = self._catalog.load(connection)
-                described = [layout_of(said) for said in state.outputs]
+                described = [layout_of(output) for output in state.outputs]
                 if not state.outputs_kept or described != self._outputs.described():
                     return None
                 return tuple(self._whole(connection, layout) for layout in self._outputs.layouts)

@@ -118,17 +118,17 @@ def _may_be_away(t: RowType, struct: Struct) -> bool:
 
 def texts(table: pa.Table, columns: Columns) -> list[Array]:
     """The leaves of these columns as text for Postgres; NULL stays NULL."""
-    found: list[Array] = []
+    leaves: list[Array] = []
     for name, t in columns:
         array = one_array(canonical(table.column(name)))
         try:
             parts = list(_parts((name,), array, t, None))
-            found += [_text(part, leaf) for part, leaf in parts]
+            leaves += [_text(part, leaf) for part, leaf in parts]
         except (ValueError, OverflowError) as e:
             raise StoreError(
                 f"column {name!r} has a value that Postgres cannot take: {e}; change the rows"
             ) from e
-    return found
+    return leaves
 
 
 def _parts(
@@ -232,8 +232,8 @@ def table_of(text: bytes, schema: Schema) -> pa.Table:
             quoted_strings_can_be_null=False,
         ),
     )
-    found = (value_of(one_array(c), leaf) for c, leaf in zip(read.columns, leaves, strict=True))
-    return relation_of(found, schema)
+    arrays = (value_of(one_array(c), leaf) for c, leaf in zip(read.columns, leaves, strict=True))
+    return relation_of(arrays, schema)
 
 
 def relation_of(arrays: Iterator[Array], schema: Schema) -> pa.Table:
@@ -253,8 +253,8 @@ def value_of(array: Any, leaf: ValueColumn) -> Array:
         case "bytes":
             listed = array.to_pylist()
             return pa.array([None if v is None else bytes.fromhex(v[2:]) for v in listed], t.arrow)
-    found: Array = array.cast(t.arrow)
-    return found
+    column: Array = array.cast(t.arrow)
+    return column
 
 
 def _built(t: RowType, arrays: Iterator[Array]) -> Array:
