@@ -79,9 +79,19 @@ def blob_row(part: int, tag: int, held: Any) -> pa.RecordBatch:
 
 
 def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
-    """The blobs in rows, without a copy."""
-    for part, tag, held in zip(*(rows.column(n) for n in SCHEMA.names), strict=True):
-        yield part.as_py(), tag.as_py(), held.as_buffer()
+    """The blobs in rows. Only those that are not aligned are copied."""
+    batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+    for batch in filter(len, batches):
+        parts, tags, held = map(batch.column, SCHEMA.names)
+        ends: Any
+        _, ends, data = held.buffers()
+        assert data is not None
+        begin, *stops = np.frombuffer(ends, np.int32)[held.offset :][: len(held) + 1].tolist()
+        numbers = (column.to_numpy().tolist() for column in (parts, tags))
+        for part, tag, stop in zip(*numbers, stops, strict=True):
+            blob = data.slice(begin, stop - begin)
+            yield part, tag, pa.py_buffer(bytes(blob)) if blob.address % _ALIGNED else blob
+            begin = stop
 
 
 @dataclass(frozen=True)
