@@ -41,7 +41,7 @@ class _OfList(Derived):
 class Compact(_OfList):
     """The list of the non-NULL items."""
 
-    said: ClassVar[str] = "collect_list"
+    label: ClassVar[str] = "collect_list"
 
     def _sql(self, row: str) -> str:
         return f"coalesce({self._known(row)}, CAST(array() AS {self.type.ddl}))"
@@ -59,7 +59,7 @@ class Joined(_OfList):
     """The non-NULL strings of a list, joined with a separator; NULL if there are none."""
 
     separator: str = ""
-    said: ClassVar[str] = "string_agg"
+    label: ClassVar[str] = "string_agg"
 
     def _sql(self, row: str) -> str:
         strings = f"array_join(l, {text(self.separator)})"
@@ -77,7 +77,7 @@ class Percentile(_OfList):
     """
 
     share: float = 0.5
-    said: ClassVar[str] = "percentile"
+    label: ClassVar[str] = "percentile"
 
     def __str__(self) -> str:
         return f"percentile({self.args[0]}, {self.share})"

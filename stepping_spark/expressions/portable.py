@@ -38,7 +38,7 @@ class Derived(Expr):
 
     args: tuple[Expr, ...]
 
-    said: ClassVar[str] = ""
+    label: ClassVar[str] = ""
     on_driver: ClassVar[bool] = True
 
     @property
@@ -47,7 +47,7 @@ class Derived(Expr):
         return False
 
     def __str__(self) -> str:
-        return f"{self.said}({', '.join(map(str, self.args))})"
+        return f"{self.label}({', '.join(map(str, self.args))})"
 
     def parts(self) -> tuple[Expr, ...]:
         return self.args
@@ -57,7 +57,7 @@ class Derived(Expr):
         decoders = [a.type.decode for a in self.args]
         rows = zip(*(c.to_pylist() for c in columns), strict=True)
         values = [self.of(*(d(v) for d, v in zip(decoders, row, strict=True))) for row in rows]
-        return pa.array([self.type.encode(v, self.said) for v in values], self.type.arrow)
+        return pa.array([self.type.encode(v, self.label) for v in values], self.type.arrow)
 
     def arrow_in(self, columns: Sequence[EngineColumn], zone: dt.tzinfo) -> EngineColumn:
         """The values in a time zone."""
@@ -76,7 +76,7 @@ class Bucket(Derived):
     """The number of the bucket of the parts: Spark's xxhash64, modulo a power of two."""
 
     buckets: int = 1
-    said: ClassVar[str] = "bucket"
+    label: ClassVar[str] = "bucket"
 
     def __str__(self) -> str:
         return f"bucket of {self.buckets}"
@@ -147,7 +147,7 @@ def bucket(parts: Sequence[Expr], buckets: int) -> Bucket:
 class Known(Derived):
     """1 if the part is not NULL, else 0."""
 
-    said: ClassVar[str] = "known"
+    label: ClassVar[str] = "known"
 
     def _sql(self, row: str) -> str:
         return f"if({self.args[0].sql(row)} IS NULL, 0L, 1L)"
@@ -168,7 +168,7 @@ def known(e: Expr) -> Expr:
 class Truth(Derived):
     """1 if the part is true, else 0."""
 
-    said: ClassVar[str] = "truth"
+    label: ClassVar[str] = "truth"
 
     def _sql(self, row: str) -> str:
         return f"if({self.args[0].sql(row)}, 1L, 0L)"
@@ -189,7 +189,7 @@ def truth(e: Expr) -> Expr:
 class Given(Derived):
     """The second part if the first is not zero, else NULL."""
 
-    said: ClassVar[str] = "given"
+    label: ClassVar[str] = "given"
 
     def _sql(self, row: str) -> str:
         n, value = (a.sql(row) for a in self.args)
@@ -214,7 +214,7 @@ def given(n: Expr, value: Expr) -> Expr:
 class Choice(Derived):
     """The second part if the first is true, else the third."""
 
-    said: ClassVar[str] = "choice"
+    label: ClassVar[str] = "choice"
 
     def _sql(self, row: str) -> str:
         return f"if({', '.join(a.sql(row) for a in self.args)})"
@@ -249,7 +249,7 @@ class Slid(Derived):
     slide: int = 1
     offset: int = 0
     shift: int = 0
-    said: ClassVar[str] = "slid"
+    label: ClassVar[str] = "slid"
 
     def _moved(self, micros: Any) -> Any:
         return micros - (micros - self.offset) % self.slide + self.shift
@@ -294,7 +294,7 @@ class Narrowed(Derived):
     """An int that must fit fewer bits. A greater one is an error, as in Spark's integers."""
 
     bits: int = 32
-    said: ClassVar[str] = "narrowed"
+    label: ClassVar[str] = "narrowed"
 
     def _sql(self, row: str) -> str:
         return f"CAST(CAST({self.args[0].sql(row)} AS {_BITS[self.bits]}) AS BIGINT)"
@@ -327,7 +327,7 @@ class Otherwise(Derived):
     """The part, or an encoded constant if the part is NULL."""
 
     constant: Any = None
-    said: ClassVar[str] = "otherwise"
+    label: ClassVar[str] = "otherwise"
 
     def _sql(self, row: str) -> str:
         return f"coalesce({self.args[0].sql(row)}, {literal(self._encoded(), self.type)})"
@@ -343,7 +343,7 @@ class Otherwise(Derived):
 class Widened(Derived):
     """An int as a Decimal of 38 digits, or any number as a float."""
 
-    said: ClassVar[str] = "widened"
+    label: ClassVar[str] = "widened"
 
     def _sql(self, row: str) -> str:
         return f"CAST({self.args[0].sql(row)} AS {self.type.ddl})"
@@ -376,7 +376,7 @@ class Mean(Derived):
     zero.
     """
 
-    said: ClassVar[str] = "mean"
+    label: ClassVar[str] = "mean"
 
     @property
     def _scales(self) -> tuple[int, int]:

@@ -64,7 +64,7 @@ class SparkFunction(Derived):
 
     name: str = ""
     constants: tuple[Any, ...] = ()
-    said: ClassVar[str] = "function"
+    label: ClassVar[str] = "function"
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join([*map(str, self.args), *map(repr, self.constants)])})"

@@ -48,7 +48,7 @@ def square_rest_sql(x: str, p: str) -> str:
 class Square(Derived):
     """The square of a float, rounded."""
 
-    said: ClassVar[str] = "square"
+    label: ClassVar[str] = "square"
 
     def _sql(self, row: str) -> str:
         return let("x", self.args[0].sql(row), "x * x")
@@ -62,7 +62,7 @@ class Square(Derived):
 class SquareRest(Derived):
     """The rounding error of the square of a float."""
 
-    said: ClassVar[str] = "square_rest"
+    label: ClassVar[str] = "square_rest"
 
     def _sql(self, row: str) -> str:
         x = self.args[0].sql(row)
@@ -78,7 +78,7 @@ class SquareRest(Derived):
 class Times(Derived):
     """The product of two floats, rounded."""
 
-    said: ClassVar[str] = "times"
+    label: ClassVar[str] = "times"
 
     def _sql(self, row: str) -> str:
         return " * ".join(a.sql(row) for a in self.args)
@@ -92,7 +92,7 @@ class Times(Derived):
 class TimesRest(Derived):
     """The rounding error of the product of two floats; 0 if one of them is large."""
 
-    said: ClassVar[str] = "times_rest"
+    label: ClassVar[str] = "times_rest"
 
     def _sql(self, row: str) -> str:
         x, y = (a.sql(row) for a in self.args)
@@ -168,7 +168,7 @@ class Correlation(Derived):
     rest, and the sum of their own rests.
     """
 
-    said: ClassVar[str] = "corr"
+    label: ClassVar[str] = "corr"
 
     def of(self, *values: Any) -> Any:
         count, x, x_rest, y, y_rest, *products = values

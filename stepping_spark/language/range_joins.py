@@ -60,7 +60,7 @@ class Bands(Derived):
 
     width: int | float = 1
     point: bool = False
-    said: ClassVar[str] = "bands"
+    label: ClassVar[str] = "bands"
 
     def __str__(self) -> str:
         return f"bands of {self.width} of {', '.join(map(str, dict.fromkeys(self.args[1:])))}"

@@ -203,7 +203,7 @@ class Feed:
         try:
             fitted(empty, self.type, None, where, {})
         except OtherType as e:
-            raise SourceError(e.said) from None
+            raise SourceError(e.message) from None
 
     # -- which rows
 
@@ -275,7 +275,7 @@ class Feed:
         try:
             fitting = fitted(table, self.type, count, self._at(place), self._names)
         except OtherType as e:
-            raise InputError(e.said) from None
+            raise InputError(e.message) from None
         misfits = MISFITS.empty_table()
         relation = fitting.relation
         if fitting.wrong:

@@ -64,11 +64,13 @@ _DAY = 86_400_000_000
 
 
 class OtherType(InputError):
-    """A column of another type. `said` is the message without the advice to make a DataFrame."""
+    """A column of another type. `message` is the text without the advice to make a DataFrame."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(f"{said}, or make a DataFrame of the table: st.ZSetSpark.from_dataframe")
-        self.said = said
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"{message}, or make a DataFrame of the table: st.ZSetSpark.from_dataframe"
+        )
+        self.message = message
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,11 @@ class MisfitValues:
 
     where: str
     at: Any  # of numpy
-    said: Callable[[int], str]  # of the value at a place of `at`
+    reason_of: Callable[[int], str]  # of the value at a place of `at`
 
     def reason(self, i: int) -> str:
         """What is wrong with the i-th of them."""
-        return f"{self.where}: {self.said(i)}"
+        return f"{self.where}: {self.reason_of(i)}"
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def fit(array: Array, t: RowType, where: str) -> Fitted:
         there = np.flatnonzero(np.asarray(array.is_valid()))
         at = pc.subtract(pc.cumulative_sum(pc.cast(array.is_valid(), pa.int64())), 1)
         values = known.take(pc.if_else(array.is_valid(), at, None))
-        wrong = [MisfitValues(w.where, there[w.at], w.said) for w in inner]
+        wrong = [MisfitValues(w.where, there[w.at], w.reason_of) for w in inner]
     else:
         return _parts(array, bare, where)
     if not isinstance(t, Optional) and len(array):
@@ -229,7 +231,8 @@ def _parts(array: Array, t: RowType, where: str) -> Fitted:
         offsets = pa.array([0, *ends.tolist()], pa.int32())
         lists = pa.ListArray.from_arrays(offsets, items, type=t.arrow)
         rows = [
-            MisfitValues(w.where, np.searchsorted(ends, w.at, side="right"), w.said) for w in wrong
+            MisfitValues(w.where, np.searchsorted(ends, w.at, side="right"), w.reason_of)
+            for w in wrong
         ]
         return lists, rows
     if isinstance(t, ZSetOf) and _is_list(array.type):

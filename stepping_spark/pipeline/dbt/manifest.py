@@ -30,17 +30,17 @@ class DbtNode:
     """A model, a test, a seed, a snapshot or a source of a project."""
 
     id: str
-    said: Mapping[str, Any]
+    entry: Mapping[str, Any]
 
     @property
     def kind(self) -> str:
         """What it is: model, test, seed, snapshot or source."""
-        return str(self.said["resource_type"])
+        return str(self.entry["resource_type"])
 
     @property
     def config(self) -> Mapping[str, Any]:
         """The configuration."""
-        settings: Mapping[str, Any] = self.said.get("config") or {}
+        settings: Mapping[str, Any] = self.entry.get("config") or {}
         return settings
 
     @property
@@ -51,39 +51,39 @@ class DbtNode:
     @property
     def name(self) -> str:
         """The name in the project; a version of a model has its number behind it."""
-        version = self.said.get("version")
-        name = str(self.said["name"])
+        version = self.entry.get("version")
+        name = str(self.entry["name"])
         return name if version is None else f"{name}_v{version}"
 
     @property
     def code(self) -> str | None:
         """The compiled SQL; None: there is none."""
-        code = self.said.get("compiled_code")
+        code = self.entry.get("compiled_code")
         return None if code is None else str(code)
 
     @property
     def reads(self) -> list[str]:
         """The ids of what it reads."""
-        return list((self.said.get("depends_on") or {}).get("nodes") or ())
+        return list((self.entry.get("depends_on") or {}).get("nodes") or ())
 
     @property
     def file(self) -> str:
         """The file in which the compiled SQL stands, as the project has it."""
-        path = self.said.get("compiled_path") or self.said.get("original_file_path")
+        path = self.entry.get("compiled_path") or self.entry.get("original_file_path")
         return str(path or self.id)
 
     @property
     def table(self) -> str:
         """The last part of the name of its table."""
-        entry = self.said
+        entry = self.entry
         return str(entry.get("identifier") or entry.get("alias") or entry["name"])
 
     @property
     def names(self) -> list[tuple[str, ...]]:
         """What its table is called, from the longest name to the shortest."""
-        written = str(self.said.get("relation_name") or "")
+        written = str(self.entry.get("relation_name") or "")
         words = [next(filter(None, m.groups()), "") for m in _NAME_IN_QUOTES.finditer(written)]
-        parts = [self.said.get("database"), self.said.get("schema"), self.table]
+        parts = [self.entry.get("database"), self.entry.get("schema"), self.table]
         named = [tuple(words), tuple(str(p) for p in parts if p), tuple(map(str, parts[1:]))]
         lower = dict.fromkeys(tuple(p.lower() for p in name) for name in named)
         return [name for name in lower if len(name) > 1]
@@ -113,9 +113,9 @@ class DbtManifest:
         for id_, node in self.nodes.items():
             name = node.name
             if node.kind == "source" and names[name.lower()] + tables[name.lower()] > 1:
-                name = f"{node.said['source_name']}_{name}"
+                name = f"{node.entry['source_name']}_{name}"
             elif node.kind != "source" and names[name.lower()] > 1:
-                name = f"{node.said['package_name']}_{name}"
+                name = f"{node.entry['package_name']}_{name}"
             name_of[id_] = field_name(name, name_of.values())
         return name_of
 
@@ -133,9 +133,9 @@ class DbtManifest:
         """By the id of each model, its key; a model without one is not there."""
         tested: dict[tuple[str, str], set[str]] = {}
         for node in self.nodes.values():
-            of, column = node.said.get("attached_node"), node.said.get("column_name")
+            of, column = node.entry.get("attached_node"), node.entry.get("column_name")
             if of and column and not node.config.get("where"):
-                name = (node.said.get("test_metadata") or {}).get("name")
+                name = (node.entry.get("test_metadata") or {}).get("name")
                 tested.setdefault((of, column), set()).add(str(name))
         key_of = {
             of: (column,)
@@ -318,7 +318,7 @@ def _with_what_they_read(manifest: DbtManifest, nodes: Collection[DbtNode]) -> I
 
 def _refusal(node: DbtNode) -> str | None:
     """Why a model or a test cannot be maintained, as far as its configuration tells it."""
-    if node.said.get("language") == "python":
+    if node.entry.get("language") == "python":
         return _PYTHON
     if node.kind == "model" and node.materialized not in (*WRITTEN, *_COMPOSED):
         known = ", ".join((*_COMPOSED, *WRITTEN))

@@ -304,9 +304,9 @@ class _Project:
 
     def _seed(self, node: DbtNode) -> Seed:
         folder = self.manifest.folder
-        path = str(node.said.get("original_file_path") or node.said.get("path"))
-        package = str(node.said.get("package_name"))
-        roots = [folder, folder / "dbt_packages" / package, node.said.get("root_path") or folder]
+        path = str(node.entry.get("original_file_path") or node.entry.get("path"))
+        package = str(node.entry.get("package_name"))
+        roots = [folder, folder / "dbt_packages" / package, node.entry.get("root_path") or folder]
         if package != self.manifest.project:
             roots = roots[1:]
         file = next((f for root in roots if (f := folder / root / path).is_file()), folder / path)

@@ -66,42 +66,42 @@ def _gone(vector: Mapping[str, Any]) -> BitMap64:
 class DataFile:
     """A data file: the action that added it, and the places of its rows that are gone."""
 
-    said: Mapping[str, Any]
+    action: Mapping[str, Any]
     gone: BitMap64 = field(default_factory=BitMap64)
 
     @property
     def path(self) -> str:
         """Its path below the table."""
-        return str(self.said["path"])
+        return str(self.action["path"])
 
     @property
     def is_unknown(self) -> bool:
         """Whether its vector stands in a file that was not read."""
-        vector = self.said.get("deletionVector")
+        vector = self.action.get("deletionVector")
         return vector is not None and vector["storageType"] != "i" and not self.gone
 
     @property
     def added(self) -> dict[str, Any]:
         """The action that adds it."""
-        return {"add": {**self.said, "dataChange": True}}
+        return {"add": {**self.action, "dataChange": True}}
 
     def removed(self, now: int, *, changes: bool = True) -> dict[str, Any]:
         """The action that removes it."""
         names = ("path", "partitionValues", "size", "deletionVector")
-        fields = {name: self.said[name] for name in names if self.said.get(name) is not None}
+        fields = {name: self.action[name] for name in names if self.action.get(name) is not None}
         flags = {"dataChange": changes, "deletionTimestamp": now, "extendedFileMetadata": True}
         return {"remove": {**fields, **flags}}
 
     def without(self, places: Places) -> DataFile:
         """The same file with more rows gone."""
         gone = self.gone | BitMap64(places.tolist())
-        stats = {**json.loads(self.said.get("stats") or "{}"), "tightBounds": False}
-        action = {**self.said, "deletionVector": vector_of(gone), "stats": json.dumps(stats)}
-        return replace(self, said=action, gone=gone)
+        stats = {**json.loads(self.action.get("stats") or "{}"), "tightBounds": False}
+        action = {**self.action, "deletionVector": vector_of(gone), "stats": json.dumps(stats)}
+        return replace(self, action=action, gone=gone)
 
     @cached_property
     def _stats(self) -> dict[str, Any]:
-        stats: dict[str, Any] = json.loads(self.said.get("stats") or "{}")
+        stats: dict[str, Any] = json.loads(self.action.get("stats") or "{}")
         return stats
 
     @property

@@ -272,7 +272,7 @@ class DeltaSink:
         share = DeltaShare(self._form, step, self._log.address, self._options, feed)
         place = self._log.address, self._options, self._form.schema
         there = [DeltaPart(*place, tuple(some)) for some in shares_of(files) if not self.anew]
-        nbytes = UNPACKED * sum(f.said["size"] for f in files)
+        nbytes = UNPACKED * sum(f.action["size"] for f in files)
         if there and not is_rewritten(change, nbytes):
             return None
         what = f"{self._where}: step {step} could not be written by tasks"

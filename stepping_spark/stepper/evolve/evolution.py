@@ -215,11 +215,11 @@ def cannot_evolve(store: Store) -> StoreMismatch:
 
 @dataclass(frozen=True)
 class _View:
-    """A view, what it was (itself, if it does not change), and what is said of it."""
+    """A view, what it was (itself, if it does not change), and what becomes of it."""
 
     now: Vertex
     was: Vertex | None
-    said: str
+    outcome: str
     why: str = ""
 
 
@@ -302,7 +302,7 @@ class _Finder:
         filled = {name: filling.made_of(name) if step else () for name in parts.new}
         changed = {}
         for i, (name, view) in enumerate(views.items()):
-            if step and view.said != AS_BEFORE:
+            if step and view.outcome != AS_BEFORE:
                 changed[name] = filling.change_made_of(i)
         givens = [*filled.values(), *changed.values()]
         read = [n for names in givens for n in names if n in self.kept]
@@ -314,7 +314,7 @@ class _Finder:
             filled,
             parts.dropped,
             filling.read_again if step else (),
-            {name: view.said for name, view in views.items()},
+            {name: view.outcome for name, view in views.items()},
             changed,
             tuple(
                 n or f"output {i}" for i, n in enumerate(self.views_before) if i not in self.places
