@@ -100,6 +100,7 @@ __all__ = [
     "sessions",
     "symmetric_difference",
     "temporal_filter",
+    "total",
     "union",
     "window",
 ]
@@ -199,7 +200,10 @@ def reduce(
 
 
 def total(a: ZSet[T], zero: Callable[[], V], pick_value: Callable[[T], V]) -> V:
-    """The sum of `pick_value(row) · weight` as a stream of numbers (or of one Z-set). Linear."""
+    """The sum of `pick_value(row) · weight`, as a stream of numbers (or of one Z-set).
+
+    Linear. Keeps no state; a step costs the value. `reduce` gives the same as a Z-set of one row.
+    """
     picked, expr = _picked(a, zero, pick_value)
     return cast(V, make(Accumulate(None, expr), picked))
 

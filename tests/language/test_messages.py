@@ -212,6 +212,14 @@ def test_an_unknown_aggregate_says_which_there_are() -> None:
     assert {n for n in there if n.islower() and n[0] != "_"} == set(st.agg.__all__)
 
 
+def test_each_operator_of_one_step_is_public() -> None:
+    there = {
+        n for n, f in vars(st.linear).items() if getattr(f, "__module__", "") == st.linear.__name__
+    }
+    of_steps = {n for n in there if n.islower() and n[0] != "_"}
+    assert not of_steps - set(st.linear.__all__)
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
