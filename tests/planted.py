@@ -271,8 +271,8 @@ MISTAKES = (
     ),
     Mistake(
         "rows of all iterations are joined with each other",
-        "if len(found) > 1 else ()",
-        "if not found else ()",
+        "if len(numbers) > 1 else ()",
+        "if not numbers else ()",
         (
             "tests/sql/test_recursive.py::test_a_recursive_view_is_what_spark_answers",
             "-k",
