@@ -5,8 +5,8 @@
 writers apart if a lock fails. `description` has the registers and the circuit of a state, and
 checks it before it is opened. `writer` adds the batches of a step, `merges` and `spark_files` merge
 them. `files` reads and writes rows, row group by row group; `file_validation` compares a file with
-its description. `directories` are those of disks and of object stores. `inspection` looks at a
-state without a circuit.
+its description. `directories` are those of disks and of object stores, `s3` is obstore.
+`inspection` looks at a state without a circuit.
 """
 
 from stores.parquet.store import StoreParquet

@@ -23,7 +23,8 @@ from stepping_spark.base.errors import StoreCorrupt, StoreLocked, StoreUnavailab
 from stepping_spark.relations.store import Register, Store
 from stores.contract.store import StoreContract
 from stores.contract.values import BY_WORD, WHOLE, Create, Reopen, add, as_it_is, content, row
-from stores.parquet import directories, fencing
+from stores.parquet import fencing
+from stores.parquet import s3 as obstore_on_s3
 from stores.parquet.directories import ObjectDirectory, directory_of
 from stores.parquet.fencing import CLAIMS, Claim
 from stores.parquet.inspection import ParquetState
@@ -147,11 +148,11 @@ def test_a_small_step_takes_few_requests(s3: pafs.FileSystem, path: str) -> None
     assert 2 * steps <= len(found) <= 6 * steps, found
 
 
-@pytest.mark.parametrize("whole_bytes", [0, directories.WHOLE_BYTES])
+@pytest.mark.parametrize("whole_bytes", [0, obstore_on_s3.WHOLE_BYTES])
 def test_files_are_read_without_asking_for_their_size(
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:
-    monkeypatch.setattr(directories, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(obstore_on_s3, "WHOLE_BYTES", whole_bytes)
     with opened(s3, path) as store:
         for word in "abc":
             step(store, word)
@@ -168,7 +169,7 @@ def test_files_are_read_without_asking_for_their_size(
 def test_a_file_that_is_shorter_than_it_was_is_damaged(
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directories, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(obstore_on_s3, "WHOLE_BYTES", 0)
     with opened(s3, path) as store:
         step(store, "a")
     (file,) = s3.get_file_info(pafs.FileSelector(f"{path}/data"))
@@ -339,7 +340,7 @@ def test_of_many_that_create_a_file_at_once_one_succeeds(
 def test_without_obstore_two_that_open_at_once_see_each_other(
     s3: pafs.FileSystem, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directories, "INSTALLED", False)
+    monkeypatch.setattr(obstore_on_s3, "INSTALLED", False)
     assert not directory_of(path, s3).excludes
     with opened(s3, path) as store:
         step(store, "a")

@@ -20,7 +20,8 @@ import pyarrow as pa
 from stepping_spark.relations.store import Store
 from stores import step_lock, threads
 from stores.parquet import directories, fencing
-from stores.parquet.directories import Directory, LocalDirectory, Status
+from stores.parquet.directories import Directory, LocalDirectory
+from stores.parquet.s3 import Status
 from stores.parquet.store import StoreParquet
 from tests.stores.lives import told
 from tests.stores.two_writers import REGISTERS, Process, at, current
