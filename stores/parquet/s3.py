@@ -44,7 +44,6 @@ _KEYS_OF_ENVIRONMENT = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
 
-
 WHOLE_BYTES = 1 << 20
 """Bytes of a file in an object store up to which it is read whole."""
 PART_BYTES = 8 << 20
