@@ -166,7 +166,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
         """The output of the last committed step; None if it was not kept."""
-        state = self._known()
+        state = self._open_state()
         return state.outputs if state.schemas == self._outputs else None
 
     @contextmanager
@@ -183,12 +183,12 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         ...     store.last_step()
         0
         """
-        with self._pins.pin(self._known()):
+        with self._pins.pin(self._open_state()):
             yield self
 
     def last_circuit(self) -> str | None:
         """The text of the circuit that took the last committed step; None if it is unknown."""
-        return self._known().circuit
+        return self._open_state().circuit
 
     def described(self) -> Described:
         """The registers of the state, as `Register.describe` gives them, by their names there."""
@@ -197,7 +197,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def read_kept(self, name: str) -> tuple[Relation, ...]:
         """All rows of a register, by its name in the state."""
         of = self._registers.all[name].register
-        return tuple(whole(b, of) for b in self._known().batches.get(name, ()))
+        return tuple(whole(b, of) for b in self._open_state().batches.get(name, ()))
 
     @property
     def driver_bytes(self) -> int:
@@ -209,7 +209,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, as parts that add up to it; with `keys`, only the rows of those."""
         of = self._entry(register).register
-        batches = self._known().batches.get(of.name, ())
+        batches = self._open_state().batches.get(of.name, ())
         if keys is None:
             return tuple([whole(b, of) for b in batches])
         if not of.key:
@@ -221,7 +221,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     ) -> tuple[Relation, ...]:
         """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
         of = self._entry(register).register
-        return at_since(of, self._known().batches.get(of.name, ()), keys, since, self._limits)
+        return at_since(of, self._open_state().batches.get(of.name, ()), keys, since, self._limits)
 
     def serves_tasks(self, *, here: bool) -> bool:
         """Whether tasks run here, and Spark's cache has no batch that the driver does not fetch."""
@@ -261,7 +261,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         self._begin_step()
         if isinstance(change, SparkRelation):
             self._end_building()
-            placed = self._placed(settle(change, of), of, self._left())
+            placed = self._placed(settle(change, of), of, self._bytes_left())
             self._added[of.name] = self._added.get(of.name, ()) + placed
         else:
             self._building.append((of.name, Building(change.fetched(), of)))
@@ -321,15 +321,15 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
 
     # -- batches on the driver and in Spark
 
-    def _known(self) -> MemoryState:
+    def _open_state(self) -> MemoryState:
         self._turns.check_open()
         return (self._pins.pinned if self._pins.held else None) or self._state
 
     def _last(self) -> LastStep:
-        return self._known().last
+        return self._open_state().last
 
     def _batches(self) -> Mapping[str, HeldBatches]:
-        return self._known().batches
+        return self._open_state().batches
 
     def _merged_all(self, batches: Mapping[str, HeldBatches], rows: int) -> dict[str, HeldBatches]:
         merged = super()._merged_all(batches, rows)
@@ -357,13 +357,13 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             self._state = replace(self._state, batches=batches)
             release([b for b in old if b not in new])
 
-    def _left(self) -> int:
+    def _bytes_left(self) -> int:
         """The bytes that the driver may still hold."""
         return self._budget - self.driver_bytes - _driver_bytes(self._added.values())
 
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
-        while self._left() < 0:
+        while self._bytes_left() < 0:
             there = [
                 (batch.nbytes, name, batch)
                 for name, batches in self._state.batches.items()
@@ -401,7 +401,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         both = plus([self._in_spark(b, register) for b in run], register.schema)
         merged = settle(both.in_spark(self._session), register)
         # Half of the rest, so that a batch does not move back and forth at each merge.
-        return self._placed(merged, register, self._left() // 2)
+        return self._placed(merged, register, self._bytes_left() // 2)
 
     def _placed(self, settled: SparkRelation, register: Register, left: int) -> HeldBatches:
         """A batch of settled rows: on the driver, if there is room for it."""

@@ -50,20 +50,20 @@ def side_by_side(f: Callable[[T], U], given: Sequence[T]) -> list[U]:
 
 def later(f: Callable[[], T]) -> Future[T]:
     """Begin to run a function in another thread: for work that waits for input and output."""
-    return _begun(_pool(), f)
+    return _submitted(_pool(), f)
 
 
 def sorted_later(f: Callable[[], T]) -> Future[T]:
     """The same for work that Arrow and NumPy do, without the interpreter's lock."""
-    return _begun(_sorters(), f)
+    return _submitted(_sorters(), f)
 
 
 def merged_later(f: Callable[[], T]) -> Future[T]:
     """The same for work that gives some of its own to other threads, and waits for it."""
-    return _begun(_mergers(), f)
+    return _submitted(_mergers(), f)
 
 
-def _begun(pool: ThreadPoolExecutor, f: Callable[[], T]) -> Future[T]:
+def _submitted(pool: ThreadPoolExecutor, f: Callable[[], T]) -> Future[T]:
     with suppress(RuntimeError):
         return pool.submit(f)
     # The main thread has ended, and another one goes on: pools take no more work then.

@@ -71,7 +71,7 @@ class DeltaJoin(Generic[S]):
         source, used = reached(self._on(j), self._lefts)
         keys = [Field(e.type, (f"_{m}",)) for m, e in enumerate(lookup.key, 2)]
         back = self._back(tuple(keys[m] for m in used), j, used, source, 0)
-        rows = self.apply(back, self._begun(j), self._old(source))
+        rows = self.apply(back, self._first_relation(j), self._old(source))
         rest = [m for m in range(len(keys)) if m not in used]
         kept = [Field(t, (f"_{i}",)) for i, t in enumerate(self._members((source, j)), 1)]
         # The keys of drⱼ stand after its row, as a row that is None has none; two places on now.
@@ -89,7 +89,7 @@ class DeltaJoin(Generic[S]):
             rows = self.apply(Map(tupled(*(Field(t, (f"_{i}",)) for i, t in members))), rows)
         return rows
 
-    def _begun(self, j: int) -> S:
+    def _first_relation(self, j: int) -> S:
         """The rows of drⱼ, each before its key; of a left lookup also the keys that go or come."""
         lookup, row, change = self.lookups[j - 1], self.rows[j], self.changes[j]
         (member,) = self._members((j,))

@@ -104,7 +104,9 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
     on. Use it when a pipeline says so: partitions were attached or detached, triggers disabled, the
     table was replaced, or columns that are read were changed.
     """
-    is_new = _told(lambda: st.Postgres(url, table=table, schema=schema).install(again=again))
+    is_new = _with_short_errors(
+        lambda: st.Postgres(url, table=table, schema=schema).install(again=again)
+    )
     text = "has a log of all its changes now" if is_new else "has a log of changes already"
     StandardOutput().print(f"{schema}.{table} {text}: {schema}.{table}_changes")
 
@@ -119,7 +121,7 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
 @click.option("--schema", default="public", show_default=True, help="The schema of the table.")
 def uninstall(url: str, table: str, schema: str) -> None:
     """Remove the log of changes of TABLE; pipelines that read it cannot go on."""
-    was_there = _told(lambda: st.Postgres(url, table=table, schema=schema).uninstall())
+    was_there = _with_short_errors(lambda: st.Postgres(url, table=table, schema=schema).uninstall())
     text = "has no log of changes any more" if was_there else "had no log of changes"
     StandardOutput().print(f"{schema}.{table} {text}")
 
@@ -162,10 +164,10 @@ def row_class_of(
         last = table or path.rstrip("/").rpartition("." if catalog else "/")[2]
         return code_of_table(of, last, name, required)
 
-    StandardOutput().print(_told(made), soft_wrap=True)
+    StandardOutput().print(_with_short_errors(made), soft_wrap=True)
 
 
-def _told(work: Callable[[], object]) -> object:
+def _with_short_errors(work: Callable[[], object]) -> object:
     """The result of the work; its errors are shown as one message."""
     try:
         return work()

@@ -52,7 +52,7 @@ def _end(message: str, code: int) -> NoReturn:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _short_errors() -> Iterator[None]:
     """Show errors as one message, and end the command."""
     try:
         yield
@@ -92,7 +92,7 @@ def _of_a_place(
             location = place_of(place, schema)
         except ValueError as e:
             raise click.UsageError(str(e)) from None
-        with _told():
+        with _short_errors():
             command(console, location.state(), *args, **kwargs)
 
     return wrapped
@@ -258,7 +258,7 @@ def evolve(
         location = place_of(place, schema)
     except ValueError as e:
         raise click.UsageError(str(e)) from None
-    with _told():
+    with _short_errors():
         location.state().summary()  # says so if there is none
         graph = circuit_in(query)
         store = location.store(graph, evolve=True)

@@ -52,7 +52,7 @@ def pipeline_of(
             "--store postgresql://user@host/database"
         )
     inputs = _sources(known, sources)
-    of_views = _said(known.get("sinks", {}), sinks, "sink")
+    of_views = _merged_tables(known.get("sinks", {}), sinks, "sink")
 
     def made() -> st.Pipeline:
         query = query_of(known)
@@ -218,7 +218,7 @@ def _under(place: str, name: str) -> dict[str, Any]:
 
 def _sources(known: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
     """The tables of a file and of the command line that are read, by the names of inputs."""
-    tables_of = _said(known.get("sources", {}), given, "source")
+    tables_of = _merged_tables(known.get("sources", {}), given, "source")
     for name, tables in tables_of.items():
         if len(tables) > 1:
             raise click.UsageError(
@@ -228,7 +228,7 @@ def _sources(known: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
     return {name: _table(name, one, "source") for name, (one,) in tables_of.items()}
 
 
-def _said(
+def _merged_tables(
     of_file: Mapping[str, Any], given: Sequence[str], what: str
 ) -> dict[str, list[dict[str, Any]]]:
     """The tables of each name; those of the command line come in the place of those of a file."""

@@ -310,11 +310,11 @@ class Run:
         body = self._loop.body
         self._now = {}
         for v in (*body.inputs, *body.loops):
-            self._came(v, given.get(v, DriverRelation.empty(v.type.schema)), k)
+            self._record(v, given.get(v, DriverRelation.empty(v.type.schema)), k)
         for r in self._loop.rounds:
             self._run_round(r, k)
 
-    def _came(self, v: Vertex, held: Relation, k: int) -> None:
+    def _record(self, v: Vertex, held: Relation, k: int) -> None:
         self._now[v] = held
         if v in self._given and not held.is_empty:
             with self._counted(held):
@@ -335,9 +335,9 @@ class Run:
         wanted: list[Materialized] = []
         parts: dict[Leaf, tuple[Relation, ...]] = {}
         for m in r.members:
-            left = self._left(m, k) if self._is_due(m, k) else None
+            left = self._without_empty(m, k) if self._is_due(m, k) else None
             if left is None:
-                self._came(m.vertex, DriverRelation.empty(m.vertex.type.schema), k)
+                self._record(m.vertex, DriverRelation.empty(m.vertex.type.schema), k)
                 continue
             wanted.append(left)
             parts.update((x, self._slice(x, k)) for x in left.leaves if isinstance(x, Slice))
@@ -347,7 +347,7 @@ class Run:
                 held = self._settled(held)
             elif isinstance(held, SparkRelation):
                 held = self._each_row_once(m.vertex, held)
-            self._came(m.vertex, held, k)
+            self._record(m.vertex, held, k)
 
     def _each_row_once(self, v: Vertex, held: SparkRelation) -> Relation:
         """The stream with each row once, computed. Rows that cancel out need no other iteration."""
@@ -356,7 +356,7 @@ class Run:
         path, line = self._loop.names[v]
         return self._settled(held.added_up(too_large(f"{path} ({line})")))
 
-    def _left(self, m: Materialized, k: int) -> Materialized | None:
+    def _without_empty(self, m: Materialized, k: int) -> Materialized | None:
         """The stream without the parts that have no rows at the iteration; None if none is left."""
         slices = (x for x in m.leaves if isinstance(x, Slice))
         return without(m, frozenset(x for x in slices if not self._slice(x, k)))

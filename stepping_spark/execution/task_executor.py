@@ -247,13 +247,13 @@ class TaskExecutor:
             limits,
             cut.called,
         )
-        with self._begun(spark, job, inputs, cut) as (frame, first):
+        with self._first_blobs(spark, job, inputs, cut) as (frame, first):
             store.merge_meanwhile(sum(held.rows or 0 for held in inputs.values()))
             for number in range(first, len(cut.segments.segments)):
                 work = partial(tasks.run_segment, job, number)
                 frame = in_parts(frame, parts).mapInArrow(work, DDL)
             if not staying:
-                return self._taken(_fetched(frame), store, cut.segments.apart)
+                return self._step_of(_fetched(frame), store, cut.segments.apart)
             with _in_workers():
                 # A checkpoint would have Spark derive conditions on all values of the inputs.
                 kept = frame.persist()
@@ -264,10 +264,10 @@ class TaskExecutor:
                     outputs = [self._staying(i, kept, parts) for i in numbers]
                 finally:
                     kept.unpersist()
-        return self._taken(table, store, cut.segments.apart, outputs)
+        return self._step_of(table, store, cut.segments.apart, outputs)
 
     @contextmanager
-    def _begun(
+    def _first_blobs(
         self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation], cut: _Cut
     ) -> Iterator[tuple[DataFrame, int]]:
         """The blobs of the first segments, and the number of the next one.
@@ -320,7 +320,7 @@ class TaskExecutor:
         kept = kept_apart(SparkRelation(named, schema, consolidated=True))
         return fetch_if_few(kept, self._limits) or kept
 
-    def _taken(
+    def _step_of(
         self,
         table: pa.Table,
         store: TaskStore,

@@ -215,7 +215,7 @@ class Segmented:
                 given[route] = held.added_up()
             if self.segments.sent[route][1] > number:
                 yield from ((part, tag, b) for b in rows)
-        yield from self._given(number, part, given, job, job.state.begun())
+        yield from self._blobs(number, part, given, job, job.state.begun())
 
     def source(
         self,
@@ -225,9 +225,9 @@ class Segmented:
     ) -> Iterator[Blob]:
         """The blobs of the first segment, for rows of some inputs; it adds nothing to the state."""
         given = {Route(v, None): held.added_up() for v, held in changes.items() if held.rows}
-        yield from self._given(0, 0, given, job, state)
+        yield from self._blobs(0, 0, given, job, state)
 
-    def _given(
+    def _blobs(
         self,
         number: int,
         part: int,
@@ -329,7 +329,7 @@ class _Attempt:
         self._of = segmented
         self._segment = segmented.segments.segments[number]
         self._part = part
-        self._given = given
+        self._blobs = given
         self._job = job
         self._state = state
         self._notes = notes
@@ -451,7 +451,7 @@ class _Attempt:
     def _rows(self, route: Route) -> DriverRelation:
         """The rows of a route in this part of the keys."""
         held = self._values.get(route.vertex) if route.key is None else None
-        held = held or self._given.get(route)
+        held = held or self._blobs.get(route)
         return DriverRelation.empty(route.vertex.type.schema) if held is None else held
 
     def _new_step(self) -> Step:

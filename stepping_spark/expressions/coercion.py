@@ -68,11 +68,11 @@ def coerce(e: Expr, target: RowType, where: str, shown: str = "") -> Expr:
     if isinstance(have, Struct) and have.python is dict:  # Spark's own struct, of F.struct
         remedy = "write a tuple, or a st.Data, in the place of F.struct"
     raise CompileError(
-        f"{where}: expected {target}, found {e.type}, from {shown or _shown(e)}; {remedy}"
+        f"{where}: expected {target}, found {e.type}, from {shown or _text_of(e)}; {remedy}"
     )
 
 
-def _shown(e: Expr) -> str:
+def _text_of(e: Expr) -> str:
     """An expression for a message. A part of a row is written as the user does: row[1].name."""
     if not isinstance(e, Field):
         return str(e)

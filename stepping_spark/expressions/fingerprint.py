@@ -183,19 +183,19 @@ _PLAIN = (
 
 def digest_of(f: Callable[..., Any]) -> str:
     """A short digest of the computation of a function."""
-    return hashlib.sha256("\n".join(_told(f, set())).encode()).hexdigest()[:8]
+    return hashlib.sha256("\n".join(_parts_of(f, set())).encode()).hexdigest()[:8]
 
 
-def _told(value: Any, seen: set[int]) -> Iterator[str]:
+def _parts_of(value: Any, seen: set[int]) -> Iterator[str]:
     match value:
         case FunctionType():
             yield from _function(value, seen)
         case MethodType():
-            yield from _told(value.__func__, seen)
-            yield from _told(value.__self__, seen)
+            yield from _parts_of(value.__func__, seen)
+            yield from _parts_of(value.__self__, seen)
         case functools.partial():
-            yield from _told(value.func, seen)
-            yield from _told((value.args, value.keywords), seen)
+            yield from _parts_of(value.func, seen)
+            yield from _parts_of((value.args, value.keywords), seen)
         case type():
             yield value.__qualname__
         case _ if isinstance(value, _PLAIN):
@@ -203,13 +203,13 @@ def _told(value: Any, seen: set[int]) -> Iterator[str]:
         case list() | tuple():
             yield f"{len(value)} of"
             for item in value:
-                yield from _told(item, seen)
+                yield from _parts_of(item, seen)
         case set() | frozenset():
-            yield from sorted(" ".join(_told(item, seen)) for item in value)
+            yield from sorted(" ".join(_parts_of(item, seen)) for item in value)
         case dict():
             for key, item in value.items():
-                yield from _told(key, seen)
-                yield from _told(item, seen)
+                yield from _parts_of(key, seen)
+                yield from _parts_of(item, seen)
         case _:
             yield from _object(value, seen)
 
@@ -222,7 +222,7 @@ def _object(value: Any, seen: set[int]) -> Iterator[str]:
     called = vars(type(value)).get("__call__")
     if isinstance(called, FunctionType):
         yield from _function(called, seen)
-        yield from _told(getattr(value, "__dict__", {}), seen)
+        yield from _parts_of(getattr(value, "__dict__", {}), seen)
 
 
 def _function(f: FunctionType, seen: set[int]) -> Iterator[str]:
@@ -232,10 +232,10 @@ def _function(f: FunctionType, seen: set[int]) -> Iterator[str]:
     seen.add(id(f))
     code = f.__code__
     yield source_of(code) or _compiled(code)
-    yield from _told((f.__defaults__, f.__kwdefaults__), seen)
+    yield from _parts_of((f.__defaults__, f.__kwdefaults__), seen)
     for cell in f.__closure__ or ():
         try:
-            yield from _told(cell.cell_contents, seen)
+            yield from _parts_of(cell.cell_contents, seen)
         except ValueError:  # the closure's variable has no value yet
             continue
     for name in _names(code):
@@ -243,7 +243,7 @@ def _function(f: FunctionType, seen: set[int]) -> Iterator[str]:
         ours = isinstance(value, FunctionType) and value.__module__ == f.__module__
         if ours or (name in f.__globals__ and isinstance(value, _PLAIN)):
             yield name
-            yield from _told(value, seen)
+            yield from _parts_of(value, seen)
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -26,7 +26,7 @@ NumberList = Any  # a numpy array
 class _OfList(Derived):
     """A value computed from the non-NULL items of a list. A NULL list counts as empty."""
 
-    def _known(self, row: str) -> str:
+    def _valid_items(self, row: str) -> str:
         return f"filter({self.args[0].sql(row)}, v -> v IS NOT NULL)"
 
     def of(self, *values: Any) -> Any:
@@ -44,7 +44,7 @@ class Compact(_OfList):
     label: ClassVar[str] = "collect_list"
 
     def _sql(self, row: str) -> str:
-        return f"coalesce({self._known(row)}, CAST(array() AS {self.type.ddl}))"
+        return f"coalesce({self._valid_items(row)}, CAST(array() AS {self.type.ddl}))"
 
     def of_known(self, values: list[Any]) -> Any:
         return tuple(values)
@@ -63,7 +63,7 @@ class Joined(_OfList):
 
     def _sql(self, row: str) -> str:
         strings = f"array_join(l, {text(self.separator)})"
-        return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {strings} END")
+        return let("l", self._valid_items(row), f"CASE WHEN size(l) > 0 THEN {strings} END")
 
     def of_known(self, values: list[Any]) -> Any:
         return self.separator.join(values) if values else None
@@ -83,7 +83,7 @@ class Percentile(_OfList):
         return f"percentile({self.args[0]}, {self.share})"
 
     def _sql(self, row: str) -> str:
-        return at_share_sql(self._known(row), self.share)
+        return at_share_sql(self._valid_items(row), self.share)
 
     def of_known(self, values: list[Any]) -> Any:
         return at_share(len(values), values.__getitem__, self.share)
@@ -183,7 +183,7 @@ class Shape(_OfList):
         finite = closed("abs(s.second) < double('Infinity')")
         shown = f"CASE WHEN NOT {finite} THEN double('NaN') WHEN NOT {same} THEN {moment} END"
         body = let("mean", mean, let("s", added, shown))
-        return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {body} END")
+        return let("l", self._valid_items(row), f"CASE WHEN size(l) > 0 THEN {body} END")
 
 
 _NO_POWERS = "named_struct('second', 0D, 'high', 0D)"
@@ -206,7 +206,7 @@ class Bits(_OfList):
     def _sql(self, row: str) -> str:
         start = -1 if self.operator == "&" else 0
         combined = f"aggregate(l, CAST({start} AS BIGINT), (s, v) -> s {self.operator} v)"
-        return let("l", self._known(row), f"CASE WHEN size(l) > 0 THEN {combined} END")
+        return let("l", self._valid_items(row), f"CASE WHEN size(l) > 0 THEN {combined} END")
 
 
 def shape(items: Expr, *, fourth: bool) -> Expr:

@@ -107,7 +107,7 @@ def _compare(f: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
     return apply
 
 
-def _both(a: Any, b: Any) -> Any:
+def _and(a: Any, b: Any) -> Any:
     if a is False or b is False:
         return False
     return None if a is None or b is None else True
@@ -157,7 +157,7 @@ OPERATORS: dict[str, OperatorInfo] = {
     "<=": OperatorInfo("{0} <= {1}", _compare(operator.le)),
     ">": OperatorInfo("{0} > {1}", _compare(operator.gt)),
     ">=": OperatorInfo("{0} >= {1}", _compare(operator.ge)),
-    "&": OperatorInfo("{0} AND {1}", _both, strict=False),
+    "&": OperatorInfo("{0} AND {1}", _and, strict=False),
     "|": OperatorInfo("{0} OR {1}", _either, strict=False),
     "~": OperatorInfo("NOT {0}", operator.not_),
     "isNull": OperatorInfo("{0} IS NULL", lambda a: a is None, strict=False),

@@ -195,7 +195,7 @@ def aggregate(
     if into is not None:
         target = target_of(into, "each aggregate and each part of the key", where)
     wanted = _by_field(fields, aggregates, where)
-    asked = [_asked(name, given, row, where) for name, given in wanted.items()]
+    asked = [_request(name, given, row, where) for name, given in wanted.items()]
     groups = groups_of(by, row)
     named = "Row" if target is None else str(target)
     note = (f"{named} by {groups.shown}" if groups else named, *map(str, asked))
@@ -215,7 +215,7 @@ def aggregate(
     pieces = collated(stream, groups, planner)
     values = _values(asked, planner, groups)
     if target is None:
-        target = _made(values, groups, where)
+        target = _type_of_row(values, groups, where)
     filled = _fields(values, groups, target, doubted, where, texts)
     return cast("ZSet[R]", make(Map(Build(target, filled), note=note), pieces))
 
@@ -268,7 +268,7 @@ def target_of(into: Any, of: str, where: str) -> Struct:
 # -- the requested aggregates, as expressions
 
 
-def _asked(name: str, given: Any, row: RowType, where: str) -> Asked:
+def _request(name: str, given: Any, row: RowType, where: str) -> Asked:
     if isinstance(given, Collect):
         return Asked(name, "collect", row_expr(given.f, row, to=given.to), (), 1, where)
     call = call_of(given, agg, "st.agg")
@@ -429,7 +429,7 @@ def _fields(
     return tuple(coerced(values[n], t, n, where, texts.get(n, "")) for n, t in target.fields)
 
 
-def _made(values: dict[str, Expr], groups: Groups | None, where: str) -> Struct:
+def _type_of_row(values: dict[str, Expr], groups: Groups | None, where: str) -> Struct:
     """The type of rows that have the parts of the key and the aggregates, without a class."""
     parts = {} if groups is None else dict(groups.fields())
     for name in parts:

@@ -98,7 +98,7 @@ def asof_join(
     matches = _Joined(left, right, direction, line).found(tolerance)
     beside = Field(Optional(unwrap(right.row)), ("right",))
     if how == "inner":
-        own, other = Field(left.row, ("left",)), _known(beside)
+        own, other = Field(left.row, ("left",)), _not_null(beside)
         pair = Build(pair_of(left.row, other.type), (own, other))
         return cast("ZSet[Any]", make(Map(pair), make(Filter(_is_there(beside)), matches)))
     if not left.nullable:
@@ -134,13 +134,13 @@ class _Side:
 def _side(a: object, on: Any, at: Any, side: str, where: str) -> _Side:
     row = row_of(a, "asof_join")
     key = key_of(on, row, f"on_{side} of asof_join")
-    time = _one(key_of(at, row, f"at_{side} of asof_join"), f"{where}: at_{side}")
+    time = _single(key_of(at, row, f"at_{side} of asof_join"), f"{where}: at_{side}")
     keys = tuple_of(p.type for p in key.parts)
     built = Build(tuple_of((row, keys, time.type)), (whole(row), Build(keys, key.parts), time))
     return _Side(row, keys, time.type, make(Map(built), a))
 
 
-def _one(key: Key, where: str) -> Expr:
+def _single(key: Key, where: str) -> Expr:
     if len(key.parts) != 1:
         raise CompileError(f"{where}: expected one value, found {len(key.parts)}; give the time")
     return key.parts[0]
@@ -172,7 +172,7 @@ def _is_there(e: Expr) -> Expr:
     return Call(BOOL, "isNotNull", (e,))
 
 
-def _known(e: Expr) -> Expr:
+def _not_null(e: Expr) -> Expr:
     return Call(unwrap(e.type), "known", (e,)) if isinstance(e.type, Optional) else e
 
 
@@ -214,13 +214,13 @@ class _Joined:
         rows = side.rows
         if side.nullable:
             rows = make(Filter(all_of(map(_is_there, side.nullable))), rows)
-        parts = map(_known, side.parts)
+        parts = map(_not_null, side.parts)
         row = Field(side.row, ("_1",))
         if side is self.left:
             number, cells = self.left_number, (_optional(row), Literal(self.other, None))
         else:
             number = 1 - self.left_number
-            with_time = Build(self.other, (row, _known(side.parts[-1])))
+            with_time = Build(self.other, (row, _not_null(side.parts[-1])))
             cells = (Literal(self.own.type, None), with_time)  # type: ignore[assignment]
         return make(Map(Build(self.columns, (*parts, Literal(INT, number), *cells))), rows)
 

@@ -32,7 +32,7 @@ def miscalled(e: Exception) -> CompileError | None:
         return None  # not the function that the user called, so a mistake of ours
     code = place.tb_frame.f_code
     line = Line(code.co_filename, place.tb_lineno, code.co_qualname)
-    f = _found(called[1], place)
+    f = _called_function(called[1], place)
     takes = f"; it takes {called[1]}{_plain_signature(f)}" if f is not None else ""
     twice = _TWICE.search(str(e))
     if twice is not None and called[1] == "aggregate":
@@ -44,7 +44,7 @@ _MISCALL = re.compile(r"(\w+)\(\) (?:missing|takes|got) ")
 _TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
 
 
-def _found(name: str, place: TracebackType) -> FunctionType | None:
+def _called_function(name: str, place: TracebackType) -> FunctionType | None:
     """The function that a line calls, as the user wrote it there, such as `st.win.sum`."""
     frame = place.tb_frame
     line = linecache.getline(frame.f_code.co_filename, place.tb_lineno)

@@ -341,7 +341,9 @@ def union(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = None)
 
     See `st.union`. Keeps no state.
     """
-    return cast("ZSet[T]", on_streams(algebra.union)(*_both(a, b, "union"), all=all, name=name))
+    return cast(
+        "ZSet[T]", on_streams(algebra.union)(*_two_streams(a, b, "union"), all=all, name=name)
+    )
 
 
 def intersect(
@@ -355,7 +357,7 @@ def intersect(
 
     See `st.intersect`. Keeps no state.
     """
-    both = _both(a, b, "intersect")
+    both = _two_streams(a, b, "intersect")
     return cast("ZSet[T]", on_streams(algebra.intersect)(*both, all=all, name=name))
 
 
@@ -364,7 +366,9 @@ def except_(a: ZSet[T], b: ZSet[T], *, all: bool = False, name: str | None = Non
 
     See `st.except_`. Keeps no state.
     """
-    return cast("ZSet[T]", on_streams(algebra.except_)(*_both(a, b, "except_"), all=all, name=name))
+    return cast(
+        "ZSet[T]", on_streams(algebra.except_)(*_two_streams(a, b, "except_"), all=all, name=name)
+    )
 
 
 def symmetric_difference(a: ZSet[T], b: ZSet[T], *, name: str | None = None) -> ZSet[T]:
@@ -372,7 +376,7 @@ def symmetric_difference(a: ZSet[T], b: ZSet[T], *, name: str | None = None) -> 
 
     See `st.symmetric_difference`. Keeps no state.
     """
-    both = _both(a, b, "symmetric_difference")
+    both = _two_streams(a, b, "symmetric_difference")
     return cast("ZSet[T]", on_streams(algebra.symmetric_difference)(*both, name=name))
 
 
@@ -384,7 +388,7 @@ def positive_part(a: ZSet[T], *, name: str | None = None) -> ZSet[T]:
     return cast("ZSet[T]", on_streams(algebra.positive_part)(a, name=name))
 
 
-def _both(a: ZSet[T], b: ZSet[T], what: str) -> tuple[ZSet[T], ZSet[T]]:
+def _two_streams(a: ZSet[T], b: ZSet[T], what: str) -> tuple[ZSet[T], ZSet[T]]:
     """The two streams. Raises `CompileError` if one is no stream of Z-sets."""
     for stream in (a, b):
         row_of(stream, what)

@@ -235,7 +235,7 @@ class Banded:
         keys = ((), ()) if on == (None, None) else _keys(where, l, r, on)
         longer_keys = [_longer(tuple(e.under("left") for e in parts)) for parts in keys]
         first, last = ("<=" if b in "[]" else "<" for b in bounds)
-        inside = _both(
+        inside = _and(
             _compared(first, low.under("right"), at.under("left"), where),
             _compared(last, at.under("left"), high.under("right"), where),
         )
@@ -303,5 +303,5 @@ def _compared(op: str, a: Expr, b: Expr, where: str) -> Expr:
     return Call(result_type(op, (a.type, b.type), where), op, (a, b))
 
 
-def _both(a: Expr, b: Expr) -> Expr:
+def _and(a: Expr, b: Expr) -> Expr:
     return Call(result_type("&", (a.type, b.type), ""), "&", (a, b))

@@ -87,7 +87,7 @@ class Planner:
         nullable = isinstance(by.type, Optional)
         r.order = (*(((known(by), False),) if nullable else ()), (by, up))
         r.values = (value, known(by)) if nullable and by != value else (value,)
-        there = self._kept(r)
+        there = self._interned(r)
 
         def show(at: tuple[str, ...]) -> Expr:
             t = value.type if self.keyed else Optional(unwrap(value.type))
@@ -102,7 +102,7 @@ class Planner:
         r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
         item = r.arg(a.picked)
         r.values = (item,)
-        there = self._kept(r)
+        there = self._interned(r)
         t = ListOf(item.type)
 
         def show(at: tuple[str, ...]) -> Expr:
@@ -114,7 +114,7 @@ class Planner:
     def _collected(self, a: Asked) -> tuple[Reduction, Shown]:
         r = Collected()
         r.values = (r.arg(a.picked),)
-        there = self._kept(r)
+        there = self._interned(r)
         t = ZSetOf(a.picked.type, ZSetPython)
         return there, lambda at: Field(t, (*at, "_1"))
 
@@ -133,7 +133,7 @@ class Planner:
             r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
             item = r.arg(a.picked)
         r.values = (item,)
-        there = self._kept(r)
+        there = self._interned(r)
         t: RowType = ListOf(item.type)
 
         def show(at: tuple[str, ...]) -> Expr:
@@ -147,7 +147,7 @@ class Planner:
         r = Frequent()
         value = r.arg(a.picked)
         r.values = (value,)
-        there = self._kept(r)
+        there = self._interned(r)
         t = Optional(unwrap(value.type)) if self._nullable(value) else value.type
         return there, lambda at: Field(t, (*at, "_1"))
 
@@ -155,7 +155,7 @@ class Planner:
         """Whether an aggregate of these values may be NULL."""
         return isinstance(e.type, Optional) or not self.keyed
 
-    def _kept(self, r: Reduction) -> Reduction:
+    def _interned(self, r: Reduction) -> Reduction:
         """An equal reduction of the plan, or this one, added to the plan."""
         for other in self.reductions:
             if _same(r, other):

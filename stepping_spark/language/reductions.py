@@ -221,7 +221,7 @@ def _type(keyed: bool, t: RowType, e: Expr) -> RowType:
 
 def _count(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """The number of rows, or of values."""
-    leaf = sums.leaf(_one(sums, a.value))
+    leaf = sums.leaf(_one_if_known(sums, a.value))
     return lambda at: Field(INT, (*at, f"_{leaf}"))
 
 
@@ -230,7 +230,7 @@ def _sum(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     x = sums.arg(a.picked)
     t = summed_type(a)
     summed = sums.leaf(_retyped(x, t))
-    n = sums.leaf(_one(sums, a.value))
+    n = sums.leaf(_one_if_known(sums, a.value))
 
     def show(at: tuple[str, ...]) -> Expr:
         value = Field(t, (*at, f"_{summed}"))
@@ -252,7 +252,7 @@ def _avg(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     else:
         leaf = _retyped(x, t)
         shown = mean_type(a) if t.name == "Decimal" else FLOAT
-    summed, n = sums.leaf(leaf), sums.leaf(_one(sums, a.value))
+    summed, n = sums.leaf(leaf), sums.leaf(_one_if_known(sums, a.value))
 
     def show(at: tuple[str, ...]) -> Expr:
         args = Field(t, (*at, f"_{summed}")), Field(INT, (*at, f"_{n}"))
@@ -265,7 +265,7 @@ def _moment(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     """The variance or the deviation, from the sums of the values and of their squares."""
     summed_type(a)
     x = widened(sums.arg(a.picked), FLOAT)
-    leaves = [_one(sums, a.value), *_exactly(x), *_exactly(square(x)), square_left(x)]
+    leaves = [_one_if_known(sums, a.value), *_exactly(x), *_exactly(square(x)), square_left(x)]
     numbers = [sums.leaf(leaf) for leaf in leaves]
 
     def show(at: tuple[str, ...]) -> Expr:
@@ -355,7 +355,7 @@ def _truths(keyed: bool, sums: Leaves, a: Asked) -> Shown:
             f"{a.where}: {a}: {a.picked.type} is not a bool; compare it with something"
         )
     x = sums.arg(a.picked)
-    n, true = sums.leaf(_one(sums, a.value)), sums.leaf(truth(x))
+    n, true = sums.leaf(_one_if_known(sums, a.value)), sums.leaf(truth(x))
 
     def show(at: tuple[str, ...]) -> Expr:
         many, trues = (Field(INT, (*at, f"_{i}")) for i in (n, true))
@@ -366,7 +366,7 @@ def _truths(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     return show
 
 
-def _one(sums: Leaves, value: Expr | None) -> Expr:
+def _one_if_known(sums: Leaves, value: Expr | None) -> Expr:
     """1 for each row with a value."""
     if value is None or not isinstance(value.type, Optional):
         return ONE

@@ -163,7 +163,7 @@ def _joined(a: Any, f: Any, to: Any, name: str | None, when: type[Temporal]) -> 
         )
     _, (_, time), _ = exploding.item.fields
     _checked_time(time, "join_function")
-    return _come(make(exploding, a), name, when)
+    return _values_at_time(make(exploding, a), name, when)
 
 
 def _filtered(a: Any, lower: Any, upper: Any, name: str | None, when: type[Temporal]) -> Any:
@@ -181,13 +181,13 @@ def _filtered(a: Any, lower: Any, upper: Any, name: str | None, when: type[Tempo
     whole = Field(row, () if isinstance(row, Struct) else (VALUE,))
 
     def at(bound: Expr) -> Any:
-        return make(Map(Build(t, (whole, _known(bound)))), there)
+        return make(Map(Build(t, (whole, _not_null(bound)))), there)
 
     gone = make(Neg(), at(bounds["upper"])) if "upper" in bounds else None
     if "lower" in bounds:
         came = at(bounds["lower"])
-        return _come(came if gone is None else add(came, gone), name, when)
-    return add(there, _come(gone, None, when), name=name)
+        return _values_at_time(came if gone is None else add(came, gone), name, when)
+    return add(there, _values_at_time(gone, None, when), name=name)
 
 
 def _bound(f: Callable[[Any], Any], row: RowType, what: str) -> Expr:
@@ -220,12 +220,12 @@ def _well_ordered(bounds: dict[str, Expr]) -> Expr:
     return Call(BOOL, "isNotNull", (bound,))
 
 
-def _known(bound: Expr) -> Expr:
+def _not_null(bound: Expr) -> Expr:
     """A bound that was checked not to be NULL, with a type that has no NULL."""
     return Call(bound.type.inner, "known", (bound,)) if isinstance(bound.type, Optional) else bound
 
 
-def _come(timed_rows: Any, name: str | None, when: type[Temporal]) -> Any:
+def _values_at_time(timed_rows: Any, name: str | None, when: type[Temporal]) -> Any:
     """The values of timed rows, at their time."""
     row = cast(Struct, row_of(timed_rows, "a temporal operator"))
     (_, value), (_, time) = row.fields

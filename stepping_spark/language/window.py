@@ -159,7 +159,7 @@ def window(
         stream = make(Window(keys, planned.sorting, tuple(planned.calls)), stream)
     own = ("left",) * len(windows)
     if target is None:
-        target = _made(filled, row, where)
+        target = _type_of_row(filled, row, where)
     built = Build(target, _fields(target, filled, row, (*own, *source.own), where))
     return cast("ZSet[R]", make(Map(built), stream))
 
@@ -418,7 +418,7 @@ def _fields(
     return tuple(coerced(values[n], t, n, where) for n, t in target.fields)
 
 
-def _made(filled: dict[str, Expr], row: RowType, where: str) -> Struct:
+def _type_of_row(filled: dict[str, Expr], row: RowType, where: str) -> Struct:
     """The type of rows that have the fields of the row and the functions, without a class."""
     if not isinstance(row, Struct) or row.python is tuple:
         raise CompileError(f"{where}: a row that is {row} has no names of fields; give into=")

@@ -123,14 +123,14 @@ def _probe(op: Window, *calls: WindowCall) -> Window:
     return Window(op.keys, op.sorting, calls)
 
 
-def _given(number: int, c: WindowCall) -> Field:
+def _result_field(number: int, c: WindowCall) -> Field:
     return Field(c.type, ("right", f"_{number}"))
 
 
 def _of_sessions(op: Window, bound: LowerBound, gap: int) -> Frees:
     """Rows of sessions that ended so long ago that no row to come joins them."""
     end = WindowCall("session_end", bound.value.type, gap=op.calls[0].gap)
-    return Frees(gap, _probe(op, end), ((_given(1, end), gap),))
+    return Frees(gap, _probe(op, end), ((_result_field(1, end), gap),))
 
 
 def _of_nearest(op: Window, bound: LowerBound, match: Expr) -> Frees:
@@ -144,7 +144,7 @@ def _of_nearest(op: Window, bound: LowerBound, match: Expr) -> Frees:
     is_none = Call(BOOL, "isNull", (match,))
     known_at = choice(is_none, Literal(time, None), _optional(bound.value))
     later = WindowCall("first_value", time, (known_at,), Frame(True, 1, None), ignore_nulls=True)
-    passed: Expr = _given(1, later)
+    passed: Expr = _result_field(1, later)
     if all(c.kind == "last_value" for c in op.calls):
         passed = choice(is_none.under("left"), _optional(bound.value).under("left"), passed)
     return Frees(0, _probe(op, later), ((passed, 0),))
@@ -173,8 +173,8 @@ def _of_frames(op: Window, bound: LowerBound) -> Frees | str:
     looks = dict.fromkeys(n for n in (back, back + forward) if n)
     calls = tuple(WindowCall(kind, time, (bound.value,), n=n) for n in looks)
     free = [(bound.value.under("left"), ff + fb)]
-    free += [(_given(1, calls[0]), ff)] if back else []
-    free += [(_given(len(calls), calls[-1]), 0)] if forward else []
+    free += [(_result_field(1, calls[0]), ff)] if back else []
+    free += [(_result_field(len(calls), calls[-1]), 0)] if forward else []
     return Frees(ff + fb, _probe(op, *calls), tuple(free))
 
 
@@ -224,7 +224,7 @@ class _Settling:
         a, negated = wrapped
         bound = in_key(op.of, a, self.known.of(a))
         if bound is not None:
-            kept = Vertex(Delay(), Vertex(Integrate(), self._kept(a, bound)))
+            kept = Vertex(Delay(), Vertex(Integrate(), self._unexpired(a, bound)))
             return Vertex(op, Vertex(Neg(), kept) if negated else kept, change)
         if not isinstance(op.of, Window) or negated:
             return None
@@ -234,7 +234,7 @@ class _Settling:
                 return Vertex(op, self._kept_of_window(a, op.of, b, frees), a)
         return None
 
-    def _kept(self, a: Vertex, bound: LowerBound) -> Vertex:
+    def _unexpired(self, a: Vertex, bound: LowerBound) -> Vertex:
         """A stream without the rows that the watermarks of a bound pass."""
         return Vertex(Add(), a, Vertex(Neg(), self._passed(a, bound, 0)))
 
@@ -278,7 +278,7 @@ class _Settling:
             a = summed(state)
             if bound is None or a is None or is_kept(a):
                 return None
-            old = Vertex(Delay(), Vertex(Integrate(), self._kept(a, bound)))
+            old = Vertex(Delay(), Vertex(Integrate(), self._unexpired(a, bound)))
 
             def joined(side: Vertex, state: Vertex = state) -> Vertex:
                 return Vertex(op, *(side if i is state else i for i in v.inputs))
@@ -338,7 +338,7 @@ class _Late:
         if in_key(fold, a, bounds) is not None:
             return "the circuit is not optimized"
         if not isinstance(fold, Window) or negated:
-            return f"its key has no {_shown(bounds)}"
+            return f"its key has no {_bounds_text(bounds)}"
         answers = [frees_of(fold, b) for b in bounds]
         reasons = [why for why in answers if isinstance(why, str)]
         return reasons[0] if len(reasons) == len(answers) else "the circuit is not optimized"
@@ -357,7 +357,9 @@ class _Late:
             side = "left" if state is left else "right"
             if not bounds:
                 return f"nothing is known of how late the rows come that the {side} side is met by"
-            return f"its key has no {_shown(bounds)} of the rows that the {side} side is met by"
+            return (
+                f"its key has no {_bounds_text(bounds)} of the rows that the {side} side is met by"
+            )
         return ""
 
     def depends(self, v: Vertex) -> bool:
@@ -370,5 +372,5 @@ class _Late:
         return self._depends[v]
 
 
-def _shown(bounds: LowerBounds) -> str:
+def _bounds_text(bounds: LowerBounds) -> str:
     return " or ".join(dict.fromkeys(str(b.value) for b in bounds))

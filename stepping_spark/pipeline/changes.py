@@ -207,7 +207,7 @@ def feed_of(change: pa.Table, step: int, key: Sequence[str], where: str) -> pa.T
     if key:
         split = by_key(change, key, where)
         kinds = {"insert": split.came, "update_postimage": split.changed, "delete": split.gone}
-        parts = [_said(table, kind, step) for kind, table in kinds.items()]
+        parts = [_feed_rows(table, kind, step) for kind, table in kinds.items()]
         return pa.concat_tables(parts)
     counts = change.column(COUNT).to_numpy()
     rows: Any = change.drop_columns([COUNT])
@@ -215,8 +215,8 @@ def feed_of(change: pa.Table, step: int, key: Sequence[str], where: str) -> pa.T
     came = np.repeat(counts > 0, np.abs(counts))
     return pa.concat_tables(
         [
-            _said(each.filter(pa.array(~came)), "delete", step),
-            _said(each.filter(pa.array(came)), "insert", step),
+            _feed_rows(each.filter(pa.array(~came)), "delete", step),
+            _feed_rows(each.filter(pa.array(came)), "insert", step),
         ]
     )
 
@@ -230,7 +230,7 @@ def feed_schema(columns: pa.Schema) -> pa.Schema:
     return pa.schema([*columns, *more])
 
 
-def _said(rows: pa.Table, kind: str, step: int) -> pa.Table:
+def _feed_rows(rows: pa.Table, kind: str, step: int) -> pa.Table:
     n = rows.num_rows
     table = rows.append_column(CHANGE, pa.repeat(pa.scalar(kind), n))
     return table.append_column(STEP, pa.repeat(pa.scalar(step, pa.int64()), n))

@@ -89,8 +89,8 @@ def check_same(there: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> No
             field.nullable and not column.nullable
         ):
             raise SinkError(
-                f"{where}: column {field.name} is {_told(column)} in the table, and {_told(field)} "
-                f"in the view; {anew}"
+                f"{where}: column {field.name} is {_type_text(column)} in the table, and "
+                f"{_type_text(field)} in the view; {anew}"
             )
 
 
@@ -103,7 +103,7 @@ def bare_type(t: pa.DataType) -> pa.DataType:
     return plain_type(t)
 
 
-def _told(field: pa.Field[Any]) -> str:
+def _type_text(field: pa.Field[Any]) -> str:
     return f"{bare_type(field.type)}{'' if field.nullable else ' NOT NULL'}"
 
 

@@ -77,7 +77,7 @@ class Prospect:
         lines.append("reads")
         for name, source, position in self.sources:
             n = self.waiting[name]
-            left = "unknown how much there is" if n is None else self._left(n, name)
+            left = "unknown how much there is" if n is None else self._changes_text(n, name)
             read = "not read yet" if position == NOT_READ else f"read up to {position}"
             misfits = f"; {self.invalid[name]}" if name in self.invalid else ""
             lines.append(f"  {name}: {source}, {read}; {left}{misfits}")
@@ -99,7 +99,7 @@ class Prospect:
                 position,
                 "unknown"
                 if self.waiting[name] is None
-                else self._left(self.waiting[name] or 0, name),
+                else self._changes_text(self.waiting[name] or 0, name),
                 self.invalid.get(name, ""),
             )
             for name, source, position in self.sources
@@ -115,7 +115,7 @@ class Prospect:
         head = html.escape(str(self).partition("\n")[0])
         return f"<div><strong>{head}</strong>{shown}{full}</div>"
 
-    def _left(self, n: int, source: str) -> str:
+    def _changes_text(self, n: int, source: str) -> str:
         unit = self.units.get(source, "change")
         return f"{n:,} {unit}{'' if n == 1 else 's'} to read"
 

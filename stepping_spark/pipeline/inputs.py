@@ -127,7 +127,7 @@ class Feed:
         """What comes after any position; rows that do not fit are left out, as they were before."""
         own, self.position = self.position, position
         try:
-            return self._taken(portion, DROP)
+            return self._next_change(portion, DROP)
         finally:
             self.position = own
 
@@ -152,9 +152,9 @@ class Feed:
 
     def take(self, portion: Portion) -> Taken:
         """What comes next; the position is still the old one."""
-        return self._taken(portion, self.on_invalid)
+        return self._next_change(portion, self.on_invalid)
 
-    def _taken(self, portion: Portion, on_invalid: object) -> Taken:
+    def _next_change(self, portion: Portion, on_invalid: object) -> Taken:
         batch = self._source.read(self.position, portion)
         if batch is None:
             return Taken()

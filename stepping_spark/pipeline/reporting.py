@@ -65,10 +65,10 @@ class StepReport:
 
     def __str__(self) -> str:
         read = ", ".join(f"{name} {old} -> {new}" for name, old, new in self.read)
-        out = "no sinks" if self.rows_out is None else f"out {_shown(self.rows_out)}"
+        out = "no sinks" if self.rows_out is None else f"out {_rows_text(self.rows_out)}"
         misfits = ", ".join(f"{n:,} of {name}" for name, n in self.misfits.items())
         return (
-            f"step {self.step}: {read or 'no changes'}; rows in {_shown(self.rows_in)}, {out}; "
+            f"step {self.step}: {read or 'no changes'}; rows in {_rows_text(self.rows_in)}, {out}; "
             + (f"rows that do not fit: {misfits}; " if misfits else "")
             + f"{self.ms:.0f} ms"
         )
@@ -257,7 +257,7 @@ def serve(collector: PipelineCollector, port: int) -> Callable[[], None]:
     return end
 
 
-def _shown(rows: Iterable[int | None]) -> str:
+def _rows_text(rows: Iterable[int | None]) -> str:
     counts = list(rows)
     known = sum(n for n in counts if n is not None)
     return f"{known:,}" + (" and more, in Spark" if None in counts else "")

@@ -163,7 +163,7 @@ class CatalogSource:
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The rows at the first version, then the changes of later ones."""
         if after is None:
-            return Batch(self._version, (self._wanted(self._rows()),))
+            return Batch(self._version, (self._as_fields(self._rows()),))
         before = numbers_of(after)[0]
         there = self._versions(before, portion.versions)
         if not there:
@@ -176,9 +176,9 @@ class CatalogSource:
             n += 1
         to = there[n - 1][0]
         changes = self._after(before).where(F.col(VERSION) <= to)
-        return Batch(to, (self._wanted(counted_changes(changes)),), n)
+        return Batch(to, (self._as_fields(counted_changes(changes)),), n)
 
-    def _wanted(self, frame: DataFrame) -> DataFrame:
+    def _as_fields(self, frame: DataFrame) -> DataFrame:
         return as_fields(frame, self._columns, self._failure)
 
     def _rows(self) -> DataFrame:

@@ -306,9 +306,9 @@ def _is_one_row(change: Vertex) -> bool:
 def _state(v: Vertex, plan: Plan) -> tuple[str, ...]:
     """The registers whose value a vertex is."""
     change = plan.summed.get(v)
-    return tuple(_shown(s) for s in plan.states if s.change is change)
+    return tuple(_register_text(s) for s in plan.states if s.change is change)
 
 
-def _shown(state: RegisterPlan) -> str:
+def _register_text(state: RegisterPlan) -> str:
     name, by = state.register.name, f"by {', '.join(state.register.key)}"
     return name if not state.register.key or name.endswith(by) else f"{name}, {by}"

@@ -246,7 +246,7 @@ def _joined(v: Vertex, op: Join) -> Term:
     a_now, b_now = (Slice(x, key=key) for x, key in ((a, left), (b, right)))
     a_kept, b_kept = (Slice(x, Side.KEPT, When.NOW, key) for x, key in ((a, left), (b, right)))
     pairs: list[tuple[Term, Term]] = [
-        (a_now, _both(b, right, When.SO_FAR, (a_now,))),
+        (a_now, _new_state(b, right, When.SO_FAR, (a_now,))),
         (Slice(a, Side.CHANGED, When.BEFORE, left, (b_kept, b_now)), _sum(b, b_kept, b_now)),
         (a_kept, Slice(b, Side.CHANGED, When.SO_FAR, right, (a_kept,))),
         (Slice(a, Side.KEPT, When.BEFORE, left, (b_now,)), b_now),
@@ -267,7 +267,7 @@ def _per_key(v: Vertex) -> Term:
         return of(Slice(a, Side.KEPT, when, key, near))
 
     def new(when: When) -> Apply:
-        return of(_both(a, key, when, near))
+        return of(_new_state(a, key, when, near))
 
     less = Apply(v, Neg(), (_sum(v, new(When.BEFORE), old(When.SO_FAR)),))
     return _sum(v, new(When.SO_FAR), less, old(When.BEFORE))
@@ -280,7 +280,7 @@ def due_at(v: Vertex) -> tuple[Slice, ...]:
     return Slice(a, key=key), Slice(a, Side.KEPT, When.NOW, key)
 
 
-def _both(x: Vertex, key: tuple[Expr, ...], when: When, near: tuple[Slice, ...]) -> Term:
+def _new_state(x: Vertex, key: tuple[Expr, ...], when: When, near: tuple[Slice, ...]) -> Term:
     """The state and its change."""
     return _sum(x, *(Slice(x, side, when, key, near) for side in (Side.KEPT, Side.CHANGED)))
 

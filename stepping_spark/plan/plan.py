@@ -98,7 +98,7 @@ class Plan:
     @cached_property
     def joined_by_readers(self) -> Mapping[Vertex, Mapping[Materialized, Materialized]]:
         """Joins that nobody needs but streams that can join for themselves: those that do."""
-        needed = {*self._kept, *self._looked_up, *self._looked_at}
+        needed = {*self._materialized, *self._looked_up, *self._looked_at}
         return joined_by_readers(self._streams, frozenset(needed))
 
     def is_added_up_by_joins(self, leaf: Leaf) -> bool:
@@ -113,7 +113,7 @@ class Plan:
     @cached_property
     def _added_up(self) -> frozenset[Leaf]:
         """The streams and the reads of registers that not only such joins take."""
-        needed = {*self._kept, *self._looked_at, *self._marks}
+        needed = {*self._materialized, *self._looked_at, *self._marks}
         leaves: set[Leaf] = {Ref(v) for v in needed}
         for m in self._streams:
             if m.vertex not in self.joined_by_readers and not eager_branches(m.term):
@@ -133,7 +133,7 @@ class Plan:
         A join is no such query: where one side has no rows, it may need none of the other.
         """
         once = {v for v in self.graph.inputs if self._times_read[v] == 1}
-        once -= self._kept | self._looked_up
+        once -= self._materialized | self._looked_up
         return frozenset(
             v
             for m in self._streams
@@ -147,7 +147,7 @@ class Plan:
         return tuple(m for stage in self.stages for m in stage.streams)
 
     @cached_property
-    def _kept(self) -> frozenset[Vertex]:
+    def _materialized(self) -> frozenset[Vertex]:
         """Streams that are an output, that a register keeps, or that a loop or Python reads."""
         called = [m for m in self._streams if m.vertex in self.loops or m.python is not None]
         read = (v for m in called for v in m.vertex.inputs)
@@ -186,7 +186,7 @@ class Plan:
         for i, stage in enumerate(self.stages, 1):
             lines.append(f"stage {i}")
             for m in stage.streams:
-                lines.append(f"  {self.names[m.vertex][0]} = {self._shown(m.term)}")
+                lines.append(f"  {self.names[m.vertex][0]} = {self._term_text(m.term)}")
         for s in self.states:
             lines.append(f"register {s.register.name} += {self.names[s.change][0]}")
         for loop in dict.fromkeys(self.loops.values()):
@@ -195,7 +195,7 @@ class Plan:
                 lines.append(f"  register {s.register.name} += {loop.names[s.change][0]}")
         return "\n".join(lines)
 
-    def _shown(self, t: Term) -> str:
+    def _term_text(self, t: Term) -> str:
         if isinstance(t, Ref):
             return str(self.names[t.vertex][0])
         if isinstance(t, Read):
@@ -205,7 +205,7 @@ class Plan:
             with_change = f" + {self.names[t.change][0]}" if t.new else ""
             return f"{{{self.state_of(t).register.name}{keys}{with_change}}}"
         assert isinstance(t, Apply)
-        return f"{t.operator.name}({', '.join(self._shown(a) for a in t.args)})"
+        return f"{t.operator.name}({', '.join(self._term_text(a) for a in t.args)})"
 
 
 _ROW_BY_ROW = (Argument, Contributions, Negate, Project, Union, Unnest, Where)

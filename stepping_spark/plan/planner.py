@@ -201,11 +201,11 @@ class _Planner:
             outputs,
             loops,
             self.names,
-            {v: kept for v in self.graph.walk() if (kept := self._kept(v)) is not None},
+            {v: kept for v in self.graph.walk() if (kept := self._state_stream(v)) is not None},
             self.identities,
         )
 
-    def _kept(self, v: Vertex) -> Vertex | None:
+    def _state_stream(self, v: Vertex) -> Vertex | None:
         """The stream whose sum is the state of a vertex; None if it has no state."""
         op = v.operator
         if isinstance(op, Delay):
@@ -242,7 +242,7 @@ class _Planner:
                 streams.update(dict.fromkeys((*v.inputs, v)))
             elif isinstance(v.operator, IdentityPrint):
                 streams[v] = None
-            kept = self._kept(v)
+            kept = self._state_stream(v)
             if kept is not None:
                 streams[kept] = None
             lookups, reads = _lookups(v), self._reads(v)
@@ -329,7 +329,7 @@ class _Planner:
     def _operator(self, v: Vertex, at: Read | None) -> Term:
         op = v.operator
         if op.gives_state:
-            change = self._kept(v)
+            change = self._state_stream(v)
             assert change is not None
             read = Read(change) if at is None else replace(at, change=change)
             return replace(read, new=isinstance(op, Integrate))
@@ -366,7 +366,7 @@ class _Planner:
 
     def _is_before(self, state: Vertex, change: Vertex) -> bool:
         """Whether a state is the sum of the changes before this one."""
-        return isinstance(state.operator, Delay) and self._kept(state) is change
+        return isinstance(state.operator, Delay) and self._state_stream(state) is change
 
     def _stages(self, members: list[Materialized]) -> tuple[Stage, ...]:
         """Stages: each stream is in the first one after its inputs. Projections need no stage."""

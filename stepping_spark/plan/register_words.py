@@ -40,7 +40,7 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     key = [n for n in state.register.key if not n.startswith("_key_")]
     if isinstance(v.operator, Input):
         return f"{v.operator.label}{_by(', '.join(key))}"
-    held = _held(v)
+    held = _held_back(v)
     if held is not None and held in graph.origins:
         return f"{_rows_of(held)} {_WAITING[type(held.operator)]}" + (
             f" ({graph.line(held)})" if lines else ""
@@ -72,7 +72,7 @@ _WAITING = {Hold: "whose time is to come", Expire: "that no watermark has passed
 """What is said of the rows that an operator holds back."""
 
 
-def _held(v: Vertex) -> Vertex | None:
+def _held_back(v: Vertex) -> Vertex | None:
     """The vertex whose input less its output this is, if it holds rows back."""
     if isinstance(v.operator, Add) and isinstance(v.inputs[-1].operator, Neg):
         (held,) = v.inputs[-1].inputs

@@ -413,7 +413,7 @@ class Reference(Generic[In, Out]):
         default the number of the step. A step that raises an error changes nothing. Raises
         `InputError` for a value of the wrong type, and `StepError` if a vertex fails.
         """
-        given = self._given(inputs)
+        given = self._values_of(inputs)
         values: dict[Vertex, Value] = {}
         for v in self._order:
             at = place_of(self.graph, v, self._steps + 1 if now is None else now)
@@ -436,8 +436,8 @@ class Reference(Generic[In, Out]):
                 latest = max(values[x.late.inputs[1]], default=None)
                 rows = list(values[x.late])
                 raise too_late(rows, f"input {label!r}", label, str(x.at), latest, x.said)
-        shown = tuple(self._shown(v, values) for v in self.graph.outputs)
-        cached = {name: self._shown(v, values) for name, v in self.graph.caches.items()}
+        shown = tuple(self._value_of(v, values) for v in self.graph.outputs)
+        cached = {name: self._value_of(v, values) for name, v in self.graph.caches.items()}
         self._remembered = {
             v: self._remember(v, values) for v in self._order if isinstance(v.operator, REMEMBERS)
         }
@@ -459,10 +459,10 @@ class Reference(Generic[In, Out]):
             return added((*before.items(), *values[v.inputs[0]].items(), *came_out))
         return values[v.inputs[0]]
 
-    def _shown(self, v: Vertex, values: Mapping[Vertex, Value]) -> Any:
+    def _value_of(self, v: Vertex, values: Mapping[Vertex, Value]) -> Any:
         return show(values[v], v.type, place_of(self.graph, v).where)
 
-    def _given(self, inputs: Sequence[object]) -> dict[Vertex, Value]:
+    def _values_of(self, inputs: Sequence[object]) -> dict[Vertex, Value]:
         values = {}
         named = self.graph.named_inputs
         if not isinstance(inputs, tuple | list) or len(inputs) != len(named):

@@ -87,7 +87,7 @@ def circuit_of(graph: AnyGraph, plan: Plan) -> CircuitTold:
         one.is_input = one.path in inputs
     _place(vertices, plan)
     registers = [RegisterTold(r.name, list(r.key), of, r.why) for r, of in _registers(plan)]
-    for path, numbers in _kept(plan).items():
+    for path, numbers in _registers_by_path(plan).items():
         if path in vertices:
             vertices[path].registers = numbers
     return CircuitTold(
@@ -145,7 +145,7 @@ def _registers(plan: Plan) -> Iterator[tuple[Register, str]]:
             yield s.register, str(loop.names[s.change][0])
 
 
-def _kept(plan: Plan) -> dict[str, list[int]]:
+def _registers_by_path(plan: Plan) -> dict[str, list[int]]:
     """By path: the numbers of the registers that store a vertex, or that it is added to."""
     kept: dict[str, list[int]] = {}
     numbers = {r.name: i for i, (r, _) in enumerate(_registers(plan))}
@@ -212,7 +212,7 @@ def _drawing(picture: Picture, level: int, title: str) -> Drawing:
     shapes = {box.id: box for box in picture.boxes}
     ends = {f"{a.tail}->{a.head}": a for a in picture.arrows}
     numbers = {box.id: i for i, box in enumerate(picture.boxes)}
-    description.boxes.extend(map(_told, picture.boxes))
+    description.boxes.extend(map(_box_as_json, picture.boxes))
     scopes = _scopes(picture)
     frames, arrows, boxes = [], [], []
     for g in root.iter(f"{_SVG}g"):
@@ -246,7 +246,7 @@ def _drawing(picture: Picture, level: int, title: str) -> Drawing:
     return Drawing(description, svg)
 
 
-def _told(box: PictureBox) -> dict[str, object]:
+def _box_as_json(box: PictureBox) -> dict[str, object]:
     return {"kind": box.kind, "label": box.lines[0], "paths": list(box.stands_for),
             "scope": list(box.scope)}  # fmt: skip
 

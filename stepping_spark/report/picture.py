@@ -323,12 +323,12 @@ class _Drawing(Generic[V]):
 
     def _drawn(self, name: str, v: V) -> PictureBox:
         if name == "query":
-            lines = (self.graph.name, *_noted(self.order), *self._kept(self.order))
+            lines = (self.graph.name, *_noted(self.order), *self._state_lines(self.order))
             inner = [v for v in self.order if not isinstance(v.operator, Input)]
             return PictureBox(name, "function", lines, stands_for=self._paths(inner))
         if name.startswith("function "):
             inside = [m for m in self.order if self._inside(m)[:1] == self._inside(v)[:1]]
-            lines = (self._inside(v)[0], *_noted(inside), *self._kept(inside))
+            lines = (self._inside(v)[0], *_noted(inside), *self._state_lines(inside))
             return PictureBox(name, "function", lines, stands_for=self._paths(inside))
         path = ".".join(self.graph.paths[v].parts)
         detail = v.operator.describe()
@@ -390,7 +390,7 @@ class _Drawing(Generic[V]):
                 return ""
         return path[-1]
 
-    def _kept(self, inside: list[V]) -> tuple[str, ...]:
+    def _state_lines(self, inside: list[V]) -> tuple[str, ...]:
         """The states of a function, one line for each."""
         texts: dict[str, None] = {}
         for v in inside:

@@ -297,14 +297,15 @@ def fields_of(cls: type[Data]) -> str:
     """The fields of a row class and a call that creates one, for messages."""
     types = cls.__row_fields__()
     shown = ", ".join(
-        f"{f.name}: {_shown(types[f.name])}" + (" (may be left out)" if _has_default(f) else "")
+        f"{f.name}: {_annotation_text(types[f.name])}"
+        + (" (may be left out)" if _has_default(f) else "")
         for f in dataclasses.fields(cls)
     )
     call = ", ".join(f"{n}=…" for n in types)
     return f"{cls.__name__} has the fields {shown}: write {cls.__name__}({call})"
 
 
-def _shown(annotation: Any) -> str:
+def _annotation_text(annotation: Any) -> str:
     return "any" if is_open(annotation) else str(row_type(annotation))
 
 

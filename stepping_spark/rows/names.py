@@ -25,7 +25,7 @@ def columns_said(row: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str
     """The fields of a row class whose annotation names a column, each with the column."""
     taken: dict[str, str] = {}
     for name, annotation in fields.items():
-        for column in _said(annotation):
+        for column in _column_marks(annotation):
             if column.name != name:
                 yield name, column.name
             other = taken.setdefault(column.name, name)
@@ -36,15 +36,15 @@ def columns_said(row: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str
                 )
 
 
-def _said(annotation: Any) -> Iterator[Column]:
+def _column_marks(annotation: Any) -> Iterator[Column]:
     """The `Column` of an annotation, also beside None: `Annotated[int, st.Column("n")] | None`."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         yield from (a for a in args[1:] if isinstance(a, Column))
-        yield from _said(args[0])
+        yield from _column_marks(args[0])
     elif origin in (typing.Union, types.UnionType):
         for arg in args:
-            yield from _said(arg)
+            yield from _column_marks(arg)
 
 
 def as_named(table: pa.Schema, given: object) -> pa.Schema:

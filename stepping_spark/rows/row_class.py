@@ -50,7 +50,7 @@ def class_of(schema: pa.Schema, name: str, required: Collection[str] = ()) -> ty
     for field in schema:
         annotation = _annotation(field.type, f"{name}{_capital(field.name)}")
         if annotation is None or not field.name:
-            left_out.append(f"{field.name or 'a column without a name'} ({_told(field.type)})")
+            left_out.append(f"{field.name or 'a column without a name'} ({_type_text(field.type)})")
             continue
         if field.nullable and field.name not in required:
             annotation = annotation | None
@@ -141,7 +141,7 @@ def _annotation(t: Any, name: str) -> Any:
     return next((annotation for is_one, annotation in _SIMPLE if is_one(t)), None)
 
 
-def _told(t: Any) -> str:
+def _type_text(t: Any) -> str:
     return str(t.type_name) if isinstance(t, pa.OpaqueType) else str(t)
 
 

@@ -59,13 +59,13 @@ def in_running_session(column: Column) -> Column:
         return column
     tree: Any = column
     with as_trees(wanted=False):
-        result: Column = _made(tree._expr, {})
+        result: Column = _column(tree._expr, {})
         return result
 
 
-def _made(part: Any, variables: Mapping[str, Column]) -> Any:
+def _column(part: Any, variables: Mapping[str, Column]) -> Any:
     def of(inner: Any) -> Any:
-        return _made(inner, variables)
+        return _column(inner, variables)
 
     match type(part).__name__:
         case "SQLExpression":
@@ -114,7 +114,7 @@ def _item(part: Any, of: Callable[[Any], Any]) -> Any:
 
 def _call(part: Any, variables: Mapping[str, Column]) -> Any:
     name, lambdas = part._name, [p for p in part._args if type(p).__name__ == "LambdaFunction"]
-    others = [_made(a, variables) for a in part._args if a not in lambdas]
+    others = [_column(a, variables) for a in part._args if a not in lambdas]
     if lambdas:
         return getattr(F, name)(*others, *(_function(p, variables) for p in lambdas))
     if name in _OPERATORS:
@@ -131,7 +131,7 @@ def _function(part: Any, variables: Mapping[str, Column]) -> Callable[..., Any]:
     names = [str(a) for a in part._arguments]
 
     def called(*given: Any) -> Any:
-        return _made(part._function, {**variables, **dict(zip(names, given, strict=True))})
+        return _column(part._function, {**variables, **dict(zip(names, given, strict=True))})
 
     return _LAMBDAS[len(names)](called)
 

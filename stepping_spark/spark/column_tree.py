@@ -300,7 +300,7 @@ def text_of(column: Column) -> str:
     the place where a Python UDF was created, and shows an address for bytes.
     """
     tree: Any = column
-    shown = _shown(tree._expr) if is_tree(column) else _of_classic(str(column))
+    shown = _part_text(tree._expr) if is_tree(column) else _of_classic(str(column))
     numbers: dict[str, int] = {}
     return _VARIABLE.sub(lambda m: f"{m[1]}_{numbers.setdefault(m[0], len(numbers) + 1)}", shown)
 
@@ -330,7 +330,7 @@ _ADDRESS = re.compile(r"(?<=\[B)@[0-9a-f]+")
 _NAMES = {"not": "!", "==": "=", "startsWith": "startswith", "endsWith": "endswith"}
 
 
-def _shown(part: Any) -> str:
+def _part_text(part: Any) -> str:
     kind = type(part).__name__
     match kind:
         case "LiteralExpression":
@@ -338,31 +338,33 @@ def _shown(part: Any) -> str:
         case "ColumnReference":
             return str(part._unparsed_identifier).replace("`", "")
         case "UnresolvedFunction" | "CallFunction":
-            return _call(part._name, [_shown(a) for a in part._args])
+            return _call(part._name, [_part_text(a) for a in part._args])
         case "CastExpression":
             cast = "TRY_CAST" if part._eval_mode == "try" else "CAST"
-            return f"{cast}({_shown(part._expr)} AS {name_of_type(part._data_type)})"
+            return f"{cast}({_part_text(part._expr)} AS {name_of_type(part._data_type)})"
         case "CaseWhen":
-            cases = "".join(f" WHEN {_shown(c)} THEN {_shown(v)}" for c, v in part._branches)
+            cases = "".join(
+                f" WHEN {_part_text(c)} THEN {_part_text(v)}" for c, v in part._branches
+            )
             rest = part._else_value
-            return f"CASE{cases}{'' if rest is None else f' ELSE {_shown(rest)}'} END"
+            return f"CASE{cases}{'' if rest is None else f' ELSE {_part_text(rest)}'} END"
         case "LambdaFunction":
             names = ", ".join(map(str, part._arguments))
             names = f"({names})" if len(part._arguments) > 1 else names
-            return f"{names} -> {_shown(part._function)}"
+            return f"{names} -> {_part_text(part._function)}"
         case "UnresolvedExtractValue":
-            return f"{_shown(part._child)}[{_shown(part._extraction)}]"
+            return f"{_part_text(part._child)}[{_part_text(part._extraction)}]"
         case "ColumnAlias":
-            return f"{_shown(part._child)} AS {','.join(part._alias)}"
+            return f"{_part_text(part._child)} AS {','.join(part._alias)}"
         case "WithField":
-            value = _shown(part._valueExpr)
-            return f"update_field({_shown(part._structExpr)}, {part._fieldName}, {value})"
+            value = _part_text(part._valueExpr)
+            return f"update_field({_part_text(part._structExpr)}, {part._fieldName}, {value})"
         case "DropField":
-            return f"drop_field({_shown(part._structExpr)}, {part._fieldName})"
+            return f"drop_field({_part_text(part._structExpr)}, {part._fieldName})"
         case "SortOrder":
             nulls = "FIRST" if part._nullsFirst else "LAST"
             direction = "ASC" if part._ascending else "DESC"
-            return f"{_shown(part._child)} {direction} NULLS {nulls}"
+            return f"{_part_text(part._child)} {direction} NULLS {nulls}"
     return str(part)
 
 

@@ -91,7 +91,7 @@ class _Groups:
         fields = fields_of([*columns, PlanColumn("grouping_id")])
         self.names = fields[: len(keys)]
         aggregates = zip(fields[len(keys) :], calls, strict=False)
-        wanted = {f: self._made(call) for f, (_, call) in aggregates}
+        wanted = {f: self._aggregate(call) for f, (_, call) in aggregates}
         if asked:
             wanted[fields[-1]] = agg.grouping_id()
         rows = self._rows()
@@ -161,7 +161,7 @@ class _Groups:
 
     # -- the aggregates
 
-    def _made(self, call: FunctionCall) -> Any:
+    def _aggregate(self, call: FunctionCall) -> Any:
         """The aggregate of the library for a call."""
         name = call.name
         if name in _PLAIN and call.distinct and name in SAME_IF_DISTINCT:

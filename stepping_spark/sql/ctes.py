@@ -183,17 +183,17 @@ def _by_iterations(query: RecursiveQuery) -> RelationalPlan:
     first, number = PlanColumn("iteration"), PlanColumn("iteration")
     rows = RecursiveRows((*query.rows.made, PlanColumn("iteration")))
     anchor = SelectList(
-        query.anchor, (*_kept(query.anchor.columns), (first, exp.Literal.number(0)))
+        query.anchor, (*_items(query.anchor.columns), (first, exp.Literal.number(0)))
     )
     step, last = _with_number(query.step, rows)
     following = exp.Add(this=ref(last), expression=exp.Literal.number(1))
-    again = SelectList(step, (*_kept(query.step.columns), (PlanColumn("iteration"), following)))
+    again = SelectList(step, (*_items(query.step.columns), (PlanColumn("iteration"), following)))
     columns = (*query.made, number)
     whole = replace(query, anchor=anchor, step=again, rows=rows, made=columns)
     return keeping(whole, query.made)
 
 
-def _kept(columns: Iterable[PlanColumn]) -> tuple[Item, ...]:
+def _items(columns: Iterable[PlanColumn]) -> tuple[Item, ...]:
     return tuple((c, ref(c)) for c in columns)
 
 
@@ -203,7 +203,7 @@ def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalP
     match plan:
         case RecursiveRows():
             *own, known = rows.made
-            return SelectList(rows, (*_kept(own), (number, ref(known)))), number
+            return SelectList(rows, (*_items(own), (number, ref(known)))), number
         case SelectList():
             source, known = _with_number(plan.source, rows)
             return SelectList(source, (*plan.items, (number, ref(known)))), number

@@ -270,7 +270,7 @@ def _exactly(n: int) -> Callable[[int], bool]:
     return lambda count: count == n
 
 
-def _some(count: int) -> bool:
+def _any_number(count: int) -> bool:
     return count > 0
 
 
@@ -303,8 +303,8 @@ _ARITY: dict[str, Callable[[int], bool]] = {
     **dict.fromkeys(("nullif", "nvl", "ifnull", "mod", "equal_null"), _exactly(2)),
     **dict.fromkeys(("date_add", "dateadd", "date_sub", *_BITWISE), _exactly(2)),
     **dict.fromkeys(("isnull", "isnotnull", "negative", "isnan"), _exactly(1)),
-    **dict.fromkeys(("coalesce", "concat", "ceil", "ceiling", "floor"), _some),
-    **dict.fromkeys(("hash", "xxhash64"), _some),
+    **dict.fromkeys(("coalesce", "concat", "ceil", "ceiling", "floor"), _any_number),
+    **dict.fromkeys(("hash", "xxhash64"), _any_number),
 }
 
 

@@ -158,7 +158,7 @@ class _Common:
             keys = {k: renamed(e, columns) for k, e in grouped.keys.items()}
             is_of_own = all(keys[k] in equal[k] for k in keys)
             rest = [r for r in others if r not in outer]
-            asked = None if is_of_own else _asked(join, rest, keys, equal)
+            asked = None if is_of_own else _asked_keys(join, rest, keys, equal)
             if not is_of_own and asked is None:
                 continue
             if asked is not None and not _restricts(asked):
@@ -217,7 +217,7 @@ def _is_eq(e: Scalar) -> bool:
     return isinstance(e, exp.EQ)
 
 
-def _asked(
+def _asked_keys(
     join: InnerJoin,
     rest: Sequence[RelationalPlan],
     keys: Mapping[PlanColumn, Scalar],

@@ -88,7 +88,7 @@ def resolve(
         expression = exp.Anonymous(this=parts[0], expressions=[])
         expression.meta.update(node.this.meta)
     if expression is None:
-        fail(node, f"there is no column {'.'.join(parts)}", _there(parts, scope))
+        fail(node, f"there is no column {'.'.join(parts)}", _names_text(parts, scope))
     return expression
 
 
@@ -110,7 +110,7 @@ def _fields(e: Scalar, names: Sequence[str]) -> Scalar:
     return e
 
 
-def _there(parts: Sequence[str], scope: Scope) -> str:
+def _names_text(parts: Sequence[str], scope: Scope) -> str:
     if len(parts) > 1 and not any(same(t, parts[0]) for t in scope.tables()):
         return f"the tables here are {', '.join(scope.tables()) or 'none'}"
     columns = scope.of_table(parts[0]) if len(parts) > 1 else scope.columns

@@ -77,7 +77,7 @@ class Select(Binder):
             plan = Windows(plan, layer)
         if chosen:
             plan = _with_conditions(plan, chosen)
-        return self._shown(plan, shown, ordered, limit, offset)
+        return self._select_list(plan, shown, ordered, limit, offset)
 
     def _layers(self) -> list[tuple[tuple[PlanColumn, Over], ...]]:
         """The window functions, those first that read no other one."""
@@ -89,7 +89,7 @@ class Select(Binder):
             layers.append(tuple((left.pop(over), over) for over in ready))
         return layers
 
-    def _shown(
+    def _select_list(
         self,
         plan: RelationalPlan,
         shown: list[Item],

@@ -109,7 +109,7 @@ def window_of_time(binder: Binder, parts: Iterable[Scalar | None]) -> TimeWindow
     calls = [n for part in parts if part is not None for n in _calls(part)]
     if not calls:
         return None
-    windows = [_made(binder, call) for call in calls]
+    windows = [_time_window(binder, call) for call in calls]
     first = windows[0]
     for call, other in zip(calls, windows, strict=True):
         if (other.time, other.size, other.slide, other.offset) != (
@@ -128,7 +128,7 @@ def _calls(part: Scalar) -> list[Scalar]:
     return [n for n in walked if name_of(n) in ("window", "session_window")]
 
 
-def _made(binder: Binder, call: Scalar) -> TimeWindow:
+def _time_window(binder: Binder, call: Scalar) -> TimeWindow:
     name, args = name_of(call), call.expressions
     most = 4 if name == "window" else 2
     if not 2 <= len(args) <= most:

@@ -427,7 +427,7 @@ def with_not_in(
         if condition is None:
             plan = marked(plan, _where(sub, inner), (), mark)
         else:
-            plan = _some(plan, sub, condition, mark)
+            plan = _with_mark(plan, sub, condition, mark)
         may_match.append(ref(mark) if e is None else exp.and_(is_null(e), ref(mark), copy=False))
     shown = exp.Not(this=exp.Paren(this=exp.or_(*may_match, copy=False)))
     return SelectList(plan, (*kept(outer.columns), (value, shown)))
@@ -464,8 +464,8 @@ def with_quantified(
     """
     match_mark, unknown = PlanColumn("match"), PlanColumn("unknown")
     deciding = compared if is_any else exp.Not(this=exp.Paren(this=compared.copy()))
-    plan = _some(outer, sub, deciding, match_mark)
-    plan = _some(plan, sub, is_null(exp.Paren(this=compared.copy())), unknown)
+    plan = _with_mark(outer, sub, deciding, match_mark)
+    plan = _with_mark(plan, sub, is_null(exp.Paren(this=compared.copy())), unknown)
     shown = exp.Case(
         ifs=[
             exp.If(this=ref(match_mark), true=exp.Boolean(this=is_any)),
@@ -480,7 +480,7 @@ def _where(sub: RelationalPlan, condition: Scalar | None) -> RelationalPlan:
     return sub if condition is None else WhereClause(sub, (condition,))
 
 
-def _some(
+def _with_mark(
     plan: RelationalPlan, sub: RelationalPlan, condition: Scalar, mark: PlanColumn
 ) -> RelationalPlan:
     """The plan with a column that says whether some row of the sub-query meets a condition."""

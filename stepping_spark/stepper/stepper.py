@@ -204,7 +204,7 @@ class Stepper(Evolving, Generic[In, Out]):
         metrics = StepMetrics(number)
         begun = time.perf_counter()
         with self._all_or_nothing(number, inputs), self._scheduler.counting(metrics):
-            held = self._held(inputs, first=not last)
+            held = self._relations(inputs, first=not last)
             outputs = self._scheduler.run(metrics, held, now, since=since, first=not last)
             answers = self._answers(outputs)
             if before_commit is not None:
@@ -232,7 +232,7 @@ class Stepper(Evolving, Generic[In, Out]):
             self.store.commit(*arguments, circuit=self._circuit)  # type: ignore[call-arg]
             self._circuit = None
 
-    def _held(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Relation]:
+    def _relations(self, inputs: Sequence[object], *, first: bool) -> dict[Vertex, Relation]:
         named = self.graph.named_inputs
         if not isinstance(inputs, tuple | list) or len(inputs) != len(named):
             raise self.graph.not_given(inputs)

@@ -259,7 +259,7 @@ def _atoms(array: Array, t: Atom, where: str) -> Fitted:
     values, at = cast_or_null(array, t.arrow)
 
     def beyond(i: int) -> str:
-        return f"expected {t} ({t.arrow}), found {_shown(array[int(at[i])])} ({array.type})"
+        return f"expected {t} ({t.arrow}), found {_text_of(array[int(at[i])])} ({array.type})"
 
     wrong = [MisfitValues(where, at, beyond)] if len(at) else []
     if t.name == "UUID":
@@ -308,12 +308,12 @@ def _not(values: Any, right: Any, expected: str, where: str) -> list[MisfitValue
         return []
     return [
         MisfitValues(
-            where, at, lambda i: f"expected {expected}, found {_shown(values[int(at[i])])}"
+            where, at, lambda i: f"expected {expected}, found {_text_of(values[int(at[i])])}"
         )
     ]
 
 
-def _shown(scalar: Any) -> str:
+def _text_of(scalar: Any) -> str:
     return repr(python_of(scalar))
 
 

@@ -131,7 +131,7 @@ def _count(f: T.StructField, where: str) -> str:
     if type(f.dataType).__name__ not in _INTEGERS:
         raise InputError(
             f"{where}, count column {f.name!r}: expected an integer type, found "
-            f"{_shown(f.dataType)}; weights are whole numbers: cast it to BIGINT"
+            f"{_type_text(f.dataType)}; weights are whole numbers: cast it to BIGINT"
         )
     return f"CAST({quote(f.name)} AS BIGINT)"
 
@@ -210,8 +210,8 @@ def struct_of(sql: str, found: T.DataType, t: ZSetType, where: str) -> str:
     """
     if not isinstance(found, T.StructType):
         raise InputError(
-            f"{where}: expected a struct with the fields of {t.row}, found {_shown(found)}; parse "
-            "a text with F.from_json"
+            f"{where}: expected a struct with the fields of {t.row}, found {_type_text(found)}; "
+            "parse a text with F.from_json"
         )
     row = t.row
     if isinstance(row, Struct):
@@ -223,10 +223,10 @@ def struct_of(sql: str, found: T.DataType, t: ZSetType, where: str) -> str:
 
 def _misfit(data_type: T.DataType, t: RowType, where: str, remedy: str = "") -> InputError:
     remedy = remedy or f"cast it to {t.ddl}, or change the type of the field"
-    return InputError(f"{where}: expected {t} ({t.ddl}), found {_shown(data_type)}; {remedy}")
+    return InputError(f"{where}: expected {t} ({t.ddl}), found {_type_text(data_type)}; {remedy}")
 
 
-def _shown(data_type: T.DataType) -> str:
+def _type_text(data_type: T.DataType) -> str:
     return data_type.simpleString().upper()
 
 

@@ -269,7 +269,7 @@ class ZSetPython(ZSet[T_co]):
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (tuple(self._items.values()), self._of)
+        return _zset, (tuple(self._items.values()), self._of)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -353,7 +353,7 @@ class ZSetPython(ZSet[T_co]):
 ZSET_CLASS.append(ZSetPython)
 
 
-def _made(pairs: Iterable[tuple[T, int]], of: RowType | None) -> ZSetPython[T]:
+def _zset(pairs: Iterable[tuple[T, int]], of: RowType | None) -> ZSetPython[T]:
     return ZSetPython(pairs, of=of)
 
 

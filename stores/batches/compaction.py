@@ -79,7 +79,7 @@ class Merge:
         while rows > 0:
             reached = self._slices[-1][2] if self._slices else [0] * len(self.batches)
             if all(r == b.rows for r, b in zip(reached, self.batches, strict=True)):
-                return self._made()
+                return self._merge_batches()
             ends = self._ends(reached)
             self._slices.append((*self._merged(reached, ends), ends))
             rows -= sum(ends) - sum(reached)
@@ -105,7 +105,7 @@ class Merge:
         places = np.concatenate([b.places[begin:end] for b, begin, end in cuts])
         return settled(pa.Table.from_batches(parts).combine_chunks(), places, self._register)
 
-    def _made(self) -> tuple[DriverBatch, ...]:
+    def _merge_batches(self) -> tuple[DriverBatch, ...]:
         builder = Growing()
         for table, places, _ in self._slices:
             builder.append(table, places)

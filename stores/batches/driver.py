@@ -104,7 +104,7 @@ class DriverBatch:
                 [p for begin, end in ranges for p in self.between(begin, end)]
             )
         shift = begins - (counts.cumsum() - counts)
-        return self._taken(np.arange(total) + shift.repeat(counts))
+        return self._rows_at(np.arange(total) + shift.repeat(counts))
 
     def since(self, keys: Hashes, since: Sequence[int], order: Ordering) -> pa.Table | None:
         """The rows of `at` from a position in the order on; `since` has one position per hash."""
@@ -116,7 +116,7 @@ class DriverBatch:
                 parts.append(at + np.flatnonzero(order.numbers(piece) >= place))
                 at += piece.num_rows
         positions = np.concatenate(parts) if parts else np.zeros(0, np.int64)
-        return self._taken(np.sort(positions)) if len(positions) else None
+        return self._rows_at(np.sort(positions)) if len(positions) else None
 
     def between(self, begin: int, end: int) -> list[pa.RecordBatch]:
         """The rows at these positions, without a copy."""
@@ -129,7 +129,7 @@ class DriverBatch:
                 parts.append(piece.slice(low, high - low))
         return parts
 
-    def _taken(self, positions: Positions) -> pa.Table:
+    def _rows_at(self, positions: Positions) -> pa.Table:
         if len(self.pieces) == 1:
             return pa.Table.from_batches([self.pieces[0].take(positions)])
         cuts = np.searchsorted(positions, self._starts)

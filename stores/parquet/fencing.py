@@ -63,7 +63,7 @@ class Claim:
     def __init__(self, directory: Directory, who: dict[str, object]) -> None:
         self._directory = directory
         self._who = {**who, "claim": uuid.uuid4().hex}
-        claimed = _known(directory.changed(CLAIMS))
+        claimed = _generations(directory.changed(CLAIMS))
         written = [(order[0], name_of(order)) for order in orders(directory.sizes(FOLDER))]
         last, its_name = max(claimed + written, default=(0, ""))
         self._check_is_number(last + 1, its_name)
@@ -98,7 +98,7 @@ class Claim:
         """The manifests of earlier generations, the oldest first."""
         known = self._earlier()
         last = known[-1][0] if known else 0
-        claimed = (g for g, _ in _known(self._directory.changed(CLAIMS)))
+        claimed = (g for g, _ in _generations(self._directory.changed(CLAIMS)))
         asked = [g for g in claimed if last < g < self.generation]
         begun = max((o for o in side_by_side(self._begun_by, asked) if o is not None), default=None)
         if begun is None:
@@ -164,7 +164,7 @@ class Claim:
         """
         mine = f"{CLAIMS}/{self.generation:08d}-{uuid.uuid4().hex}.json"
         self._directory.write(mine, self._text())
-        known = _known(self._directory.changed(CLAIMS))
+        known = _generations(self._directory.changed(CLAIMS))
         if any(generation >= self.generation and name != mine for generation, name in known):
             self._directory.remove([mine])
             raise StoreLocked(
@@ -199,7 +199,7 @@ def _name(generation: int) -> str:
     return f"{CLAIMS}/{generation:08d}.json"
 
 
-def _known(names: Iterable[str]) -> list[tuple[int, str]]:
+def _generations(names: Iterable[str]) -> list[tuple[int, str]]:
     """The generations that are claimed, as a listing shows them."""
     return [(int(m[1]), n) for n in names if (m := _CLAIM.fullmatch(n))]
 
@@ -260,7 +260,7 @@ def holder(directory: Directory) -> str | None:
         return _holder_of_file(directory)
     with suppress(FileNotFoundError):
         lease = _lease(directory)
-        return _shown(lease) if _is_alive(directory) else None
+        return _writer_text(lease) if _is_alive(directory) else None
     return None
 
 
@@ -395,7 +395,7 @@ def _holder_of_file(directory: LocalDirectory) -> str | None:
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _shown(os.pread(handle, 4096, 0))
+        return _writer_text(os.pread(handle, 4096, 0))
     finally:
         os.close(handle)
     return None
@@ -517,10 +517,10 @@ def _renew(held: weakref.ref[Lease], stop: threading.Event) -> None:
 
 def locked(directory: Directory, found: bytes, remedy: str) -> StoreLocked:
     """The error that names the writer and the remedy."""
-    return StoreLocked(f"{directory.shown} is being written by {_shown(found)}: {remedy}")
+    return StoreLocked(f"{directory.shown} is being written by {_writer_text(found)}: {remedy}")
 
 
-def _shown(text: bytes) -> str:
+def _writer_text(text: bytes) -> str:
     """The writer, for a message. The text may have been edited."""
     try:
         writer = decoded(text, _Who)

@@ -85,7 +85,7 @@ class ParquetState:
                 manifest.last.now,
                 manifest.last.offsets,
                 holder(self._directory),
-                tuple(_kept(r, manifest.registers.get(r.name, ())) for r in registers),
+                tuple(_register_size(r, manifest.registers.get(r.name, ())) for r in registers),
             )
 
     def holder(self) -> str | None:
@@ -156,7 +156,7 @@ class ParquetState:
         )
         verification.problems += problems
         for order, damage in older.items():
-            verification.problems += _told(order, damage, problems)
+            verification.problems += _older_step_text(order, damage, problems)
         if problems:
             verification.remedy = instead(
                 order
@@ -233,7 +233,9 @@ class ParquetState:
         return look.at(manifest)
 
 
-def _told(order: FileOrder, damage: Sequence[str], newest: Sequence[str]) -> Iterator[str]:
+def _older_step_text(
+    order: FileOrder, damage: Sequence[str], newest: Sequence[str]
+) -> Iterator[str]:
     """The text about an older step, in addition to that about the newest."""
     step = f"step {order[1]}, an older one, cannot be opened again"
     own = [d for d in damage if d not in newest]
@@ -242,7 +244,7 @@ def _told(order: FileOrder, damage: Sequence[str], newest: Sequence[str]) -> Ite
         yield f"{step}, for the same reason"
 
 
-def _kept(register: Register, batches: Sequence[FileBatch]) -> KeptRegister:
+def _register_size(register: Register, batches: Sequence[FileBatch]) -> KeptRegister:
     rows, nbytes = (sum(n) for n in ([b.rows for b in batches], [b.nbytes for b in batches]))
     return KeptRegister(register, rows, len(batches), nbytes)
 

@@ -166,7 +166,7 @@ class FileMerge:
             while rows > 0:
                 merged = next(self._slices, None)
                 if merged is None:
-                    return self._made()
+                    return self._merged()
                 self._writer.append(*merged[:2])
                 self._newest, self._number = merged, self._number + 1
                 rows -= merged[2]
@@ -175,7 +175,7 @@ class FileMerge:
             raise
         return None
 
-    def _made(self) -> tuple[FileBatch, ...]:
+    def _merged(self) -> tuple[FileBatch, ...]:
         batch = self._writer.batch()
         if self._newest is not None and self._number == 1:
             self._reader.keep_small(batch, *self._newest[:2])

@@ -59,20 +59,20 @@ class S3:
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file. If two writers create it at once, one gets a `FileExistsError`."""
-        bucket, key = self._found(path)
+        bucket, key = self._bucket_and_key(path)
         with _failing(path, "created"):
             obstore.put(bucket, key, data, mode="create", use_multipart=False)
 
     def output(self, path: str) -> pa.NativeFile:
         """A new file to write to, which is there once it is closed."""
-        bucket, key = self._found(path)
+        bucket, key = self._bucket_and_key(path)
         with _failing(path, "written"):
             writer = obstore.open_writer(bucket, key, buffer_size=PART_BYTES)
         return pa.PythonFile(_Upload(writer, path), mode="w")
 
     def read(self, path: str) -> bytes:
         """The bytes of a file, with one request."""
-        bucket, key = self._found(path)
+        bucket, key = self._bucket_and_key(path)
         with _failing(path, "read"):
             return bytes(obstore.get(bucket, key).bytes())
 
@@ -80,11 +80,11 @@ class S3:
         """Open a file to read, which has so many bytes; a small one is read at once."""
         if nbytes <= WHOLE_BYTES:
             return pa.BufferReader(self.read(path))
-        return pa.PythonFile(_Download(*self._found(path), path, nbytes), mode="r")
+        return pa.PythonFile(_Download(*self._bucket_and_key(path), path, nbytes), mode="r")
 
     def status(self, path: str) -> Status | None:
         """The status of a file; None if it does not exist."""
-        bucket, key = self._found(path)
+        bucket, key = self._bucket_and_key(path)
         with suppress(FileNotFoundError), _failing(path, "found"):
             head = obstore.head(bucket, key)
             return Status(head["size"], head["last_modified"].timestamp())
@@ -92,7 +92,7 @@ class S3:
 
     def remove(self, root: str, names: Sequence[str]) -> None:
         """Remove files below `root`, a thousand with one request. Missing files are no error."""
-        bucket, key = self._found(root)
+        bucket, key = self._bucket_and_key(root)
         if names:
             with _failing(root, "cleared of old files"):
                 obstore.delete(bucket, [f"{key}/{name}" for name in names])
@@ -101,7 +101,7 @@ class S3:
         # Where it is sent to a worker of Spark's, it connects anew.
         return {"options": self.options, "_buckets": {}}
 
-    def _found(self, path: str) -> tuple[Any, str]:
+    def _bucket_and_key(self, path: str) -> tuple[Any, str]:
         """The bucket of a path, and the key in it."""
         name, _, key = path.partition("/")
         if name not in self._buckets:

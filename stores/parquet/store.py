@@ -117,7 +117,7 @@ class Reading:
         if not wanted.num_rows:
             return ()
         places = wanted_places(conform(wanted, register.keys), register)
-        return self._found(register, places, lambda group: group.at(places))
+        return self._picked(register, places, lambda group: group.at(places))
 
     def since(
         self, register: Register, keys: Relation, since: Sequence[int]
@@ -125,9 +125,9 @@ class Reading:
         """The rows of a register that have one of the keys, from a place in the order on."""
         order, wanted = checked_since(register, keys)
         places, numbers = wanted_since(wanted, since, register)
-        return self._found(register, places, lambda group: group.since(places, numbers, order))
+        return self._picked(register, places, lambda group: group.since(places, numbers, order))
 
-    def _found(self, register: Register, places: Hashes, pick: Pick) -> tuple[Relation, ...]:
+    def _picked(self, register: Register, places: Hashes, pick: Pick) -> tuple[Relation, ...]:
         """What is picked of the row groups that may have rows with these keys.
 
         If these are too many row groups, Spark reads the files of large batches. The reader of the

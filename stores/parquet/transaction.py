@@ -207,7 +207,7 @@ class Committed:
         `make_way` is called once nothing but the lock is in the way.
         """
         if not create:
-            self._there()
+            self._described()
         with reaching(self._directory.shown, "open it for writing"):
             if create:
                 check_no_others(self._directory)
@@ -225,7 +225,7 @@ class Committed:
 
     def open_to_read(self, registers: Sequence[Register], *, at_step: int | None) -> None:
         """Find the newest step, and follow those that come; or the step asked for."""
-        self._there()
+        self._described()
         with reaching(self._directory.shown, "open it for reading"):
             self._manifest = self._base(at_step)
         self._know(kept_at(self._directory, self._manifest), registers, self._manifest)
@@ -284,7 +284,7 @@ class Committed:
             with reaching(self._directory.shown, "release its lock"):
                 held.release()
 
-    def _there(self) -> Described:
+    def _described(self) -> Described:
         """The registers that the state was made with."""
         kept = first_registers(self._directory)
         if kept is None:
@@ -319,7 +319,7 @@ class Committed:
         if first_registers(self._directory) is None:
             text = json.dumps(described(registers), indent=1)
             self._directory.create(REGISTERS, text.encode())
-        first = StateDescription.first(self._there())
+        first = StateDescription.first(self._described())
         for _ in range(_TRIES):
             self._claim = claim = Claim(self._directory, who())
             orders = claim.known_orders()

@@ -147,9 +147,9 @@ class Catalog:
             with connection.transaction():
                 self._create(connection, registers)
         with snapshot(connection):  # a writer may be replacing output tables
-            return self._kept(connection, registers, writes=writes)
+            return self._layouts(connection, registers, writes=writes)
 
-    def _kept(
+    def _layouts(
         self, connection: Connection, registers: Sequence[Register], *, writes: bool
     ) -> dict[str, Layout]:
         kept = self.check_registers(connection, registers)
@@ -159,9 +159,10 @@ class Catalog:
         for name, layout in layouts.items():
             if layout.described != kept[name].columns:
                 raise StoreMismatch(
-                    f"register {name!r}: the table has the columns {_shown(kept[name].columns)}, "
-                    f"the circuit {_shown(layout.described)}; use the state with the circuit that "
-                    "it was made for, or make a new store for this one"
+                    f"register {name!r}: the table has the columns "
+                    f"{_columns_text(kept[name].columns)}, the circuit "
+                    f"{_columns_text(layout.described)}; use the state with the circuit that it "
+                    "was made for, or make a new store for this one"
                 )
         self._check_tables(connection, registers, layouts, outputs, there)
         return layouts
@@ -457,5 +458,5 @@ def snapshot(connection: Connection) -> Iterator[None]:
         yield
 
 
-def _shown(columns: Sequence[Sequence[str]]) -> str:
+def _columns_text(columns: Sequence[Sequence[str]]) -> str:
     return ", ".join(f"{name} {t}" for name, _, t in columns)

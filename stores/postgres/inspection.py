@@ -57,7 +57,7 @@ class PostgresState:
                 state.last.offsets,
                 holder(connection, self._address),
                 tuple(
-                    _kept(connection, r, catalog.layout(r, tables[r.name].name), there)
+                    _register_size(connection, r, catalog.layout(r, tables[r.name].name), there)
                     for r in registers
                 ),
             )
@@ -174,7 +174,7 @@ class PostgresState:
         return read_registers(described, f"{self._address}")
 
 
-def _kept(
+def _register_size(
     connection: Connection, register: Register, layout: Layout, there: Mapping[str, Found]
 ) -> KeptRegister:
     """The size of a register; zero if its table is missing."""

@@ -62,7 +62,7 @@ class Found:
         columns = [(name, t) for name, t in self.columns]
         if columns == list(expected):
             return None
-        return f"has the columns {_shown(columns)}, not {_shown(expected)}"
+        return f"has the columns {_columns_text(columns)}, not {_columns_text(expected)}"
 
     def without_index(self, layout: Layout) -> str | None:
         """What is wrong with the index for lookups, and the SQL to recreate it; None if nothing."""
@@ -176,5 +176,5 @@ def _as(role: str) -> str:
     return f"with ?options={quoted} in the address"
 
 
-def _shown(columns: Sequence[tuple[str, str]]) -> str:
+def _columns_text(columns: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{name} {t}" for name, t in columns)

@@ -62,7 +62,7 @@ def levels_of(group_size: int | None) -> tuple[int, ...]:
     return tuple(n for n, smaller in pairs if group_size > READ_WHOLE * smaller)
 
 
-def _shown(order: Order) -> str:
+def _order_text(order: Order) -> str:
     return ", ".join(f"{e}{'' if up else ' desc'}" for e, up in order)
 
 
@@ -237,7 +237,7 @@ class Top(GivesSets):
     def describe(self) -> str:
         by = ", ".join(map(str, self.keys))
         ties = " with ties" if self.ties else ""
-        return f"{self.n}{ties} by {_shown(self.order) or 'row'} of each ({by})"
+        return f"{self.n}{ties} by {_order_text(self.order) or 'row'} of each ({by})"
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class Listed(GivesSets):
         return (self.key,)
 
     def describe(self) -> str:
-        return f"{self.item} by {_shown(self.order) or 'row'} of each {self.key}"
+        return f"{self.item} by {_order_text(self.order) or 'row'} of each {self.key}"
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class _Composed:
             of = _sides_of(e)
             if len(of) == 1:
                 (i,) = of
-                alone[i].append(_own(e, i))
+                alone[i].append(_over_side(e, i))
             else:
                 both.append(e)
         split = _Split()
@@ -185,7 +185,7 @@ class _Composed:
             key = None if n.key is None else split(self._over_sides(n.key.expr))
             pick = self._over_sides(n.pick)
             if side is not None and _sides_of(pick) == {side} and _is_of_numbers(pick):
-                sums = EagerSums(n.type, _own(pick, side), key, side)
+                sums = EagerSums(n.type, _over_side(pick, side), key, side)
             else:
                 sums = EagerSums(n.type, split(pick), key)
         keys = (self.join.left_key, self.join.right_key)
@@ -235,7 +235,7 @@ class _Split:
         if len(of) > 1 or isinstance(e, Build | Singleton):
             return with_parts(e, self)
         (side,) = of
-        own, there = _own(e, side), self.columns[side]
+        own, there = _over_side(e, side), self.columns[side]
         if own not in there:
             there.append(own)
         return Field(e.type, (column_names(side, there)[there.index(own)],))
@@ -250,7 +250,7 @@ def _of_side(e: Expr, side: int) -> Expr:
     return replaced(e, lambda f: Field(f.type, (SIDES[side], *f.path)))
 
 
-def _own(e: Expr, side: int) -> Expr:
+def _over_side(e: Expr, side: int) -> Expr:
     """An expression that reads one side alone, over the rows of that side."""
     return replaced(e, lambda f: Field(f.type, f.path[1:]))
 

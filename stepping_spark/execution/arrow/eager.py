@@ -106,7 +106,7 @@ def eager(t: Term) -> Eager | None:
         if not most or most < limits.eager_rows or not kernels():
             return None
         tables, left = [], 0
-        early = Ask(_asked, ask.zone)
+        early = Ask(_no_spark, ask.zone)
         try:
             for both, (*of_side, of_pairs) in zip(sides, kernels(), strict=True):
                 larger = int(len(both[1]) > len(both[0]))
@@ -123,7 +123,7 @@ def eager(t: Term) -> Eager | None:
     return evaluated
 
 
-def _asked(*_: object) -> Arrays:
+def _no_spark(*_: object) -> Arrays:
     raise _PairByPair
 
 
@@ -227,7 +227,7 @@ def sums_at_once(
     columns, values = values_of(of, keys), _summands(of, leaves)
 
     def at_once(table: pa.Table, counts: Any, ask: Ask) -> pa.Table | None:
-        early = Ask(_asked, ask.zone)
+        early = Ask(_no_spark, ask.zone)
         try:
             by = columns(table, early)
             if by and _are_mostly_different(by, table.num_rows):

@@ -181,7 +181,7 @@ def _ones(rows: int) -> Any:
     return pa.array(np.ones(rows, np.int64))
 
 
-def _there(rows: DriverRelation) -> pa.Table:
+def _positive_rows(rows: DriverRelation) -> pa.Table:
     """The rows whose weights add up to more than zero, each once."""
     once = rows.added_up().table
     return _where(once, one_array(once.column(COUNT)).to_numpy() > 0)
@@ -191,7 +191,7 @@ def positive_kernel(n: Positive) -> FoldKernel:
     relation, names = relation_of(n.schema), [c for c, _ in n.schema.columns]
 
     def positive(rows: DriverRelation) -> pa.Table:
-        kept = _there(rows)
+        kept = _positive_rows(rows)
         counts = one_array(kept.column(COUNT)) if n.counted else _ones(kept.num_rows)
         return relation([*(one_array(kept.column(c)) for c in names), counts])
 
@@ -261,9 +261,9 @@ def _foremost(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
     directions = [up for _, up in order]
 
     def ordered(run: Context, rows: DriverRelation, change: DriverRelation | None) -> _Ordered:
-        there = [_there(rows if change is None else sum_of([rows, change], schema))]
+        there = [_positive_rows(rows if change is None else sum_of([rows, change], schema))]
         if change is not None:
-            there.append(_there(rows))
+            there.append(_positive_rows(rows))
         table = concat(there, schema).combine_chunks()
         if not table.num_rows:
             return _Ordered(table, *[np.zeros(0, np.int64)] * 4)
@@ -343,7 +343,7 @@ def pieces_kernel(n: LargestByKey) -> FoldKernel:
     relation, names = relation_of(n.schema), [c for c, _ in n.of.schema.columns]
 
     def pieces(rows: DriverRelation) -> pa.Table:
-        there = rows.table if n.once else _there(rows)
+        there = rows.table if n.once else _positive_rows(rows)
         if not there.num_rows:
             return empty(n.schema)
         table = collated(there.select(names), n.required)

@@ -69,7 +69,7 @@ def ranks(column: ArrowColumn) -> list[Numbers]:
     return [*there, np.asarray(numbers.to_numpy(), np.int64)]
 
 
-def _there(array: Any) -> Numbers:
+def _valid_positions(array: Any) -> Numbers:
     """The positions of the values that are not NULL."""
     return np.flatnonzero(_flags(array.is_valid())) if array.null_count else np.arange(len(array))
 
@@ -135,7 +135,7 @@ def in_order(
     taken = positions(among)
     by = [ids[among]]
     for column, up in order or [(c, True) for c in row]:
-        by += [r if up else ~r for r in ranks(_taken(column, taken))]
+        by += [r if up else ~r for r in ranks(_values_at(column, taken))]
     at, begins = by_numbers(by)
     equal = np.flatnonzero(~(begins & np.append(begins[1:], True)))
     if len(equal):
@@ -192,7 +192,7 @@ def foremost(ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]]) -> Numbers
     at = np.arange(len(ids))
     for column, up in order:
         of, within = at, np.arange(len(at))
-        for numbers in ranks(_taken(column, positions(at))):
+        for numbers in ranks(_values_at(column, positions(at))):
             by = ~numbers[within] if up else numbers[within]
             most = np.full(ids.max() + 1, np.iinfo(np.int64).min)
             np.maximum.at(most, ids[of[within]], by)
@@ -201,7 +201,7 @@ def foremost(ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]]) -> Numbers
     return at
 
 
-def _taken(column: ArrowColumn, at: Array) -> ArrowColumn:
+def _values_at(column: ArrowColumn, at: Array) -> ArrowColumn:
     """The values at these positions, which ascend: all of them are the column itself."""
     return column if len(at) == len(column) else column.take(at)
 
@@ -252,7 +252,7 @@ def collated(table: pa.Table, required: int) -> pa.Table:
     _, firsts, dense = np.unique(ids, return_index=True, return_inverse=True)
     columns = [key.take(positions(firsts))]
     for piece in pieces:
-        at = _there(piece)
+        at = _valid_positions(piece)
         of_key = dense[at]
         row_of = np.full(len(firsts), -1, np.int64)
         row_of[of_key] = at
@@ -293,10 +293,10 @@ def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> R
         if _largest(state) + _largest(change) * change.num_rows > _MOST:
             return list(parts)  # a weight may be beyond 64 bits, which is an error
         try:
-            ask = Ask(_asked, zone)
-            ids, wanted = _wanted(state, change, key_of, ask, n, often)
+            ask = Ask(_no_spark, zone)
+            ids, wanted = _rows_needed(state, change, key_of, ask, n, often)
             columns = zip(order_of(state, ask), ascending, strict=True)
-            kept = _kept(state, ids, wanted, list(columns))
+            kept = _mask_of_first(state, ids, wanted, list(columns))
         except _Asked:
             return list(parts)
         ends = np.cumsum([len(p) for p in parts])[:-1]
@@ -305,7 +305,7 @@ def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> R
     return restrict
 
 
-def _wanted(
+def _rows_needed(
     state: pa.Table, change: pa.Table, key_of: ArraysOf, ask: Ask, n: int, often: int
 ) -> tuple[Ids, Ids]:
     """The number of each row's key, and how many rows of each key matter.
@@ -327,7 +327,9 @@ def _removed(rows: pa.Table, often: int) -> Ids:
     return np.where(counts < -often, often, -np.minimum(counts, 0))
 
 
-def _kept(state: pa.Table, ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> KeptMask:
+def _mask_of_first(
+    state: pa.Table, ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]
+) -> KeptMask:
     """Which rows to keep: the first ones of each key, with those that equal them by the order.
 
     Rows of negative weight are kept too, as they may cancel out with rows that come.
@@ -365,5 +367,5 @@ def _largest(rows: pa.Table) -> int:
     return max(abs(int(counts.min())), abs(int(counts.max()))) if len(counts) else 0
 
 
-def _asked(*_: object) -> list[Array]:
+def _no_spark(*_: object) -> list[Array]:
     raise _Asked

@@ -237,7 +237,7 @@ def _shifted(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     values = args[0]
     n = _within(call.n, at.size)
     if call.ignore_nulls:
-        kept, before = _known(values)
+        kept, before = _valid_positions(values)
         places = (
             before - n if call.kind == "lag" else before + np.asarray(values.is_valid()) + n - 1
         )
@@ -253,7 +253,7 @@ def _shifted(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     return picked
 
 
-def _known(values: Any) -> tuple[Numbers, Numbers]:
+def _valid_positions(values: Any) -> tuple[Numbers, Numbers]:
     """The positions of the values that are known, and how many of them come before each row."""
     valid = np.asarray(values.is_valid())
     return np.flatnonzero(valid), np.cumsum(valid) - valid
@@ -266,7 +266,7 @@ def _picked(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     start, end = at.bounds(call.frame)
     kept = at.at
     if call.ignore_nulls:
-        kept, before = _known(values)
+        kept, before = _valid_positions(values)
         before = np.append(before, len(kept))
         start, end = before[start], before[end]
     places = end - 1 if call.kind == "last_value" else start + _within(call.n, at.size) - 1

@@ -67,7 +67,7 @@ class SeedSource:
     def schema(self) -> pa.Schema:
         """The columns of the file: of the given types, or of those that the values show."""
         columns = self._parsed(self._bytes(), self._seed.kinds).schema
-        return pa.schema([pa.field(f.name, _held(f.type)) for f in columns])
+        return pa.schema([pa.field(f.name, _type_in_rows(f.type)) for f in columns])
 
     def behind(self, after: Position | None) -> int:
         """1, if the file is another one than was read, else 0."""
@@ -155,7 +155,7 @@ class SeedSource:
         return SourceError(f"seed {self._seed.file}: {reason}")
 
 
-def _held(t: Any) -> Any:
+def _type_in_rows(t: Any) -> Any:
     """The type that rows have for values of a type that was found."""
     if pa.types.is_timestamp(t):
         return pa.timestamp("us", t.tz)

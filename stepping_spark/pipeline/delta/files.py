@@ -56,7 +56,7 @@ def vector_of(gone: BitMap64) -> dict[str, Any]:
     }
 
 
-def _gone(vector: Mapping[str, Any]) -> BitMap64:
+def _bitmap_of(vector: Mapping[str, Any]) -> BitMap64:
     """The opposite of `vector_of`."""
     data = base64.b85decode(vector["pathOrInlineDv"].translate(_FROM_Z85))
     return BitMap64.deserialize(data[len(_MAGIC) : vector["sizeInBytes"]])
@@ -291,7 +291,7 @@ def _file_of(entry: Mapping[str, Any]) -> DataFile:
     if vector is None:
         return DataFile(action)
     action["deletionVector"] = {name: x for name, x in vector.items() if x is not None}
-    return DataFile(action, _gone(vector) if vector["storageType"] == "i" else BitMap64())
+    return DataFile(action, _bitmap_of(vector) if vector["storageType"] == "i" else BitMap64())
 
 
 def _bounds_of(chunk: Any) -> Extent:

@@ -116,22 +116,22 @@ def told_schema(table: Table) -> pa.Schema:
     fields = pa.schema(columns)
     return pa.schema(
         [
-            fields.field(i).with_type(_told(f["type"], fields.field(i).type))
+            fields.field(i).with_type(_arrow_type(f["type"], fields.field(i).type))
             for i, f in enumerate(document["fields"])
         ]
     )
 
 
-def _told(delta_type: Any, t: Any) -> pa.DataType:
+def _arrow_type(delta_type: Any, t: Any) -> pa.DataType:
     """An Arrow type, opaque where Delta's has no equal in Arrow."""
     match delta_type:
         case {"type": "struct", "fields": list(fields)}:
             inner = zip(fields, t, strict=True)
-            return pa.struct([f.with_type(_told(s["type"], f.type)) for s, f in inner])
+            return pa.struct([f.with_type(_arrow_type(s["type"], f.type)) for s, f in inner])
         case {"type": "array", "elementType": element}:
-            return pa.list_(t.value_field.with_type(_told(element, t.value_type)))
+            return pa.list_(t.value_field.with_type(_arrow_type(element, t.value_type)))
         case {"type": "map", "keyType": key, "valueType": value}:
-            return pa.map_(_told(key, t.key_type), _told(value, t.item_type))
+            return pa.map_(_arrow_type(key, t.key_type), _arrow_type(value, t.item_type))
         case str(name) if name.startswith(NO_ARROW):
             return pa.opaque(pa.null(), type_name=name, vendor_name="Delta")
         case _:
@@ -219,7 +219,7 @@ class DeltaLog:
             yield
         except TableNotFoundError as e:
             raise self._failure(
-                f"there is no Delta table; create it, or check the path: {_said(e)}"
+                f"there is no Delta table; create it, or check the path: {_short_line(e)}"
             ) from e
         except SteppingError:
             raise
@@ -231,7 +231,7 @@ class DeltaLog:
                 raise self._failure(f"{what}: {missing[1]} is not there; {gone}") from e
             would_do = gone if gone is not None and "not found" in str(e) else remedy
             would_do = OTHER if "unsupported" in str(e).lower() else would_do
-            raise self._failure(f"{what}: {_said(e)}; {would_do}") from e
+            raise self._failure(f"{what}: {_short_line(e)}; {would_do}") from e
 
     def exists(self) -> bool:
         """Whether there is a table."""
@@ -342,7 +342,7 @@ class DeltaLog:
         return version, pa.concat_tables(tables)
 
 
-def _said(e: BaseException) -> str:
+def _short_line(e: BaseException) -> str:
     """The first line of an error, without the names of the libraries that it came through."""
     return _THROUGH.sub("", first_line(e))
 

@@ -212,7 +212,7 @@ class DeltaSource(InPieces):
             what = f"the changes of version {span.first} cannot be read"
             with self._log.trying(what, RETRY, _VACUUMED):
                 for rows, counts in by_feed(table, span, list(names.values())):
-                    yield self._made(rows, names, counts, schema)
+                    yield self._with_counts(rows, names, counts, schema)
 
     def _rows_of(
         self, version: int, count: int, schema: pa.Schema, where: str = ""
@@ -223,9 +223,9 @@ class DeltaSource(InPieces):
         with self._log.trying(f"the rows of version {version} cannot be read", RETRY, _VACUUMED):
             for rows in scanned(table, list(names.values()), where):
                 counts = pa.repeat(pa.scalar(count, pa.int64()), rows.num_rows)
-                yield self._made(rows, names, counts, schema)
+                yield self._with_counts(rows, names, counts, schema)
 
-    def _made(
+    def _with_counts(
         self, rows: pa.Table, names: Mapping[str, str], counts: Any, schema: pa.Schema
     ) -> pa.Table:
         columns: list[Any] = [rows.column(names[n]) for n in schema.names if n != COUNT]
@@ -268,11 +268,11 @@ class DeltaSource(InPieces):
                 f"version {dark[0]} was written without the change feed, so nobody knows which "
                 f"rows it changed; {_SWITCH}"
             )
-        spans = spans_of(changed, by_snapshot=self._by_snapshot, wanted=self._wanted)
+        spans = spans_of(changed, by_snapshot=self._by_snapshot, wanted=self._wanted_schema)
         self._names(self._meta(last), last)
         return spans
 
-    def _wanted(self, meta: Meta) -> pa.Schema:
+    def _wanted_schema(self, meta: Meta) -> pa.Schema:
         """The wanted columns as they are with these metadata, those that are there."""
         names = {column_of(field).lower() for field in self._columns}
         return pa.schema([f for f in meta.fields if f.name.lower() in names])
@@ -301,20 +301,20 @@ class DeltaSource(InPieces):
         By column mapping a column that was renamed since is found under its older name.
         """
         try:
-            return self._found(meta, version)
+            return self._names_in_table(meta, version)
         except SourceError:
             now = self._log.meta()
             if not meta.physical or now.table != meta.table or now.physical == meta.physical:
                 raise
             before = {physical: name for name, physical in meta.physical.items()}
-            names = self._found(now, self._log.table.version())
+            names = self._names_in_table(now, self._log.table.version())
             matches = {field: before.get(now.physical[name]) for field, name in names.items()}
             old = {field: name for field, name in matches.items() if name is not None}
             if len(old) < len(names):
                 raise
             return old
 
-    def _found(self, meta: Meta, version: int) -> dict[str, str]:
+    def _names_in_table(self, meta: Meta, version: int) -> dict[str, str]:
         return found_columns(
             self._columns,
             meta.fields,

@@ -73,9 +73,9 @@ class IcebergPlace:
             raise
         except Exception as e:
             would_do = NO_EQUALITY if "equality delete" in str(e) else remedy
-            raise self._failure(f"{what}: {self._said(e)}; {would_do}") from e
+            raise self._failure(f"{what}: {self._safe_line(e)}; {would_do}") from e
 
-    def _said(self, e: BaseException) -> str:
+    def _safe_line(self, e: BaseException) -> str:
         """The first line of an error, without what options hold: passwords may be among them."""
         line = first_line(e)
         for secret in sorted(self._secrets(), key=len, reverse=True):

@@ -248,7 +248,7 @@ class IcebergSink:
         self._get_ready(columns, owner)
         table = self._place.table_if_there()
         if table is None:
-            table = self._made()
+            table = self._new_table()
         self._check(table)
 
     def look(self, columns: pa.Schema, owner: str) -> int:
@@ -418,7 +418,7 @@ class IcebergSink:
                 "with such names; use letters, digits and _ only"
             )
 
-    def _made(self) -> Table:
+    def _new_table(self) -> Table:
         catalog, name, schema = (
             self._place.catalog(),
             self._place.name,

@@ -110,7 +110,7 @@ class IcebergSource(InPieces):
 
     def schema(self) -> pa.Schema:
         """The columns of the table as it is now."""
-        return self._told(self._place.table().schema())
+        return self._arrow_schema(self._place.table().schema())
 
     def behind(self, after: Position | None) -> int | None:
         """The snapshots that were not read and changed rows."""
@@ -126,7 +126,7 @@ class IcebergSource(InPieces):
         if not ends:
             return None
         if before != NOTHING:
-            self._wanted(table, before)
+            self._wanted_schema(table, before)
         return Batch((ends[0], number), (self._schema_at(table, ends[0]).empty_table(),))
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
@@ -234,10 +234,10 @@ class IcebergSource(InPieces):
         with self._place.trying(
             f"the files of snapshots {before} and {to} cannot be listed", RETRY
         ):
-            schema, new = self._wanted(table, to), planned(to)
+            schema, new = self._wanted_schema(table, to), planned(to)
             if before == NOTHING:
                 return FileDifference(((schema, new, 1),))
-            old_schema, old = self._wanted(table, before), planned(before)
+            old_schema, old = self._wanted_schema(table, before), planned(before)
             # A column that was dropped, and one that was added under its name, are two: then what
             # a file holds that both snapshots have is not the same.
             if old_schema.field_ids == schema.field_ids:
@@ -293,7 +293,7 @@ class IcebergSource(InPieces):
             for task in table.scan(snapshot_id=snapshot).plan_files()
         }
 
-    def _wanted(self, table: Table, snapshot: int) -> Schema:
+    def _wanted_schema(self, table: Table, snapshot: int) -> Schema:
         """The wanted columns as a snapshot has them.
 
         A column that was added since the snapshot is read by the schema of the table: it is NULL.
@@ -316,18 +316,18 @@ class IcebergSource(InPieces):
         """The column of each field; others are not read."""
         return found_columns(
             self._columns,
-            self._told(schema),
+            self._arrow_schema(schema),
             lambda reason: self._failure(f"at snapshot {snapshot} {reason}"),
         )
 
     def _schema_at(self, table: Table, snapshot: int) -> pa.Schema:
         """The schema of what is read of a snapshot, with counts."""
         with self._place.trying(f"snapshot {snapshot} cannot be read", RETRY):
-            return self._rows_of(self._wanted(table, snapshot), snapshot)
+            return self._rows_of(self._wanted_schema(table, snapshot), snapshot)
 
     def _rows_of(self, wanted: Schema, snapshot: int) -> pa.Schema:
         """The schema of rows with these columns, under the names of the fields, with counts."""
-        columns = self._told(wanted)
+        columns = self._arrow_schema(wanted)
         names = self._names(wanted, snapshot).items()
         fields = [
             columns.field(columns.names.index(column)).with_name(name) for name, column in names
@@ -347,7 +347,7 @@ class IcebergSource(InPieces):
                 f"between snapshots {before} and {to} {e}; change the row class, and {ANEW}"
             ) from None
 
-    def _told(self, schema: Schema) -> pa.Schema:
+    def _arrow_schema(self, schema: Schema) -> pa.Schema:
         """Columns in Arrow, with the types that are given; an opaque type where Arrow has none."""
         with self._place.trying("its columns are not known", RETRY):
             return pa.schema(told_fields(schema))

@@ -93,7 +93,7 @@ def converted(column: Any, t: pa.DataType) -> Any:
     """A column of a table in a type as `readable` gives it, or in a wider one."""
     if not _has_uuids(column.type):
         return column.cast(t)
-    return pa.array(map(_told, column.to_pylist()), t)
+    return pa.array(map(_with_text_uuids, column.to_pylist()), t)
 
 
 def _has_uuids(t: pa.DataType) -> bool:
@@ -104,15 +104,15 @@ def _has_uuids(t: pa.DataType) -> bool:
     return isinstance(t, pa.UuidType)
 
 
-def _told(value: Any) -> Any:
+def _with_text_uuids(value: Any) -> Any:
     """A value of Python with texts for UUIDs."""
     match value:
         case uuid.UUID():
             return str(value)
         case dict():
-            return {name: _told(part) for name, part in value.items()}
+            return {name: _with_text_uuids(part) for name, part in value.items()}
         case list():
-            return [_told(part) for part in value]
+            return [_with_text_uuids(part) for part in value]
     return value
 
 

@@ -251,11 +251,13 @@ class Marks:
             return None
         oid, kind, comment, columns = row
         if kind != "r" or not str(comment).startswith(MARK) or columns != _LOG_COLUMNS:
-            raise self._taken("table" if kind in "rp" else "view" if kind in "vm" else "relation")
+            raise self._name_error(
+                "table" if kind in "rp" else "view" if kind in "vm" else "relation"
+            )
         content = json.loads(comment.removeprefix(MARK))
         return Note(oid=oid, **content)
 
-    def _taken(self, what: str) -> Exception:
+    def _name_error(self, what: str) -> Exception:
         return self._link.failure(
             f"its log of changes has the name {self._link.table + LOG}, and there is a {what} of "
             f"that name that is no such log; nothing was changed. Give the {what.split()[0]} "
@@ -268,7 +270,7 @@ class Marks:
         name = self._link.table + LOG
         row = run(connection, _FUNCTION_FOUND, self._link.schema, name).fetchone()
         if row is not None and not str(row[1]).startswith(MARK):
-            raise self._taken("function")
+            raise self._name_error("function")
         return None if row is None else int(row[0])
 
     def check_names(self, connection: Connection, table: Followed) -> None:
@@ -276,11 +278,11 @@ class Marks:
         function = self.function(connection)
         taken = run(connection, _TAKEN, self._link.schema, self._link.table + LOG).fetchone()
         if taken is not None:
-            raise self._taken(str(taken[0]))
+            raise self._name_error(str(taken[0]))
         ours = (self._link.table + LOG, self._link.table + EMPTIED)
         for trigger in table.triggers:
             if trigger.name in ours and trigger.function != function:
-                raise self._taken(f"trigger of {'.'.join(trigger.place)}")
+                raise self._name_error(f"trigger of {'.'.join(trigger.place)}")
             if trigger.mark.startswith(MARK) and trigger.function != function:
                 old = sql.Identifier(*trigger.called).as_string()
                 new = self.names["rows"].as_string()

@@ -50,7 +50,7 @@ class Link:
     @contextmanager
     def transaction(self, what: str) -> Iterator[Connection]:
         """A transaction, which reads one snapshot; all or nothing."""
-        with self._told():
+        with self._table_errors():
             connection = self._connected()
             assert self._address is not None
             try:
@@ -68,7 +68,7 @@ class Link:
     @contextmanager
     def changing(self, what: str) -> Iterator[Connection]:
         """A transaction in which each statement sees what is committed when it begins."""
-        with self._told():
+        with self._table_errors():
             connection = self._connected()
             assert self._address is not None
             with self._address.errors(what), self._refused(what), connection.transaction():
@@ -100,7 +100,7 @@ class Link:
             raise self.failure(f"it {what}: {text}; {remedy}") from e
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _table_errors(self) -> Iterator[None]:
         """Errors of connections as those of the table."""
         try:
             yield

@@ -89,7 +89,7 @@ class PostgresSink:
                 return  # it is restored, or filled
             if not self._check_table(connection, noted):
                 self._make(connection)
-            self._own(connection, noted)
+            self._become_owner(connection, noted)
 
     def look(self, columns: pa.Schema, owner: str) -> int:
         """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
@@ -150,7 +150,7 @@ class PostgresSink:
             if self.is_removed:
                 self._claim(connection)
                 self._make(connection)
-                self._own(connection, None)
+                self._become_owner(connection, None)
             self._check_kept(connection)
             self._staged = self._staging.stage(connection, step, change, anew=bool(self.anew))
         self.is_removed = False
@@ -191,7 +191,7 @@ class PostgresSink:
         row = run(connection, text, *asked, steps=self._steps).fetchone()
         return None if row is None else Noted(*row)
 
-    def _own(self, connection: Connection, noted: Noted | None) -> None:
+    def _become_owner(self, connection: Connection, noted: Noted | None) -> None:
         """Be the owner of a table that has no step yet; note the name and number of any other."""
         text = "SELECT pg_catalog.to_regclass($1)::oid::bigint"
         ((number,),) = run(connection, text, self._link.name.as_string()).fetchall()

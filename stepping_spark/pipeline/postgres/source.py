@@ -98,7 +98,7 @@ class PostgresSource:
             return
         try:
             with self._link.transaction("could not be looked at") as connection:
-                self._there(connection)
+                self._checked_log(connection)
         except BaseException:
             self._link.close()
             raise
@@ -131,14 +131,14 @@ class PostgresSource:
     def look(self, after: Position | None, portion: Portion) -> None:
         """Refuse a log and a table that `read` refuses."""
         with self._link.transaction("could not be looked at") as connection:
-            note, _ = self._there(connection)
+            note, _ = self._checked_log(connection)
             transaction, number, _, first = self._after(connection, note, after)
             self._say_if_held(connection, str(transaction), number, first)
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The changes of the next transactions, or of a part of one."""
         with self._link.transaction("could not be read") as connection:
-            note, table = self._there(connection)
+            note, table = self._checked_log(connection)
             transaction, number, log, first = self._after(connection, note, after)
             bounds = str(transaction), number, first
             last = self._last(connection, (*bounds, str(horizon_of(connection))), portion)
@@ -254,7 +254,7 @@ class PostgresSource:
 
     # -- whether it can be read
 
-    def _there(self, connection: Connection) -> tuple[Note, Followed]:
+    def _checked_log(self, connection: Connection) -> tuple[Note, Followed]:
         """The log's note and the table, both of which are as they should be."""
         table = followed_of(connection, self._link)
         note = self._log.marks.note(connection)

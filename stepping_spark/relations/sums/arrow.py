@@ -248,7 +248,7 @@ def totals(t: GroupedType | ScalarType) -> TotalOf:
 
     Without a key there is one sum, which is zero for an empty table.
     """
-    shown = _shown(t.sum)
+    shown = _total_of_row(t.sum)
     if not isinstance(t, GroupedType) or t.sum.item is not None:
         return lambda table: _of_items(table, t)
 
@@ -281,7 +281,7 @@ def _of_items(table: pa.Table, t: GroupedType | ScalarType) -> tuple[Array, Arra
     return pa.array([k for k, _ in alive], key_type.arrow), shown
 
 
-def _shown(total: Accumulated) -> Callable[[pa.Table], Array]:
+def _total_of_row(total: Accumulated) -> Callable[[pa.Table], Array]:
     """A function that computes the sums of groups of one row each."""
     leaves = [(n if n == VALUE else f"_sum_{n}_", leaf) for n, leaf, _ in total.leaves()]
     struct = total.value if isinstance(total.value, Struct) else None

@@ -234,14 +234,14 @@ def value_of(sum_: Accumulated) -> str:
             halves = closed(quote(_diff(name))), closed(quote(high_diff(_diff(name))))
             text = fitting(joined_sql(*halves, t), t, f"a sum is beyond {t}; {SMALLER}")
         else:
-            text = _shown(quote(_diff(name)), t)
+            text = _output_sql(quote(_diff(name)), t)
         shown.append((name, text))
     if not isinstance(sum_.value, Struct):
         return shown[0][1]
     return f"named_struct({', '.join(f'{n!r}, {x}' for n, x in shown)})"
 
 
-def _shown(x: str, t: Atom) -> str:
+def _output_sql(x: str, t: Atom) -> str:
     """A sum in its output type. With ANSI off, Spark's cast would wrap around."""
     if t == SUM_OF_INTS:
         return x

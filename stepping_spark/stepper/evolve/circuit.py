@@ -108,7 +108,7 @@ class Reader:
             case list():
                 return tuple(map(self.read, said))
             case {"is": str() as name}:
-                return self._made(name, {n: part for n, part in said.items() if n != "is"})
+                return self._object(name, {n: part for n, part in said.items() if n != "is"})
             case {"foreign": str() as wanted, "shown": str() as shown}:
                 if wanted not in self._foreign:
                     raise Unreadable(f"{shown} is not in the query as it is now")
@@ -124,7 +124,7 @@ class Reader:
                 return from_text(said[name])
         raise Unreadable(f"{said!r} is not what a state has of a query")
 
-    def _made(self, name: str, fields: Mapping[str, Any]) -> Any:
+    def _object(self, name: str, fields: Mapping[str, Any]) -> Any:
         cls = _classes().get(name)
         if cls is None:
             raise Unreadable(f"{name} is not known to this version of stepping_spark")
@@ -215,7 +215,7 @@ def circuit_of(plan: Plan) -> str:
 def _text_of(plan: Plan) -> str:
     identities = plan.identities
     registers = [(str(s.register.sums), identities.unfused(s.change)) for s in plan.states]
-    content, places = _told(identities.graph, [v for _, v in registers])
+    content, places = _as_json(identities.graph, [v for _, v in registers])
     content["registers"] = [[sums, places[v]] for sums, v in registers]
     words = words_of(plan, lines=False)
     content["words"] = {str(s.register.sums): words[s.register.name] for s in plan.states}
@@ -255,7 +255,9 @@ def ids_of(graph: AnyGraph, vertices: Iterable[Vertex]) -> dict[Vertex, str]:
     return {v: (graph.signature(v) if graph.loops else v).digest for v in vertices}
 
 
-def _told(graph: AnyGraph, more: Sequence[Vertex] = ()) -> tuple[dict[str, Any], dict[Vertex, int]]:
+def _as_json(
+    graph: AnyGraph, more: Sequence[Vertex] = ()
+) -> tuple[dict[str, Any], dict[Vertex, int]]:
     """A circuit as JSON, with more vertices; and the place of each vertex."""
     places: dict[Vertex, int] = {}
 
@@ -290,7 +292,7 @@ def _told(graph: AnyGraph, more: Sequence[Vertex] = ()) -> tuple[dict[str, Any],
 
 def _operator(operator: Operator, graph: AnyGraph) -> Any:
     if isinstance(operator, Fixpoint):
-        body, _ = _told(graph.bodies.get(operator, operator.body))
+        body, _ = _as_json(graph.bodies.get(operator, operator.body))
         most = operator.max_iterations
         return {"body": body, "number": operator.number, "max_iterations": most}
     try:

@@ -149,7 +149,7 @@ class Evolution:
         for name, outcome in self.views.items():
             why = f" ({self.why[name]})" if name in self.why else ""
             read = origin(self.changed.get(name, ()))
-            counted = "" if name not in self.counts else f", {_told(*self.counts[name])}"
+            counted = "" if name not in self.counts else f", {_counts_text(*self.counts[name])}"
             yield f"  view {name}: {outcome}{why}{counted}{', from ' if read else ''}{read}"
         for name in self.gone:
             yield f"  view {name}: left out"
@@ -168,7 +168,7 @@ def count_told(n: int) -> str:
     return f"{n:,} row{'' if n == 1 else 's'}"
 
 
-def _told(leave: int, come: int) -> str:
+def _counts_text(leave: int, come: int) -> str:
     """How many rows leave a view, and how many come."""
     return f"{count_told(leave)} leave{'s' * (leave == 1)} and {come:,} come{'s' * (come == 1)}"
 
@@ -331,7 +331,7 @@ class _Finder:
 
     def _unchanged(self) -> Evolution:
         names = difference(self.kept, described(self.plan.registers)).names
-        views = dict.fromkeys(_shown(self.graph), AS_BEFORE)
+        views = dict.fromkeys(_view_names(self.graph), AS_BEFORE)
         step = self.store.last_step()
         sizes = self._sizes(names.values())
         rows = _rows(names, sizes)
@@ -381,7 +381,7 @@ class _Finder:
     def _views(self, graph: AnyGraph, old: OldStreams | None) -> dict[str, _View]:
         """What becomes of each view, by the name that people see."""
         places = [place for _, place in self.before.outputs] if self.before is not None else []
-        shown = zip(_shown(self.graph), graph.outputs, self.places, strict=True)
+        shown = zip(_view_names(self.graph), graph.outputs, self.places, strict=True)
         return {
             name: self._view(name, v, old, None if i is None else places[i], graph)
             for name, v, i in shown
@@ -450,7 +450,7 @@ def _paired(names: Sequence[str], before: Sequence[str], *, by_name: bool) -> li
     return places
 
 
-def _shown(graph: AnyGraph) -> list[str]:
+def _view_names(graph: AnyGraph) -> list[str]:
     """The names of views for people: a single one without a name is called as the query."""
     names = named(graph)
     if len(names) == 1:
@@ -460,7 +460,7 @@ def _shown(graph: AnyGraph) -> list[str]:
 
 def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
     """Names of views, as they were given."""
-    names, known = list(whole), _shown(graph)
+    names, known = list(whole), _view_names(graph)
     for name in names:
         if name not in known:
             raise InputError(

@@ -153,7 +153,7 @@ class OldStreams:
             with suppress(Unreadable):
                 stream = self._circuit.vertex(
                     place,
-                    lambda at: None if at == place else self._known(at),
+                    lambda at: None if at == place else self._vertex_at(at),
                     self._reader,
                     self._then,
                 )
@@ -168,7 +168,7 @@ class OldStreams:
         if self._by_id.get(self._circuit.ids[place]) is now and self.has_rows_of(place, now):
             return now
         stream = _with_nulls(
-            self._circuit.vertex(place, self._known, self._reader, self._then), now
+            self._circuit.vertex(place, self._vertex_at, self._reader, self._then), now
         )
         had, has = stream.type.schema, now.type.schema
         if had != has:
@@ -187,7 +187,7 @@ class OldStreams:
         source = self._circuit.input_at(place, self._reader)
         return v if v is not None and (source is None or v.type == source.type) else None
 
-    def _known(self, place: int) -> Vertex | None:
+    def _vertex_at(self, place: int) -> Vertex | None:
         """A vertex of the circuit, or one whose sum the state has, at a place."""
         stream = self._same(place)
         if stream is not None and (place not in self._placed or self.has_rows_of(place, stream)):

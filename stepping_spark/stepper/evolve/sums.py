@@ -82,13 +82,13 @@ class StreamKinds:
                 continue
             pending.pop()
             if v not in self._found:
-                self._found[v] = self._made(v)
+                self._found[v] = self._polynomial(v)
         return self._found[root]
 
-    def _made(self, v: Vertex) -> Polynomial | None:
+    def _polynomial(self, v: Vertex) -> Polynomial | None:
         op = v.operator
         if isinstance(op, Input):
-            return self._one(v)
+            return self._own_change(v)
         if isinstance(op, Nothing):
             return Counter()
         if not v.inputs:
@@ -97,7 +97,7 @@ class StreamKinds:
         if looked_up is not None:
             lookups, changes = looked_up
             totals = [self._change_of(a) for a in changes]
-            return None if None in totals else self._one((lookups, *totals))
+            return None if None in totals else self._own_change((lookups, *totals))
         inputs = [self._found[i] for i in v.inputs]
         known = [p for p in inputs if p is not None]
         if len(known) < len(inputs):
@@ -119,7 +119,7 @@ class StreamKinds:
             return self._per_key(op, known)
         if isinstance(op, Fixpoint | Hold):
             totals = [_total(p, with_before=False) for p in known]
-            return None if None in totals else self._one((op, *totals))
+            return None if None in totals else self._own_change((op, *totals))
         if op.linearity is Linearity.LINEAR:
             return _applied(op, known[:1])
         if op.linearity is Linearity.BILINEAR or (isinstance(op, LookUp) and not op.left):
@@ -132,7 +132,7 @@ class StreamKinds:
         for before, change in zip(known[::2], changes, strict=True):
             if change is None or before != _spread(change, BEFORE):
                 return None
-        return self._one((op.of, *changes))
+        return self._own_change((op.of, *changes))
 
     def _of_values(self, op: Hashable, known: list[Polynomial]) -> Polynomial | None:
         """A function of values, now or before."""
@@ -150,7 +150,7 @@ class StreamKinds:
             self._bare[v] = next(inputs) if is_kept else Vertex(v.operator, *inputs)
         return self._bare[v]
 
-    def _one(self, stream: Hashable) -> Polynomial:
+    def _own_change(self, stream: Hashable) -> Polynomial:
         """The change of a stream of its own."""
         return Counter({self._leaf(stream, CHANGE): 1})
 
