@@ -83,9 +83,9 @@ class Served(Generic[T]):
         """The entry of a register, by its name in a circuit."""
         self._names: dict[str, str] = {}
 
-    def open(self, found: Mapping[str, T]) -> None:
+    def open(self, entries: Mapping[str, T]) -> None:
         """Open the store with these entries."""
-        self.is_open, self.all = True, dict(found)
+        self.is_open, self.all = True, dict(entries)
         self._find()
 
     def close(self) -> None:
@@ -98,9 +98,9 @@ class Served(Generic[T]):
         self._names |= names
         self._find()
 
-    def replace(self, found: Mapping[str, T]) -> None:
+    def replace(self, entries: Mapping[str, T]) -> None:
         """Serve other entries, those of a circuit that the state evolved to, by its names."""
-        self.all, self._names = dict(found), {name: name for name in found}
+        self.all, self._names = dict(entries), {name: name for name in entries}
         self._find()
 
     def _find(self) -> None:

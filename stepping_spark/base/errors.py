@@ -123,13 +123,13 @@ def not_there(rows: Sequence[object], where: str) -> InputError:
 
 
 def too_late(
-    rows: Sequence[object], where: str, label: str, at: str, greatest: object, said: str
+    rows: Sequence[object], where: str, label: str, at: str, greatest: object, lateness: str
 ) -> InputError:
     """The error for a change with rows from before the watermark, or without a time."""
     shown = ", ".join(map(repr, rows[:SHOWN_ROWS])) + (", …" if len(rows) > SHOWN_ROWS else "")
     watermark = "there is none yet, so NULL is the only time that is late"
     if greatest is not None:
-        watermark = f"it is {said!r} before {greatest}, the greatest time of the steps before"
+        watermark = f"it is {lateness!r} before {greatest}, the greatest time of the steps before"
     return InputError(
         f"{where}: the change has rows that come too late, because {at} is NULL or before the "
         f"watermark ({watermark}): {shown}. The store is as it was before the step: leave these "

@@ -155,7 +155,7 @@ def row_class_of(
     --catalog the name of an Iceberg table.
     """
 
-    def made() -> str:
+    def code() -> str:
         of: Any = path
         if table is not None:
             of = st.Postgres(path, table=table, schema=schema)
@@ -164,7 +164,7 @@ def row_class_of(
         last = table or path.rstrip("/").rpartition("." if catalog else "/")[2]
         return code_of_table(of, last, name, required)
 
-    StandardOutput().print(_with_short_errors(made), soft_wrap=True)
+    StandardOutput().print(_with_short_errors(code), soft_wrap=True)
 
 
 def _with_short_errors(work: Callable[[], object]) -> object:

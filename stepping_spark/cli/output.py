@@ -173,7 +173,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.pressed = False
 
     def listen(self) -> None:
         """Handle Ctrl-C from now on.
@@ -184,13 +184,13 @@ class Stop:
 
     def __call__(self, number: int, frame: object) -> None:
         """The signal handler."""
-        if self.asked:
+        if self.pressed:
             os._exit(INTERRUPTED)
-        self.asked = True
+        self.pressed = True
 
     def check(self) -> None:
         """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
-        if self.asked:
+        if self.pressed:
             raise KeyboardInterrupt
 
     def during(self, work: Callable[[], T]) -> T:

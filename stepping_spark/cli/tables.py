@@ -33,17 +33,17 @@ _EXAMPLES = "orders=delta:lake/orders, or revenue=delta:lake/revenue:country wit
 
 def pipeline_of(
     file: Path,
-    said: Mapping[str, Any],
+    settings: Mapping[str, Any],
     store: str | None,
     sources: Sequence[str],
     sinks: Sequence[str],
 ) -> st.Pipeline:
     """The pipeline of what a file or a dbt project says, and of the tables of the command line.
 
-    `file` is views in SQL, a TOML file, or the folder of a dbt project; `said` is more of what a
-    TOML file may say.
+    `file` is views in SQL, a TOML file, or the folder of a dbt project; `settings` are further
+    settings of a TOML file.
     """
-    known = said_of(file, said)
+    known = settings_of(file, settings)
     if store is not None:
         known["store"] = store
     if "store" not in known:
@@ -54,7 +54,7 @@ def pipeline_of(
     inputs = _sources(known, sources)
     of_views = _merged_tables(known.get("sinks", {}), sinks, "sink")
 
-    def made() -> st.Pipeline:
+    def pipeline() -> st.Pipeline:
         query = query_of(known)
         read = _read_by(query, inputs, file)
         tables = of_models(getattr(query, "written", {}), of_views, known.get("into"))
@@ -62,14 +62,14 @@ def pipeline_of(
         options = {name: known[name] for name in OPTIONS if name in known}
         return st.Pipeline(query, store=known["store"], sources=read, into=into, **options)
 
-    return naming(file, made)
+    return naming(file, pipeline)
 
 
 def graph_of(
-    file: Path, said: Mapping[str, Any], sources: Sequence[str], columns: Sequence[str]
+    file: Path, settings: Mapping[str, Any], sources: Sequence[str], columns: Sequence[str]
 ) -> st.Graph[Any, Any]:
     """The circuit of what a file or a dbt project says; `columns` are those of tables, as DDL."""
-    known = said_of(file, said)
+    known = settings_of(file, settings)
     inputs = _sources(known, sources)
     for text in columns:
         name, equals, ddl = text.partition("=")
@@ -77,19 +77,19 @@ def graph_of(
             raise click.UsageError(f"--columns {text}: expected {COLUMNS}, such as {_COLUMNS_OF}")
         inputs[name] = ddl
 
-    def made() -> st.Graph[Any, Any]:
+    def graph() -> st.Graph[Any, Any]:
         query = query_of(known)
         read = _read_by(query, inputs, file)
         graph: st.Graph[Any, Any] = st.compile(query.with_tables(read) if read else query)
         return graph
 
-    return naming(file, made)
+    return naming(file, graph)
 
 
-def said_of(file: Path, said: Mapping[str, Any]) -> dict[str, Any]:
-    """All that is said of a pipeline: of a file of SQL, of a TOML file, or of a dbt project."""
+def settings_of(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a pipeline of views in SQL, of a TOML file, or of a dbt project."""
     kind = {".sql": "sql", ".toml": "toml"}.get(file.suffix, "dbt")
-    return dict(said) | (_read(file) if kind == "toml" else {kind: str(file)})
+    return dict(settings) | (_read(file) if kind == "toml" else {kind: str(file)})
 
 
 def query_of(known: Mapping[str, Any]) -> Any:
@@ -187,10 +187,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def of_models(
-    written: Mapping[str, Sequence[str]], said: Mapping[str, list[dict[str, Any]]], into: str | None
+    written: Mapping[str, Sequence[str]],
+    sinks: Mapping[str, list[dict[str, Any]]],
+    into: str | None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """The sinks of models: those that are said, and tables under `into`, with the models' keys."""
-    tables_of = {name: [dict(one) for one in tables] for name, tables in said.items()}
+    """The sinks of models: the given ones, and tables under `into`, with the models' keys."""
+    tables_of = {name: [dict(one) for one in tables] for name, tables in sinks.items()}
     for name, key in written.items():
         if into is not None and name not in tables_of:
             tables_of[name] = [_under(into, name)]

@@ -104,7 +104,7 @@ class KnownPrefixes:
                 gone = [(read, key) for key in touched.keys]
             for known in gone:
                 self._known.pop(known, None)
-            for key, prefix in touched.prefixes.found.items():
+            for key, prefix in touched.prefixes.new.items():
                 self._known[read, key] = prefix
         while len(self._known) > KNOWN_PREFIXES:
             self._known.popitem(last=False)

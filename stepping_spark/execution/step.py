@@ -95,7 +95,7 @@ class Step:
 
     def is_cut(self, read: Read) -> bool:
         """Whether only the last rows of partitions were read."""
-        return read in self.prefixes and bool(self.prefixes[read].known)
+        return read in self.prefixes and bool(self.prefixes[read].old)
 
 
 class Deferred(NamedTuple):

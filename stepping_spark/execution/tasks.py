@@ -215,7 +215,7 @@ class Segmented:
                 given[route] = held.added_up()
             if self.segments.sent[route][1] > number:
                 yield from ((part, tag, b) for b in rows)
-        yield from self._blobs(number, part, given, job, job.state.begun())
+        yield from self._blobs(number, part, given, job, job.state.attempt())
 
     def source(
         self,
@@ -577,7 +577,7 @@ def run_source(
     for rows in gathered(batches):
         table = conform(rows.rename_columns(v.type.schema.arrow.names), v.type.schema)
         held = DriverRelation(table, v.type.schema)
-        for part, tag, blob in segmented.source({v: held}, job, job.state.begun()):
+        for part, tag, blob in segmented.source({v: held}, job, job.state.attempt()):
             given += len(blob) if OUTPUTS <= tag < STAYING else 0
             if given > job.most_bytes // job.parts:
                 yield blob_row(part, NOTES, pickle.dumps(Notes(error=LargeOutput(_LARGE))))

@@ -272,14 +272,14 @@ def _singletons(e: Singleton) -> Callable[[Arrays], Array]:
     lists: Any = e.type.arrow
     fields = list(lists.value_type)
 
-    def made(columns: Arrays) -> Array:
+    def build(columns: Arrays) -> Array:
         rows = len(columns[0])
         items = pa.StructArray.from_arrays(
             [columns[0], pa.array(np.ones(rows, np.int64))], fields=fields
         )
         return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1), pa.int32()), items)
 
-    return made
+    return build
 
 
 def struct_of(t: Struct) -> Callable[[Arrays], Array]:
@@ -288,14 +288,14 @@ def struct_of(t: Struct) -> Callable[[Arrays], Array]:
 
     types = [f.type for f in fields]
 
-    def made(columns: Arrays) -> Array:
+    def build(columns: Arrays) -> Array:
         for column, t in zip(columns, types, strict=True):
             if column.type != t:
                 columns = cast(columns, fields)
                 break
         return pa.StructArray.from_arrays(columns, fields=fields)
 
-    return made
+    return build
 
 
 def cast(columns: Sequence[Any], fields: Sequence[pa.Field[Any]]) -> Arrays:

@@ -159,7 +159,7 @@ class Known(Derived):
         return columns[0].is_valid().cast(pa.int64())
 
 
-def known(e: Expr) -> Expr:
+def one_if_known(e: Expr) -> Expr:
     """1 if the expression is not NULL, else 0."""
     return Known(INT, (e,))
 
@@ -204,7 +204,7 @@ class Given(Derived):
         return pc.if_else(there, columns[1], pa.scalar(None, columns[1].type))
 
 
-def given(n: Expr, value: Expr) -> Expr:
+def if_nonzero(n: Expr, value: Expr) -> Expr:
     """The value if `n` is not zero, else NULL."""
     t = value.type if isinstance(value.type, Optional) else Optional(value.type)
     return Given(t, (n, value))

@@ -38,7 +38,7 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.expressions.index import Index, Key
-from stepping_spark.expressions.portable import known
+from stepping_spark.expressions.portable import one_if_known
 from stepping_spark.language import agg
 from stepping_spark.language.agg import Aggregate, Collect
 from stepping_spark.language.algebra import beside, under
@@ -47,7 +47,7 @@ from stepping_spark.language.grouping import GroupingSets, Groups, groups_of
 from stepping_spark.language.reduce_planner import Planner
 from stepping_spark.language.reductions import (
     ONE,
-    Asked,
+    AggregateCall,
     First,
     Frequent,
     Gathered,
@@ -151,7 +151,7 @@ def _most_frequent(
     each = Key(Build(both, (key, value)), (True, True))
     counted = make(Flatten(), make(Accumulate(each, ONE), rows))
     own, most = Field(key.type, ("right", "_1")), Field(value.type, ("right", "_2"))
-    order = ((known(most), False), (Field(INT, ("left",)), False), (most, True))
+    order = ((one_if_known(most), False), (Field(INT, ("left",)), False), (most, True))
     first = make(Top((own,), order, 1, group_size=group_size), counted)
     return first, own, tupled(most)
 
@@ -200,7 +200,7 @@ def aggregate(
     named = "Row" if target is None else str(target)
     note = (f"{named} by {groups.shown}" if groups else named, *map(str, asked))
     doubted = _doubted(groups, asked)
-    texts = {one.field: one.asked for one in asked}
+    texts = {one.field: one.call for one in asked}
     stream, groups, asked = _mapped(a, row, groups, asked)
     planner = Planner(groups is not None, group_size)
     for one in asked:
@@ -268,9 +268,9 @@ def target_of(into: Any, of: str, where: str) -> Struct:
 # -- the requested aggregates, as expressions
 
 
-def _request(name: str, given: Any, row: RowType, where: str) -> Asked:
+def _request(name: str, given: Any, row: RowType, where: str) -> AggregateCall:
     if isinstance(given, Collect):
-        return Asked(name, "collect", row_expr(given.f, row, to=given.to), (), 1, where)
+        return AggregateCall(name, "collect", row_expr(given.f, row, to=given.to), (), 1, where)
     call = call_of(given, agg, "st.agg")
     if call is not None:
         raise CompileError(
@@ -289,7 +289,7 @@ def _request(name: str, given: Any, row: RowType, where: str) -> Asked:
         order = (Sorting(row_expr(given.order, row), True, True),)
     if value is None and given.kind not in ("count", GROUPING_ID):
         value = whole(row)
-    return Asked(name, given.kind, value, order, given.n, where, other, given.option)
+    return AggregateCall(name, given.kind, value, order, given.n, where, other, given.option)
 
 
 # With an order, as for a window.
@@ -332,8 +332,8 @@ class Together:
 
 
 def _mapped(
-    a: Any, row: RowType, groups: Groups | None, asked: list[Asked]
-) -> tuple[Any, Groups | None, list[Asked]]:
+    a: Any, row: RowType, groups: Groups | None, asked: list[AggregateCall]
+) -> tuple[Any, Groups | None, list[AggregateCall]]:
     """The stream and its expressions, after a map that computes Python functions as fields."""
     exprs = [e for x in asked for e in (x.value, x.other, *(s.expr for s in x.order))]
     calls = list(dict.fromkeys(e for e in exprs if isinstance(e, PythonCall)))
@@ -366,7 +366,7 @@ def _mapped(
 # -- the fields of the result
 
 
-def _doubted(groups: Groups | None, asked: list[Asked]) -> tuple[bool, ...]:
+def _doubted(groups: Groups | None, asked: list[AggregateCall]) -> tuple[bool, ...]:
     """For the parts of the key, then the aggregates: whether they are nullable only to Spark.
 
     Spark declares many values nullable that never are NULL. Then a field without None is accepted,
@@ -376,7 +376,7 @@ def _doubted(groups: Groups | None, asked: list[Asked]) -> tuple[bool, ...]:
     return tuple(isinstance(e, Opaque) for e in (*parts, *(x.value for x in asked)))
 
 
-def _values(asked: list[Asked], planner: Planner, groups: Groups | None) -> dict[str, Expr]:
+def _values(asked: list[AggregateCall], planner: Planner, groups: Groups | None) -> dict[str, Expr]:
     """The requested aggregates, over rows with the key and the partial results."""
     shown = {
         name: show((f"_{planner.reductions.index(r) + 2}",)) for name, r, show in planner.shown

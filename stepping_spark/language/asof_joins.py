@@ -95,7 +95,7 @@ def asof_join(
     if direction == "nearest" or tolerance is not None:
         option = "direction='nearest'" if direction == "nearest" else f"tolerance={tolerance!r}"
         _check_has_distances(unwrap(left.at), f"{line}: {option}")
-    matches = _Joined(left, right, direction, line).found(tolerance)
+    matches = _Joined(left, right, direction, line).matches(tolerance)
     beside = Field(Optional(unwrap(right.row)), ("right",))
     if how == "inner":
         own, other = Field(left.row, ("left",)), _not_null(beside)
@@ -224,7 +224,7 @@ class _Joined:
             cells = (Literal(self.own.type, None), with_time)  # type: ignore[assignment]
         return make(Map(Build(self.columns, (*parts, Literal(INT, number), *cells))), rows)
 
-    def found(self, tolerance: Any) -> Stream:
+    def matches(self, tolerance: Any) -> Stream:
         """Pairs of a left row that has a key and a time, and its match or NULL."""
         both = make(Add(), self._tagged(self.left), self._tagged(self.right))
         sorting = tuple(Sorting(e, True, True) for e in (self.time, self.number))

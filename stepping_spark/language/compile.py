@@ -333,7 +333,7 @@ def _check_loops(graph: AnyCircuit, tracer: Tracer) -> None:
     for leaf in graph.loops:
         if leaf not in needed:
             raise CompileError(
-                f"{tracer.made[leaf].line}: nothing that the query gives depends on this "
+                f"{tracer.entries[leaf].line}: nothing that the query gives depends on this "
                 "feedback; use it, or take it out"
             )
     sorter: TopologicalSorter[Vertex] = TopologicalSorter()

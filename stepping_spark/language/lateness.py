@@ -92,19 +92,19 @@ def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: L
     t = unwrap(at.type)
     distance = _units(lateness, t, where)
 
-    def made(name: str, v: Vertex) -> Vertex:
-        current.given(v, f"{label}_{name}", line)
+    def named(name: str, v: Vertex) -> Vertex:
+        current.note(v, f"{label}_{name}", line)
         return v
 
-    leaf = made("greatest_time", Vertex(Feedback(len(current.loops), ZSetType(t))))
-    sums = made("greatest_time_so_far", Vertex(Integrate(), leaf))
-    before = made("greatest_time_before", Vertex(Delay(), sums))
-    kept = made("in_time", Vertex(InTime(at, distance), stream.vertex, before))
-    too_late = made("late", Vertex(InTime(at, distance, late=True), stream.vertex, before))
-    times = made("times", Vertex(Map(bare(at)), kept))
-    added = made("times_added", Vertex(PositivePart(), times))
+    leaf = named("greatest_time", Vertex(Feedback(len(current.loops), ZSetType(t))))
+    sums = named("greatest_time_so_far", Vertex(Integrate(), leaf))
+    before = named("greatest_time_before", Vertex(Delay(), sums))
+    kept = named("in_time", Vertex(InTime(at, distance), stream.vertex, before))
+    too_late = named("late", Vertex(InTime(at, distance, late=True), stream.vertex, before))
+    times = named("times", Vertex(Map(bare(at)), kept))
+    added = named("times_added", Vertex(PositivePart(), times))
     greatest = Top(ONE_GROUP, ((Field(t, (VALUE,)), False),), 1)
-    current.loops[leaf] = made("greatest_time_change", Vertex(Haitch(greatest), before, added))
+    current.loops[leaf] = named("greatest_time_change", Vertex(Haitch(greatest), before, added))
     current.no_output.append(too_late)
     shown = lateness if isinstance(lateness, str) else repr(lateness)
     current.lateness[label] = Lateness(at, distance, shown, kept, too_late, leaf, True)

@@ -212,7 +212,7 @@ class _Lifting:
             del self.current.loops[leaf]
 
     def _vertex(self, v: Vertex) -> Vertex:
-        op, entry = v.operator, self.current.made[v]
+        op, entry = v.operator, self.current.entries[v]
         grouped = tuple(map(self.depends, v.inputs))
         inputs = tuple(map(self.of, v.inputs))
         operators = op.lifted(self.group, [i.type for i in v.inputs], grouped)
@@ -231,7 +231,7 @@ class _Lifting:
             raise CompileError(f"{entry.line}: {refused} (in per_group of {self.line})")
         for operator in operators:
             vertex = Vertex(operator, *inputs)
-            self.current.made.setdefault(vertex, entry)
+            self.current.entries.setdefault(vertex, entry)
             inputs = (vertex,)
         if v in self.current.names:
             self.current.names.setdefault(vertex, self.current.names[v])
@@ -245,5 +245,5 @@ class _Lifting:
                 ZSetType(carrying(v.type.row, self.columns)),
             )
         )
-        self.current.made[leaf] = self.current.made[v]
+        self.current.entries[leaf] = self.current.entries[v]
         return leaf

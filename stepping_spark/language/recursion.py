@@ -334,7 +334,7 @@ def _body(
             f"{line}: a cache in the function of a fixpoint; keep what the fixpoint gives"
         )
     for v in inside.no_output:
-        _refuse(v, inside.made[v].line)
+        _refuse(v, inside.entries[v].line)
     name = "loop" if name_of(f).startswith("<") else name_of(f)
     origins = dict(inside.origins(name))
     own = list(inspect.signature(f).parameters)[-1]

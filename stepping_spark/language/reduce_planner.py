@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from stepping_spark.base.errors import CompileError
 from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.lists import bits, compact, joined, percentile, shape
-from stepping_spark.expressions.portable import Otherwise, given, known, widened
+from stepping_spark.expressions.portable import Otherwise, if_nonzero, one_if_known, widened
 from stepping_spark.language.algebra import order_of, under
 from stepping_spark.language.reductions import (
     ONE,
     SUMMED,
-    Asked,
+    AggregateCall,
     Collected,
     First,
     Frequent,
@@ -37,7 +37,7 @@ class Planner:
     reductions: list[Reduction] = field(default_factory=list)
     shown: list[tuple[str, Reduction, Shown]] = field(default_factory=list)
 
-    def add(self, a: Asked) -> None:
+    def add(self, a: AggregateCall) -> None:
         """Plan one aggregate."""
         kind = a.kind.removesuffix("_distinct")
         if kind in SUMMED:
@@ -77,7 +77,7 @@ class Planner:
         self.reductions.append(sums)
         return sums
 
-    def _extreme(self, a: Asked) -> tuple[Reduction, Shown]:
+    def _extreme(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         """min, max, any_value, arg_min, arg_max: a value of the first row by an order."""
         r = First()
         up = not a.kind.endswith("max")
@@ -85,18 +85,18 @@ class Planner:
         by = r.arg(ordered)
         value = r.arg(a.picked)
         nullable = isinstance(by.type, Optional)
-        r.order = (*(((known(by), False),) if nullable else ()), (by, up))
-        r.values = (value, known(by)) if nullable and by != value else (value,)
+        r.order = (*(((one_if_known(by), False),) if nullable else ()), (by, up))
+        r.values = (value, one_if_known(by)) if nullable and by != value else (value,)
         there = self._interned(r)
 
         def show(at: tuple[str, ...]) -> Expr:
             t = value.type if self.keyed else Optional(unwrap(value.type))
             first = Field(t, (*at, "_1"))
-            return given(Field(INT, (*at, "_2")), first) if len(r.values) > 1 else first
+            return if_nonzero(Field(INT, (*at, "_2")), first) if len(r.values) > 1 else first
 
         return there, show
 
-    def _listed(self, a: Asked) -> tuple[Reduction, Shown]:
+    def _listed(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         """The list of the first rows' values."""
         r = First(n=a.n, listed=True)
         r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
@@ -111,14 +111,14 @@ class Planner:
 
         return there, show
 
-    def _collected(self, a: Asked) -> tuple[Reduction, Shown]:
+    def _collected(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         r = Collected()
         r.values = (r.arg(a.picked),)
         there = self._interned(r)
         t = ZSetOf(a.picked.type, ZSetPython)
         return there, lambda at: Field(t, (*at, "_1"))
 
-    def _gathered(self, a: Asked) -> tuple[Reduction, Shown]:
+    def _gathered(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         """collect_list, percentile and the like: computed from the ordered list of all values."""
         r = Gathered(distinct=a.kind in OF_A_SET)
         if LISTED[a.kind] in (_percentile, _shape):
@@ -142,7 +142,7 @@ class Planner:
 
         return there, show
 
-    def _most_frequent(self, a: Asked) -> tuple[Reduction, Shown]:
+    def _most_frequent(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         """mode: the most frequent value; NULL only if there is no other."""
         r = Frequent()
         value = r.arg(a.picked)
@@ -164,11 +164,11 @@ class Planner:
         return r
 
 
-def _collect_list(a: Asked, items: Expr, nullable: bool) -> Expr:
+def _collect_list(a: AggregateCall, items: Expr, nullable: bool) -> Expr:
     return compact(items)
 
 
-def _string_agg(a: Asked, items: Expr, nullable: bool) -> Expr:
+def _string_agg(a: AggregateCall, items: Expr, nullable: bool) -> Expr:
     if unwrap(a.picked.type) != STR:
         raise CompileError(
             f"{a.where}: {a}: string_agg joins str, found {a.picked.type}; convert it: "
@@ -177,20 +177,20 @@ def _string_agg(a: Asked, items: Expr, nullable: bool) -> Expr:
     return joined(items, str(a.option), nullable)
 
 
-def _percentile(a: Asked, items: Expr, nullable: bool) -> Expr:
+def _percentile(a: AggregateCall, items: Expr, nullable: bool) -> Expr:
     assert isinstance(a.option, float)
     return percentile(items, a.option, nullable)
 
 
-def _shape(a: Asked, items: Expr, nullable: bool) -> Expr:
+def _shape(a: AggregateCall, items: Expr, nullable: bool) -> Expr:
     return shape(items, fourth=a.kind == "kurtosis")
 
 
-def _bits(a: Asked, items: Expr, nullable: bool) -> Expr:
+def _bits(a: AggregateCall, items: Expr, nullable: bool) -> Expr:
     return bits(items, {"bit_and": "&", "bit_or": "|", "bit_xor": "^"}[a.kind], nullable)
 
 
-def _check_set(a: Asked) -> None:
+def _check_set(a: AggregateCall) -> None:
     """Refuse what has no bits, and an order of distinct values that is not their own."""
     if LISTED[a.kind] is _bits and unwrap(a.picked.type) != INT:
         raise CompileError(f"{a.where}: {a}: {a.picked.type} has no bits; these have: int")
@@ -204,7 +204,7 @@ def _check_set(a: Asked) -> None:
 OF_A_SET = ("bit_and", "bit_or", "collect_set", "string_agg_distinct")
 """Aggregates of the ordered list of distinct values."""
 
-LISTED: dict[str, Callable[[Asked, Expr, bool], Expr]] = {
+LISTED: dict[str, Callable[[AggregateCall, Expr, bool], Expr]] = {
     "bit_and": _bits,
     "bit_or": _bits,
     "bit_xor": _bits,

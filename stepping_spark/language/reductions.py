@@ -20,7 +20,7 @@ from stepping_spark.circuit.operators.groups import ReducePart
 from stepping_spark.circuit.physical import Sorting
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Singleton, tupled
 from stepping_spark.expressions.index import Order
-from stepping_spark.expressions.portable import Mean, given, known, truth, widened
+from stepping_spark.expressions.portable import Mean, if_nonzero, one_if_known, truth, widened
 from stepping_spark.expressions.statistics import (
     PAIRED,
     correlation,
@@ -182,7 +182,7 @@ def _by_level(rows: str, first: str, levels: Levels) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AggregateCall:
     """A requested aggregate, with its functions as expressions over the input's rows."""
 
     field: str
@@ -195,10 +195,10 @@ class Asked:
     option: float | str | bool | None = None
 
     def __str__(self) -> str:
-        return f"{self.field} = {self.asked}"
+        return f"{self.field} = {self.call}"
 
     @property
-    def asked(self) -> str:
+    def call(self) -> str:
         """The aggregate, without its field."""
         shown = [str(s) for s in self.order]
         shown += [str(self.n)] * (self.kind == "first_n")
@@ -219,13 +219,13 @@ def _type(keyed: bool, t: RowType, e: Expr) -> RowType:
     return Optional(unwrap(t)) if nullable else unwrap(t)
 
 
-def _count(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _count(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """The number of rows, or of values."""
     leaf = sums.leaf(_one_if_known(sums, a.value))
     return lambda at: Field(INT, (*at, f"_{leaf}"))
 
 
-def _sum(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _sum(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """The sum; NULL without values."""
     x = sums.arg(a.picked)
     t = summed_type(a)
@@ -236,12 +236,12 @@ def _sum(keyed: bool, sums: Leaves, a: Asked) -> Shown:
         value = Field(t, (*at, f"_{summed}"))
         if not isinstance(_type(keyed, t, x), Optional):
             return value
-        return given(Field(INT, (*at, f"_{n}")), value)
+        return if_nonzero(Field(INT, (*at, f"_{n}")), value)
 
     return show
 
 
-def _avg(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _avg(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """The sum divided by the count."""
     x = sums.arg(a.picked)
     t = summed_type(a)
@@ -261,7 +261,7 @@ def _avg(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     return show
 
 
-def _moment(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _moment(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """The variance or the deviation, from the sums of the values and of their squares."""
     summed_type(a)
     x = widened(sums.arg(a.picked), FLOAT)
@@ -274,25 +274,25 @@ def _moment(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     return show
 
 
-def _corr(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _corr(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """The correlation, from the sums of two values, of their squares and of their products."""
     numbers = _of_pairs(sums, _pair(sums, a), ("x", "y", "xx", "yy", "xy"))
     return lambda at: correlation(_leaves(at, numbers))
 
 
-def _paired(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _paired(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """A covariance or a number of a line, from the sums that it needs of `_corr`."""
     numbers = _of_pairs(sums, _pair(sums, a), PAIRED[a.kind])
     return lambda at: paired(a.kind, _leaves(at, numbers))
 
 
-def _count_of_pairs(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _count_of_pairs(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """The number of rows with both values."""
     leaf = sums.leaf(_one_of(_pair(sums, a)[0]))
     return lambda at: Field(INT, (*at, f"_{leaf}"))
 
 
-def _mean_of_pairs(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _mean_of_pairs(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """The mean of one of two values, in rows that have both."""
     value = _pair(sums, a)[a.kind == "regr_avgy"]
     summed, n = sums.leaf(value), sums.leaf(_one_of(value))
@@ -304,7 +304,7 @@ def _mean_of_pairs(keyed: bool, sums: Leaves, a: Asked) -> Shown:
     return show
 
 
-def _pair(sums: Leaves, a: Asked) -> tuple[Expr, Expr]:
+def _pair(sums: Leaves, a: AggregateCall) -> tuple[Expr, Expr]:
     """The values x and y as floats, in rows with both. In SQL a regression has y first."""
     assert a.other is not None
     for e in (a.picked, a.other):
@@ -328,12 +328,12 @@ def _of_pairs(sums: Leaves, pair: tuple[Expr, Expr], wanted: tuple[str, ...]) ->
 
 
 def _one_of(x: Expr) -> Expr:
-    return known(x) if isinstance(x.type, Optional) else ONE
+    return one_if_known(x) if isinstance(x.type, Optional) else ONE
 
 
 def _where_known(x: Expr, y: Expr) -> Expr:
     """The value in rows that also have the other one, otherwise NULL."""
-    return given(known(y), x) if isinstance(y.type, Optional) else x
+    return if_nonzero(one_if_known(y), x) if isinstance(y.type, Optional) else x
 
 
 def _exactly(x: Expr) -> tuple[Expr, Expr]:
@@ -348,7 +348,7 @@ def _leaves(at: tuple[str, ...], numbers: list[int]) -> tuple[Expr, ...]:
     return tuple(Field(t, (*at, f"_{n}")) for t, n in zip(types, numbers, strict=True))
 
 
-def _truths(keyed: bool, sums: Leaves, a: Asked) -> Shown:
+def _truths(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """Whether all, or any, of the values are true: from their number, and the number of true."""
     if unwrap(a.picked.type) != BOOL:
         raise CompileError(
@@ -361,7 +361,7 @@ def _truths(keyed: bool, sums: Leaves, a: Asked) -> Shown:
         many, trues = (Field(INT, (*at, f"_{i}")) for i in (n, true))
         op, right = ("==", many) if a.kind == "bool_and" else (">", Literal(INT, 0))
         value = Call(BOOL, op, (trues, right))
-        return given(many, value) if isinstance(_type(keyed, BOOL, x), Optional) else value
+        return if_nonzero(many, value) if isinstance(_type(keyed, BOOL, x), Optional) else value
 
     return show
 
@@ -370,7 +370,7 @@ def _one_if_known(sums: Leaves, value: Expr | None) -> Expr:
     """1 for each row with a value."""
     if value is None or not isinstance(value.type, Optional):
         return ONE
-    return known(sums.arg(value))
+    return one_if_known(sums.arg(value))
 
 
 def _retyped(e: Expr, t: RowType) -> Expr:
@@ -378,7 +378,7 @@ def _retyped(e: Expr, t: RowType) -> Expr:
     return dataclasses.replace(e, type=Optional(t) if isinstance(e.type, Optional) else t)
 
 
-def summed_type(a: Asked) -> Atom:
+def summed_type(a: AggregateCall) -> Atom:
     """The type of the sum."""
     t = unwrap(a.picked.type)
     if not isinstance(t, Atom) or t.name not in ("int", "float", "Decimal"):
@@ -390,13 +390,13 @@ def summed_type(a: Asked) -> Atom:
     return t
 
 
-def mean_type(a: Asked) -> Atom:
+def mean_type(a: AggregateCall) -> Atom:
     t = unwrap(a.picked.type)
     assert isinstance(t, Atom)
     return Atom("Decimal", Decimal, min(38, t.precision + 4), min(38, t.scale + 4))
 
 
-SUMMED: dict[str, Callable[[bool, Leaves, Asked], Shown]] = {
+SUMMED: dict[str, Callable[[bool, Leaves, AggregateCall], Shown]] = {
     "avg": _avg,
     "bool_and": _truths,
     "bool_or": _truths,

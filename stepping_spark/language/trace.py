@@ -143,7 +143,7 @@ Stream.__hash__ = object.__hash__  # type: ignore[method-assign]
 class Tracer:
     """Records the vertices while a query function runs."""
 
-    made: dict[Vertex, _Made] = field(default_factory=dict)
+    entries: dict[Vertex, _Entry] = field(default_factory=dict)
     loops: dict[Vertex, Vertex] = field(default_factory=dict)
     unconnected: dict[Vertex, Line] = field(default_factory=dict)
     caches: dict[str, tuple[Vertex, Line]] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Tracer:
     labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
     names: dict[Vertex, str] = field(default_factory=dict)
-    held: dict[Vertex, str] = field(default_factory=dict)  # the variables of the query itself
+    variables: dict[Vertex, str] = field(default_factory=dict)  # the variables of the query itself
     nesting: int = 0  # how many circuits per group are being traced
     reductions: list[ReducePlan] = field(default_factory=list)
     bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
@@ -169,16 +169,16 @@ class Tracer:
     def leaf(self, operator: Operator, label: str, line: Line) -> Stream:
         """A stream that exists before the function is called."""
         v = Vertex(operator)
-        self.given(v, label, line)
+        self.note(v, label, line)
         return Stream(v, self)
 
-    def given(self, v: Vertex, label: str, line: Line) -> None:
+    def note(self, v: Vertex, label: str, line: Line) -> None:
         """Record a vertex that exists before the function is called."""
-        self.made[v] = _Made((), None, label, line, False)
+        self.entries[v] = _Entry((), None, label, line, False)
 
     def label(self, v: Vertex) -> str:
         """The name of a vertex, as far as it is known before the query returns."""
-        return self.made[v].name
+        return self.entries[v].name
 
     def feedback(self, type_: StreamType) -> Stream:
         """The stream of a value that will be connected later."""
@@ -201,10 +201,12 @@ class Tracer:
             raise too_deep(f"{user_line()}: {operator.name}") from None
         home = _home(sys._getframe(1))
         scope = self._scope(home)
-        old = self.made.get(v)
+        old = self.entries.get(v)
         if old is None or (name is not None and not old.explicit):
             own = name or operator.name
-            self.made[v] = _Made(scope, home, own, user_line(), name is not None, self.translates)
+            self.entries[v] = _Entry(
+                scope, home, own, user_line(), name is not None, self.translates
+            )
         elif name is not None and old.name != name:
             raise CompileError(
                 f"{user_line()}: {name!r} is the same computation as {old.name!r} of {old.line}, "
@@ -216,7 +218,7 @@ class Tracer:
         """Record a vertex that is made, and those that it is made of."""
         pending = [v]
         while pending:
-            missing = [i for i in pending[-1].inputs if i not in self.made]
+            missing = [i for i in pending[-1].inputs if i not in self.entries]
             if not missing:
                 vertex = pending.pop()
                 if pending:
@@ -243,11 +245,11 @@ class Tracer:
             for name, value in frame.f_locals.items():
                 if not isinstance(value, Stream) or name == "_" or name.startswith("."):
                     continue
-                entry = self.made.get(value.vertex)
+                entry = self.entries.get(value.vertex)
                 if entry is not None and entry.of_text and is_own:
                     continue  # a text has no variables
                 if len(self.labels[frame]) == 1:
-                    self.held.setdefault(value.vertex, name)
+                    self.variables.setdefault(value.vertex, name)
                 if entry is not None and entry.home is frame:
                     self.names.setdefault(value.vertex, name)
 
@@ -273,26 +275,26 @@ class Tracer:
 
     def called(self, v: Vertex) -> str:
         """The name of a stream in the query, from `name=` or its variable; "" if it has none."""
-        entry = self.made[v]
+        entry = self.entries[v]
         if entry.explicit or isinstance(v.operator, Input):
             return entry.name
         home = entry.home
         named = "" if home is None or is_ours(home.f_code.co_filename) else self.names.get(v, "")
-        return self.held.get(v, named)
+        return self.variables.get(v, named)
 
     def origins(self, query: str) -> Mapping[Vertex, Origin]:
         """For each vertex, the line that made it, and its name."""
         self._name_states()
-        return {v: self._origin(v, m, query) for v, m in self.made.items()}
+        return {v: self._origin(v, m, query) for v, m in self.entries.items()}
 
     def _name_states(self) -> None:
         """Name the state behind a named stream, such as an indexed integral, after the stream."""
         for v, name in list(self.names.items()):
             named = v
-            while named.operator.same_stream and not self.made[named].explicit:
+            while named.operator.same_stream and not self.entries[named].explicit:
                 (source,) = named.inputs
-                entry = self.made.get(source)
-                ours = entry is not None and entry.home is self.made[v].home
+                entry = self.entries.get(source)
+                ours = entry is not None and entry.home is self.entries[v].home
                 if not ours or source in self.names or isinstance(source.operator, Input):
                     break
                 if not source.operator.gives_state:
@@ -302,7 +304,7 @@ class Tracer:
                 self.names[source] = name
                 named = source
 
-    def _origin(self, v: Vertex, entry: _Made, query: str) -> Origin:
+    def _origin(self, v: Vertex, entry: _Entry, query: str) -> Origin:
         name = entry.name if entry.explicit else self.names.get(v, entry.name)
         scope = entry.scope or (query,)
         ours = entry.home is None or is_ours(entry.home.f_code.co_filename)
@@ -315,7 +317,7 @@ class Tracer:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Entry:
     scope: tuple[str, ...]
     home: FrameType | None
     name: str

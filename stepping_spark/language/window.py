@@ -30,7 +30,7 @@ from stepping_spark.language.aggregate import (
 from stepping_spark.language.algebra import ONE_GROUP, beside, under
 from stepping_spark.language.call_errors import call_of
 from stepping_spark.language.primitives import KeyFunction
-from stepping_spark.language.reductions import SUMMED, Asked, mean_type, summed_type
+from stepping_spark.language.reductions import SUMMED, AggregateCall, mean_type, summed_type
 from stepping_spark.language.sort_orders import OrderGiven, sorting_of
 from stepping_spark.language.trace import make, row_of
 from stepping_spark.language.win import WindowFunction
@@ -153,14 +153,14 @@ def window(
         for n, over in overs.items():
             if over == w:
                 exprs = (values[n], seconds.get(n))
-                shown = planned.shown(n, wanted[n], *(e and moved(e) for e in exprs))
+                shown = planned.field_of(n, wanted[n], *(e and moved(e) for e in exprs))
                 filled[n] = _within(shown, len(windows) - 1 - i)
         keys = tuple(map(moved, w.keys)) or ONE_GROUP
         stream = make(Window(keys, planned.sorting, tuple(planned.calls)), stream)
     own = ("left",) * len(windows)
     if target is None:
         target = _type_of_row(filled, row, where)
-    built = Build(target, _fields(target, filled, row, (*own, *source.own), where))
+    built = Build(target, _fields(target, filled, row, (*own, *source.path), where))
     return cast("ZSet[R]", make(Map(built), stream))
 
 
@@ -262,14 +262,14 @@ class Prepared:
     """A stream of the original rows, paired with precomputed values that SQL cannot express."""
 
     stream: Any
-    found: Mapping[Expr, Expr]
-    own: tuple[str, ...]  # the path of the original row
+    fields: Mapping[Expr, Expr]
+    path: tuple[str, ...]  # of the original row
 
     def moved(self, e: Expr) -> Expr:
         """The expression over the original row, rewritten for rows of the stream."""
-        if e in self.found:
-            return self.found[e]
-        for side in self.own:
+        if e in self.fields:
+            return self.fields[e]
+        for side in self.path:
             e = e.under(side)
         return e
 
@@ -285,14 +285,14 @@ def prepared(a: Any, row: RowType, used: Iterable[Expr], given: Iterable[Expr]) 
         first = Prepared(make(Map(beside(called, row)), a), _at(calls), ("left",))
         row = pair_of(row, t)
     others = [e for e in used if not e.in_sql] + [e for e in given if not isinstance(e, Field)]
-    computed = [e for e in dict.fromkeys(others) if e not in first.found]
+    computed = [e for e in dict.fromkeys(others) if e not in first.fields]
     if not computed:
         return first
     t = tuple_of(e.type for e in computed)
     parts = tuple(map(first.moved, computed))
     stream = make(Map(Build(pair_of(row, t), (whole(row), Build(t, parts)))), first.stream)
-    known = {e: x.under("left") for e, x in first.found.items()}
-    return Prepared(stream, known | _at(computed), (*first.own, "left"))
+    known = {e: x.under("left") for e, x in first.fields.items()}
+    return Prepared(stream, known | _at(computed), (*first.path, "left"))
 
 
 def _at(exprs: Sequence[Expr]) -> dict[Expr, Expr]:
@@ -316,7 +316,7 @@ class _Planned:
             self.calls.append(c)
         return Field(c.type, ("right", f"_{self.calls.index(c) + 1}"))
 
-    def shown(
+    def field_of(
         self, name: str, f: WindowFunction[Any], value: Expr | None, other: Expr | None = None
     ) -> Expr:
         """The expression for a field."""
@@ -337,7 +337,7 @@ class _Planned:
             return self.add(WindowCall("count", INT, args, frame))
         assert value is not None
         nullable = isinstance(value.type, Optional) or not frame.has_own_row
-        asked = Asked(name, f.kind, value, (), 1, self.where, other, f.option)
+        asked = AggregateCall(name, f.kind, value, (), 1, self.where, other, f.option)
         if f.kind in ("sum", "avg"):
             return self._added_up(asked, value, frame, nullable)
         if f.kind in SUMMED:
@@ -354,7 +354,7 @@ class _Planned:
         kind = "min" if f.kind == "any_value" else f.kind
         return self.add(WindowCall(kind, t, (value,), frame, f.n, f.ignore_nulls))
 
-    def _added_up(self, asked: Asked, value: Expr, frame: Frame, nullable: bool) -> Expr:
+    def _added_up(self, asked: AggregateCall, value: Expr, frame: Frame, nullable: bool) -> Expr:
         t = summed_type(asked)
         if asked.kind == "sum":
             return self.add(WindowCall("sum", _or_null(t, nullable), (value,), frame))
@@ -479,7 +479,7 @@ def sessions(
     key: tuple[Expr, ...] = tuple(map(source.moved, keys)) or ONE_GROUP
     windowed = make(Window(key, (Sorting(moved, True, True),), calls), rows)
     edges = (Field(moved.type, ("right", f"_{i}")) for i in (1, 2))
-    built = Build(session_of(row, moved.type), (Field(row, ("left", *source.own)), *edges))
+    built = Build(session_of(row, moved.type), (Field(row, ("left", *source.path)), *edges))
     return cast("ZSet[Session[T, A]]", make(Map(built), windowed))
 
 

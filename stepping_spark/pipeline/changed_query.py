@@ -18,7 +18,7 @@ from stepping_spark.base.errors import SinkError, SourceError, SteppingError, St
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.io import held_input
-from stepping_spark.pipeline.inputs import Feed, shown
+from stepping_spark.pipeline.inputs import Feed, position_text
 from stepping_spark.pipeline.outputs import Outlet, catch_up, deliver
 from stepping_spark.pipeline.protocols import (
     STATE,
@@ -102,10 +102,10 @@ def _take(
     def prepare(step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
         offsets = _offsets(rounds.feeds, state)
         for outlet in into:
-            offsets.update(outlet.kept)
+            offsets.update(outlet.next_offsets)
             offsets.update(outlet.prepare(step, outputs[outlet.number]))
         for outlet in keeping:
-            offsets.update(outlet.kept)
+            offsets.update(outlet.next_offsets)
             offsets.update(outlet.without_rows(step))
         return offsets
 
@@ -192,7 +192,7 @@ def check_inputs(feeds: Sequence[Feed], offsets: Mapping[str, int]) -> None:
 def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int]) -> None:
     """Refuse to evolve before each sink has the last step of the query before."""
     for outlet in had:
-        if outlet.kept and outlet.lacks(step, offsets):
+        if outlet.next_offsets and outlet.lacks(step, offsets):
             raise SinkError(
                 f"view {outlet.view!r}: the sink {outlet.shown} does not have step {step} of the "
                 "query before yet, and only that query can give it; run it once more as it was, "
@@ -319,7 +319,7 @@ def _all_there_is(
     while feed.begins_whole and (taken := feed.take(portion)).batch is not None:
         feed.position = taken.batch.position
         if taken.change is not None:
-            far = f"up to {shown(feed.position)}"
+            far = f"up to {position_text(feed.position)}"
             note(f"input {feed.name!r} is read: {far}, {rows_told(taken.change)}")
             yield taken.change
 
@@ -338,11 +338,11 @@ def _pieces(
                 "new store"
             )
         if moved.change is not None:
-            far = f"up to {shown(moved.position)}"
+            far = f"up to {position_text(moved.position)}"
             if moved is after:
                 far = f"less its changes {far}, which the state lacks"
             elif moved.position != upto:
-                far += f" (the state has read up to {shown(upto)})"
+                far += f" (the state has read up to {position_text(upto)})"
             note(f"input {feed.name!r} is read again: {far}, {rows_told(moved.change)}")
             yield moved.change if moved is from_start else -moved.change
 

@@ -12,7 +12,7 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.pipeline.changed_query import counted
-from stepping_spark.pipeline.inputs import NOT_READ, Feed, shown, told
+from stepping_spark.pipeline.inputs import NOT_READ, Feed, position_text, short_name
 from stepping_spark.pipeline.outputs import Outlet, check_query
 from stepping_spark.pipeline.protocols import state_of
 from stepping_spark.pipeline.rejects import DROP, FAIL
@@ -212,7 +212,7 @@ def prospect_of(
         place=(str(place) if isinstance(place, Place) else repr(place))
         + (f" (a copy of {copy_of})" if copy_of is not None else ""),
         step=step,
-        sources=tuple((f.name, f.shown, shown(f.position_in(offsets))) for f in feeds),
+        sources=tuple((f.name, f.shown, position_text(f.position_in(offsets))) for f in feeds),
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
         state=tuple(
@@ -242,7 +242,7 @@ def _check_known(evolution: Evolution, outlets: Sequence[Outlet]) -> None:
 def _told_of_misfits(feed: Feed) -> str:
     if feed.on_invalid == DROP:
         return "rows that do not fit are left out"
-    return f"rows that do not fit go to {told(feed.on_invalid)}"
+    return f"rows that do not fit go to {short_name(feed.on_invalid)}"
 
 
 def unstepped(graph: AnyGraph, place: Store | Place) -> Report:

@@ -79,7 +79,7 @@ class Feed:
         self.name = self.was = name
         self.type = t
         self.position: Position | None = None
-        self.shown = told(given)
+        self.shown = short_name(given)
         self.on_invalid = on_invalid_of(name, given)
         self._where = f"input {name!r}"
         self._source = source_of(name, given)
@@ -311,7 +311,7 @@ def _source_error(where: str, reason: str) -> SourceError:
     return SourceError(f"{where}: {reason}")
 
 
-def shown(position: Position | None) -> str:
+def position_text(position: Position | None) -> str:
     """A position as a log has it: the version, or what the source counts.
 
     The other numbers of a position say which table it is, and how far a version is read in pieces.
@@ -319,7 +319,7 @@ def shown(position: Position | None) -> str:
     return NOT_READ if position is None else str(numbers_of(position)[0])
 
 
-def told(given: object) -> str:
+def short_name(given: object) -> str:
     """What was given as a source or a sink, in a few words."""
     if isinstance(given, list | tuple):
         return f"{len(given)} items"
@@ -344,8 +344,9 @@ def columns_given(given: object, t: ZSetType) -> pa.Schema:
     unknown = [name for name in columns if name not in fields]
     if unknown:
         raise InputError(
-            f"{user_line()}: columns= of {told(given)} names {', '.join(map(repr, unknown))}, and "
-            f"the fields are {', '.join(fields)}; write columns={{field: column}}"
+            f"{user_line()}: columns= of {short_name(given)} names "
+            f"{', '.join(map(repr, unknown))}, and the fields are {', '.join(fields)}; "
+            "write columns={field: column}"
         )
     return arrow_schema(t.schema.columns, {**names_of(t), **columns})
 

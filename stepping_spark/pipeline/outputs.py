@@ -22,7 +22,7 @@ from stepping_spark.base.errors import (
 )
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.io import check_made_by
-from stepping_spark.pipeline.inputs import columns_given, told
+from stepping_spark.pipeline.inputs import columns_given, short_name
 from stepping_spark.pipeline.iterators import FunctionSink
 from stepping_spark.pipeline.protocols import REMOVED, Sink, sink_key
 from stepping_spark.pipeline.rejects import digests_of_rejected
@@ -140,7 +140,7 @@ class Outlet:
         self._key = sink_key(view, place)
         self.number = number
         self._type = t
-        self.shown = told(given)
+        self.shown = short_name(given)
         self._sink = sink_of(named, given)
         self._form = form_of(given)
         self._last = 0
@@ -304,7 +304,7 @@ class Outlet:
         return {} if self._sink_forgets else {f"{self._key}{EMPTY}": step}
 
     @property
-    def kept(self) -> dict[str, int]:
+    def next_offsets(self) -> dict[str, int]:
         """What the store keeps of it with the next step."""
         if self._sink_forgets:
             return {}
@@ -382,7 +382,7 @@ def check_called(named: str, given: Any) -> None:
         signature.bind(1, None)
     except TypeError as e:
         raise InputError(
-            f"{user_line()}: {named} is {told(given)}{signature}, which cannot be called "
+            f"{user_line()}: {named} is {short_name(given)}{signature}, which cannot be called "
             f"with (step, change): {e}; write a function of these two: def f(step, change): …"
         ) from None
 
@@ -412,7 +412,7 @@ def deliver(
                 "and the next run gives it to the sink again"
             )
             raise
-        is_written = is_written or bool(outlet.kept)
+        is_written = is_written or bool(outlet.next_offsets)
     return rows
 
 
@@ -457,21 +457,21 @@ def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet], state: str |
     try:
         outputs = stepper.step((None,) * len(stepper.graph.inputs), step=step)
     except StoreError as e:
-        if any(outlet.kept for outlet in lacking):
+        if any(outlet.next_offsets for outlet in lacking):
             raise SinkError(
                 f"view {lacking[0].view!r}: the sink does not have step {step}, and it cannot be "
                 f"delivered again: {e}"
             ) from e
         log.warning("step %d cannot be delivered again to functions: %s", step, str(e))
         return
-    others = any(outlet.kept and outlet not in lacking for outlet in outlets)
+    others = any(outlet.next_offsets and outlet not in lacking for outlet in outlets)
     deliver(step, outputs, lacking, state, is_written=others)
 
 
 def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> None:
     """Refuse to go on with tables that have rows of another query."""
     step = store.last_step()
-    if not step or not any(outlet.kept for outlet in outlets):
+    if not step or not any(outlet.next_offsets for outlet in outlets):
         return
     try:
         check_made_by(store.last_made_by(), graph, step, beside=digests_of_rejected(graph))

@@ -237,9 +237,9 @@ class Pipeline(Closing):
         self._stopping = Stopping()
         taken = failures = rounds = 0
         before = self._reporting.steps
-        with self._stopping.listening(), self._reporting.shown(progress) as show:
+        with self._stopping.listening(), self._reporting.progress_line(progress) as show:
             stepper = self._ready()
-            while not self._stopping.asked and taken != max_steps:
+            while not self._stopping.requested and taken != max_steps:
                 try:
                     if not self._tables_open:
                         stepper = self._ready()
@@ -262,7 +262,7 @@ class Pipeline(Closing):
                     continue  # there may be more
                 if pause is None:
                     break
-                if not self._stopping.asked and taken != max_steps:
+                if not self._stopping.requested and taken != max_steps:
                     self._stopping.wait(pause)
         return self._reporting.steps - before
 

@@ -139,7 +139,7 @@ class Reporting:
         return replace(report, numbers=numbers)
 
     @contextmanager
-    def shown(self, progress: bool) -> Iterator[Callable[[], None]]:
+    def progress_line(self, progress: bool) -> Iterator[Callable[[], None]]:
         """A line that says what is done and how far the views are behind, if it is wanted.
 
         What it gives is called after each round.

@@ -14,7 +14,7 @@ from typing import Any
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
-from stepping_spark.pipeline.inputs import Feed, Taken, shown
+from stepping_spark.pipeline.inputs import Feed, Taken, position_text
 from stepping_spark.pipeline.outputs import Outlet, deliver
 from stepping_spark.pipeline.protocols import STATE, Batch, Portion, offsets_of, without
 from stepping_spark.pipeline.reporting import Reporting, StepReport, rows_of
@@ -76,7 +76,7 @@ class Rounds:
             offsets=self._offsets(stepper.store, batches, state),
             before_commit=self._prepare,
         )
-        before = [shown(feed.position) for feed in self.feeds]
+        before = [position_text(feed.position) for feed in self.feeds]
         self._advance(batches)
         step = stepper.store.last_step()
         rows = deliver(step, outputs, self.outlets, self.state_path)
@@ -86,7 +86,7 @@ class Rounds:
             StepReport(
                 step,
                 tuple(
-                    (feed.name, old, shown(feed.position))
+                    (feed.name, old, position_text(feed.position))
                     for feed, old, batch in zip(self.feeds, before, batches, strict=True)
                     if batch is not None
                 ),
@@ -144,7 +144,7 @@ class Rounds:
             if position is not None:
                 offsets.update(offsets_of(feed.name, position))
         for outlet in self.outlets:
-            offsets.update(outlet.kept)
+            offsets.update(outlet.next_offsets)
         return offsets
 
 
@@ -221,7 +221,7 @@ class Stopping:
         """The signal that asked, if one did."""
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether somebody asked."""
         return self._asked.is_set()
 
@@ -238,7 +238,7 @@ class Stopping:
 
         A Spark session that starts in the main thread takes Ctrl-C, so this is called again.
         """
-        if threading.current_thread() is threading.main_thread() and not self.asked:
+        if threading.current_thread() is threading.main_thread() and not self.requested:
             for number in SIGNALS:
                 signal.signal(number, self._heard)
 

@@ -17,7 +17,7 @@ from stepping_spark.circuit.graph import AnyGraph, Graph
 from stepping_spark.circuit.operators import Input
 from stepping_spark.language.compile import compile as compiled
 from stepping_spark.language.trace import hints, local_names
-from stepping_spark.pipeline.inputs import Feed, told
+from stepping_spark.pipeline.inputs import Feed, short_name
 from stepping_spark.pipeline.iterators import Items
 from stepping_spark.pipeline.outputs import Outlet
 from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTable
@@ -217,8 +217,9 @@ def check_apart(given: Mapping[str, SourceArgument], into: Mapping[str, Into]) -
             for what, other in taken:
                 if known is not None and getattr(other, "identity", None) == known:
                     raise InputError(
-                        f"{user_line()}: into[{view!r}] is {told(sink)}, which is {what} too; "
-                        "only one view may write a table, and nothing else: give it another one"
+                        f"{user_line()}: into[{view!r}] is {short_name(sink)}, which is {what} "
+                        "too; only one view may write a table, and nothing else: give it another "
+                        "one"
                     )
             taken.append((f"a sink of view {view!r}", sink))
 
@@ -272,7 +273,7 @@ QueriesArgument: TypeAlias = (
     "QueryFunction | Mapping[str, QueryFunction] | Sequence[QueryFunction] | AnyGraph"
 )
 
-_SAID = "__stepping_spark_view__"
+_DECLARED = "__stepping_spark_view__"
 
 
 @dataclass(frozen=True)
@@ -340,14 +341,14 @@ def view(
     return declared if query is None else declared(query)
 
 
-def declare(query: Any, said: Declared) -> None:
-    """Let a query say this of itself."""
-    setattr(query, _SAID, said)
+def declare(query: Any, declaration: Declared) -> None:
+    """Attach a declaration to a query."""
+    setattr(query, _DECLARED, declaration)
 
 
 def declared_of(query: object) -> Declared | None:
-    """What a query says of itself; None: it does not say it."""
-    declaration = getattr(query, _SAID, None)
+    """The declaration of a query, or None."""
+    declaration = getattr(query, _DECLARED, None)
     return declaration if isinstance(declaration, Declared) else None
 
 
@@ -403,9 +404,9 @@ def sources_of(queries: QueriesArgument, inputs: Iterable[str]) -> dict[str, Sou
         for name, source in declaration.sources.items():
             if name in inputs and not _is_same(sources.setdefault(name, source), source):
                 raise InputError(
-                    f"{user_line()}: input {name!r} is {told(sources[name])} for one view, and "
-                    f"{told(source)} for {declaration.name!r}; views of one pipeline share an "
-                    f"input by its name: rename one, or give {name}=… to st.Pipeline"
+                    f"{user_line()}: input {name!r} is {short_name(sources[name])} for one view, "
+                    f"and {short_name(source)} for {declaration.name!r}; views of one pipeline "
+                    f"share an input by its name: rename one, or give {name}=… to st.Pipeline"
                 )
     return sources
 

@@ -164,7 +164,7 @@ class Apply:
         return tuple(trees_of(self.parts, self.types))
 
     @cached_property
-    def asked(self) -> tuple[int, int]:
+    def spark_parts(self) -> tuple[int, int]:
         """The first and the last part for which the driver asks Spark, if several; else -1."""
         asked = [i for i, tree in enumerate(self.trees) if _asks_spark(tree)]
         return (asked[0], asked[-1]) if len(asked) > 1 else (-1, -1)

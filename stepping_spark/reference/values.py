@@ -26,7 +26,7 @@ from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex, named
 from stepping_spark.circuit.operators import Delay, Explode, MapMany
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.operations import fit
-from stepping_spark.relations.sums.floats import rest, split, total
+from stepping_spark.relations.sums.floats import rounding_error, split, total
 from stepping_spark.rows.atoms import INT, INT_MAX, INT_MIN, REST, Atom, RowType
 from stepping_spark.rows.schema import Accumulated, GroupedType, ScalarType, StreamType, ZSetType
 from stepping_spark.rows.types import Struct, ZSetOf
@@ -157,7 +157,7 @@ def total_of(value: Value, sum_: Accumulated, where: str, *, is_change: bool = F
 
 def _number(bins: Mapping[int, int], t: Atom, where: str, any_size: bool) -> Any:
     if t.name == "float":
-        return rest(bins) if t == REST else total(bins)
+        return rounding_error(bins) if t == REST else total(bins)
     units = bins.get(0, 0)
     exact = units if t.name == "int" else decimal.Decimal(units).scaleb(-t.scale, _DIGITS)
     return exact if any_size else fit(exact, t, f"{where}: the sum")

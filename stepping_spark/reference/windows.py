@@ -15,7 +15,7 @@ from stepping_spark.expressions.index import Order
 from stepping_spark.expressions.lists import at_share
 from stepping_spark.expressions.operations import fit
 from stepping_spark.reference.values import VertexContext, added
-from stepping_spark.relations.sums.floats import rest, split, total
+from stepping_spark.relations.sums.floats import rounding_error, split, total
 from stepping_spark.rows.atoms import FLOAT, REST, RowType
 from stepping_spark.rows.data import Pair
 from stepping_spark.rows.schema import ZSetType
@@ -252,7 +252,7 @@ def _sum(c: WindowCall, values: list[Any]) -> Any:
         limbs: dict[int, int] = {}
         for bin_, limb in map(split, known):
             limbs[bin_] = limbs.get(bin_, 0) + limb
-        return rest(limbs) if unwrap(c.type) == REST else total(limbs)
+        return rounding_error(limbs) if unwrap(c.type) == REST else total(limbs)
     with decimal.localcontext(decimal.Context(prec=100)):
         return fit(sum(known), c.type, "the sum over a frame")
 

@@ -225,12 +225,13 @@ class SparkRelation(Relation):
         known = self.consolidated and self.rows is not None
         return known and self.schema == schema and self.partitioned_by == tuple(key)
 
-    def added_up(self, said: Callable[[str, RowType], str]) -> SparkRelation:
+    def added_up(self, message_of: Callable[[str, RowType], str]) -> SparkRelation:
         """The same with each row once. Runs no job.
 
-        A sum that does not fit its diff's type is an error within Spark, with the text from `said`.
+        A sum that does not fit the type of its diff is an error within Spark, with the text of
+        `message_of`.
         """
-        sums = SumsQuery.of(self.schema.diffs, said, grouped=bool(self.schema.columns))
+        sums = SumsQuery.of(self.schema.diffs, message_of, grouped=bool(self.schema.columns))
         by = [column(n) for n, _ in self.schema.columns]
         rows, added, totals = (
             [F.expr(text).alias(n) for n, text in texts]

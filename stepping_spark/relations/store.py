@@ -65,7 +65,7 @@ class Register:
         return Schema(tuple((k, types[k]) for k in self.key), ())
 
     @cached_property
-    def rest(self) -> tuple[str, ...]:
+    def other_columns(self) -> tuple[str, ...]:
         """The names of the other columns; none if it has no key."""
         return tuple(n for n, _ in self.schema.columns if n not in self.key) if self.key else ()
 
@@ -86,11 +86,11 @@ class Register:
         }
 
     @classmethod
-    def described(cls, name: str, said: object) -> Register:
+    def described(cls, name: str, content: object) -> Register:
         """The register with this description. Raises ValueError if it is not a valid one."""
-        match said:
+        match content:
             case {"key": [*key], "sums": str() as sums, **rest}:
-                schema = Schema.of_kinds(said)
+                schema = Schema.of_kinds(content)
                 names = [n for n, _ in schema.columns]
                 missing = [k for k in key if k not in names]
                 if missing:
@@ -305,7 +305,7 @@ class TaskState(StepStore, Protocol):
     def added(self) -> Sequence[AddedRows]:
         """What an attempt of a task has added."""
 
-    def begun(self) -> AbstractContextManager[TaskState]:
+    def attempt(self) -> AbstractContextManager[TaskState]:
         """The same state for an attempt of a task, which has added nothing yet.
 
         What the attempt needs to read and write is open within the block.

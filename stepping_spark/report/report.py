@@ -243,7 +243,7 @@ def report_from(
     circuit: CircuitTold,
     steps: Sequence[StepMetrics],
     sizes: Mapping[str, Size],
-    made: PageData,
+    origin: PageData,
     drawings: Sequence[Drawing],
     missing: Sequence[str] = (),
 ) -> Report:
@@ -255,7 +255,7 @@ def report_from(
         "format": FORMAT,
         "name": circuit.name,
         "sentence": sentence_of(circuit, steps, sizes),
-        "made": dict(made),
+        "made": dict(origin),
         "missing": [text for text in missing if text],
         "vertices": [asdict(v) for v in circuit.vertices],
         "registers": [

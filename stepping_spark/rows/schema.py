@@ -175,9 +175,9 @@ class Schema:
         }
 
     @classmethod
-    def of_kinds(cls, said: object) -> Schema:
+    def of_kinds(cls, kinds: object) -> Schema:
         """The schema for the result of `kinds`. Raises ValueError if it is not valid."""
-        match said:
+        match kinds:
             case {"columns": [*columns], "diffs": [*diffs]}:
                 relation = cls(fields_of(columns), fields_of(diffs))
                 relation._check()

@@ -142,7 +142,7 @@ def _meant(node: Scalar, items: Sequence[tuple[str, Scalar]], binder: Binder) ->
             binder.fail(node, f"GROUP BY {at}: the select list has {len(items)} columns")
         return items[at - 1][1]
     if isinstance(node, exp.Column) and len(node.parts) == 1:
-        known = binder.scope.found(node.name, "")
+        known = binder.scope.lookup(node.name, "")
         named = [e for name, e in items if same(name, node.name)]
         if not known and named:
             return named[0]

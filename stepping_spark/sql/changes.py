@@ -198,7 +198,7 @@ class _Clauses:
 
     def __init__(self, tokens: Sequence[Token], text: str, start: int) -> None:
         self.text, self.start = text, start
-        self.found: dict[str, list[Token]] = {"FROM": []}
+        self.clauses: dict[str, list[Token]] = {"FROM": []}
         at, depth, clause = 1, 0, "FROM"
         words = [t.text.upper() for t in tokens]
         if not words or words[0] != "FROM":
@@ -209,37 +209,39 @@ class _Clauses:
                 if begun in _REFUSED:
                     self._fail(tokens[at], f"{begun} is not supported", _REFUSED[begun])
                 clause = begun
-                self.found[clause] = []
+                self.clauses[clause] = []
                 at += len(begun.split())
                 continue
             depth += (words[at] == "(") - (words[at] == ")")
-            self.found[clause].append(tokens[at])
+            self.clauses[clause].append(tokens[at])
             at += 1
 
     def flow(self) -> ChangeFlow:
         """The flow. Raises `SqlError` for a clause that is missing, or is none."""
         for clause in (_KEYS, _SEQUENCE):
-            if not self.found.get(clause):
+            if not self.clauses.get(clause):
                 self._fail(None, f"AUTO CDC has no {clause}", _SHAPE)
-        stored = " ".join(t.text.upper() for t in self.found.get(_STORED, [])) or "SCD TYPE 1"
+        stored = " ".join(t.text.upper() for t in self.clauses.get(_STORED, [])) or "SCD TYPE 1"
         if stored not in _ENDED:
             reason = f"STORED AS {stored} is not supported"
-            self._fail(self.found[_STORED][0], reason, "write SCD TYPE 1 or SCD TYPE 2")
+            self._fail(self.clauses[_STORED][0], reason, "write SCD TYPE 1 or SCD TYPE 2")
         is_history = _ENDED[stored]
         for clause, of_history in ((_TRUNCATES, False), (_TRACKED, True)):
-            if self.found.get(clause) and of_history != is_history:
+            if self.clauses.get(clause) and of_history != is_history:
                 of = f"{clause} is of SCD TYPE {1 + of_history}"
-                self._fail(self.found[clause][0], of, "leave it out, or write STORED AS that type")
-        filled = self.found.get(_FILLED)
+                self._fail(
+                    self.clauses[clause][0], of, "leave it out, or write STORED AS that type"
+                )
+        filled = self.clauses.get(_FILLED)
         if filled and filled[0].text.upper() == "ON":
             del filled[0]
         return ChangeFlow(
             self.text,
             self._events(),
-            self._select("", self.found[_SEQUENCE]).expressions[0],
+            self._select("", self.clauses[_SEQUENCE]).expressions[0],
             self._condition(_DELETES) or exp.false(),
             self._condition(_TRUNCATES),
-            self._names(self.found[_KEYS]),
+            self._names(self.clauses[_KEYS]),
             self._choice(_COLUMNS),
             ColumnChoice(()) if filled is None else self._choice(_FILLED),
             self._choice(_TRACKED),
@@ -247,19 +249,19 @@ class _Clauses:
         )
 
     def _condition(self, clause: str) -> exp.Expr | None:
-        tokens = self.found.get(clause)
+        tokens = self.clauses.get(clause)
         return self._select("", tokens).expressions[0] if tokens else None
 
     def _choice(self, clause: str) -> ColumnChoice:
         """The columns of `(a, b)` or `* EXCEPT (a, b)`; all of them where nothing is said."""
-        tokens = self.found.get(clause)
+        tokens = self.clauses.get(clause)
         if not tokens:
             return ALL
         is_except = [t.text.upper() for t in tokens[:2]] == ["*", "EXCEPT"]
         return ColumnChoice(self._names(tokens[2:] if is_except else tokens), is_except)
 
     def _events(self) -> exp.Table:
-        tree = self._select("* FROM", self.found["FROM"])
+        tree = self._select("* FROM", self.clauses["FROM"])
         source = tree.find(exp.Table)
         if source is None:
             self._fail(None, "AUTO CDC reads a table or a view", _SHAPE)

@@ -181,16 +181,16 @@ def _by_iterations(query: RecursiveQuery) -> RelationalPlan:
     n only, and F is made of linear operators and of joins.
     """
     first, number = PlanColumn("iteration"), PlanColumn("iteration")
-    rows = RecursiveRows((*query.rows.made, PlanColumn("iteration")))
+    rows = RecursiveRows((*query.rows.new_columns, PlanColumn("iteration")))
     anchor = SelectList(
         query.anchor, (*_items(query.anchor.columns), (first, exp.Literal.number(0)))
     )
     step, last = _with_number(query.step, rows)
     following = exp.Add(this=ref(last), expression=exp.Literal.number(1))
     again = SelectList(step, (*_items(query.step.columns), (PlanColumn("iteration"), following)))
-    columns = (*query.made, number)
-    whole = replace(query, anchor=anchor, step=again, rows=rows, made=columns)
-    return keeping(whole, query.made)
+    columns = (*query.new_columns, number)
+    whole = replace(query, anchor=anchor, step=again, rows=rows, new_columns=columns)
+    return keeping(whole, query.new_columns)
 
 
 def _items(columns: Iterable[PlanColumn]) -> tuple[Item, ...]:
@@ -202,7 +202,7 @@ def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalP
     number = PlanColumn("iteration")
     match plan:
         case RecursiveRows():
-            *own, known = rows.made
+            *own, known = rows.new_columns
             return SelectList(rows, (*_items(own), (number, ref(known)))), number
         case SelectList():
             source, known = _with_number(plan.source, rows)
@@ -213,7 +213,9 @@ def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalP
                 numbered, known = _with_number(side, rows)
                 sides.append(keeping(numbered, (*side.columns, known)))
             left, right = sides
-            return replace(plan, left=left, right=right, made=(*plan.made, number)), number
+            return replace(
+                plan, left=left, right=right, new_columns=(*plan.new_columns, number)
+            ), number
         case SqlJoin():
             return _join_with_number(plan, rows)
     (source,) = plan.sources()

@@ -224,8 +224,8 @@ class Emitter:
     clock: str
     """The Spark type of the times of steps that the query compares with."""
     view: str
-    found: dict[RecursiveRows, PlacedStream] = field(default_factory=dict)
-    """What recursive queries found so far, while their loops are traced."""
+    emitted: dict[RecursiveRows, PlacedStream] = field(default_factory=dict)
+    """The rows of recursive queries so far, while their loops are traced."""
 
     def fail(self, node: Scalar | None, reason: str, remedy: str = "") -> NoReturn:
         """Raise the error of a place in the text."""
@@ -264,7 +264,7 @@ class Emitter:
             case RecursiveQuery():
                 return self._recursive(plan)
             case RecursiveRows():
-                return self.found[plan]
+                return self.emitted[plan]
             case Limit():
                 return self._first(plan)
             case InlineValues():
@@ -275,7 +275,7 @@ class Emitter:
 
     def _scan(self, plan: TableScan) -> PlacedStream:
         stream, known = self.tables[plan.table]
-        held = [(c, path, kind) for c in plan.made for path, kind in [known[c.name]] if path]
+        held = [(c, path, kind) for c in plan.new_columns for path, kind in [known[c.name]] if path]
         kinds = {c: kind for c, _, kind in held}
         return PlacedStream(stream, {c: path for c, path, _ in held}, kinds, self.text)
 
@@ -303,10 +303,12 @@ class Emitter:
         none: Any = make(Nothing(ZSetType(INT)))
         one: Any = circuits.aggregate(none, by=None, fields={"rows": agg.count()})
         source = PlacedStream(one, {}, {}, self.text)
-        if not plan.made:
+        if not plan.new_columns:
             return source
-        kinds = [self._kind(source, [row[i] for row in plan.rows]) for i in range(len(plan.made))]
-        names = fields_of(plan.made)
+        kinds = [
+            self._kind(source, [row[i] for row in plan.rows]) for i in range(len(plan.new_columns))
+        ]
+        names = fields_of(plan.new_columns)
 
         def items(row: Any) -> Any:
             rows = [
@@ -326,8 +328,10 @@ class Emitter:
             return symbolic(Items(ListOf(cells[0].type), tuple(cells)))
 
         stream = map_many(one, f=items)
-        places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
-        return PlacedStream(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
+        places = {c: (n,) for c, n in zip(plan.new_columns, names, strict=True)}
+        return PlacedStream(
+            stream, places, dict(zip(plan.new_columns, kinds, strict=True)), self.text
+        )
 
     def _kind(self, source: PlacedStream, cells: Sequence[Scalar]) -> str:
         """The type of a column of constants."""
@@ -354,8 +358,9 @@ class Emitter:
         items: list[RowType] = [Optional(unwrap(lists.inner)) if plan.outer else lists.inner]
         if plan.fields:
             struct = unwrap(lists.inner)
-            if not isinstance(struct, Struct) or len(struct.fields) != len(plan.made):
-                reason = f"inline takes a list of structs of {len(plan.made)} fields, found {kind}"
+            if not isinstance(struct, Struct) or len(struct.fields) != len(plan.new_columns):
+                count = len(plan.new_columns)
+                reason = f"inline takes a list of structs of {count} fields, found {kind}"
                 self.fail(plan.value, reason, "name each field: LATERAL VIEW inline(…) t AS a, b")
             fields = tuple(n for n, _ in struct.fields)
             items = [Optional(unwrap(t)) for _, t in struct.fields]
@@ -368,7 +373,7 @@ class Emitter:
         kinds = {c: source.kinds[c] for c in places}
         if plan.position is not None:
             places[plan.position], kinds[plan.position] = ("right", "_1"), "int"
-        for i, (column, of) in enumerate(zip(plan.made, kinds_of, strict=True), 2):
+        for i, (column, of) in enumerate(zip(plan.new_columns, kinds_of, strict=True), 2):
             places[column], kinds[column] = ("right", f"_{i}"), of
         return PlacedStream(stream, places, kinds, self.text)
 
@@ -380,7 +385,7 @@ class Emitter:
         stream: Any = circuits.sessions(source.stream, by=by, at=at, gap=gap)
         places = source.under("row")
         kinds = dict(source.kinds)
-        for c, edge in zip(plan.made, ("start", "end"), strict=True):
+        for c, edge in zip(plan.new_columns, ("start", "end"), strict=True):
             places[c], kinds[c] = (edge,), source.kind(plan.at)
         return PlacedStream(stream, places, kinds, self.text)
 
@@ -390,7 +395,7 @@ class Emitter:
         sides = [self.relation(plan.left), self.relation(plan.right)]
         columns = [plan.left.columns, plan.right.columns]
         kinds = []
-        for a, b, column in zip(*columns, plan.made, strict=True):
+        for a, b, column in zip(*columns, plan.new_columns, strict=True):
             both = sides[0].kinds[a], sides[1].kinds[b]
             kind = common_kind(*both, casts_text=plan.casts_text)
             if kind is None:
@@ -398,7 +403,7 @@ class Emitter:
                 reason = f"column {column.name} is {both[0]} before, and {both[1]} here"
                 self.fail(plan.at, f"{clause}: {reason}", "cast one of them")
             kinds.append(kind)
-        names = fields_of(plan.made)
+        names = fields_of(plan.new_columns)
         made_of = [
             _converted(side, own, names, kinds) for side, own in zip(sides, columns, strict=True)
         ]
@@ -408,8 +413,10 @@ class Emitter:
             for side, own in zip(sides, columns, strict=True)
         )
         stream = _SETS[plan.kind](left, right, all=plan.all)
-        places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
-        return PlacedStream(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
+        places = {c: (n,) for c, n in zip(plan.new_columns, names, strict=True)}
+        return PlacedStream(
+            stream, places, dict(zip(plan.new_columns, kinds, strict=True)), self.text
+        )
 
     # -- recursion
 
@@ -420,20 +427,20 @@ class Emitter:
         """
         anchor = self.relation(plan.anchor)
         kinds = [anchor.kinds[c] for c in plan.anchor.columns]
-        names = fields_of(plan.made)
+        names = fields_of(plan.new_columns)
         row = _converted(anchor, plan.anchor.columns, names, kinds).row
         assert isinstance(row, Struct)
         types = [Optional(unwrap(t)) for _, t in row.fields]
-        places = {c: (n,) for c, n in zip(plan.made, names, strict=True)}
+        places = {c: (n,) for c, n in zip(plan.new_columns, names, strict=True)}
 
         def step(first: Any, y: Any) -> Any:
             rows = plan.rows.columns
             where = {c: (n,) for c, n in zip(rows, names, strict=True)}
-            self.found[plan.rows] = PlacedStream(
+            self.emitted[plan.rows] = PlacedStream(
                 y, where, dict(zip(rows, kinds, strict=True)), self.text
             )
             further = self.relation(plan.step)
-            for c, column, kind in zip(plan.step.columns, plan.made, kinds, strict=True):
+            for c, column, kind in zip(plan.step.columns, plan.new_columns, kinds, strict=True):
                 if common_kind(kind, further.kinds[c]) != kind:
                     self.fail(
                         next((e for e in plan.step.exprs() if c in refs(e)), None),
@@ -449,7 +456,9 @@ class Emitter:
         # The first iteration has the rows of the anchor
         most = {} if plan.most is None else {"max_iterations": plan.most + 1}
         stream: Any = fixpoint(first.stream, step, distinct=not plan.all, name=plan.name, **most)
-        return PlacedStream(stream, places, dict(zip(plan.made, kinds, strict=True)), self.text)
+        return PlacedStream(
+            stream, places, dict(zip(plan.new_columns, kinds, strict=True)), self.text
+        )
 
     # -- the first rows
 

@@ -193,7 +193,7 @@ class Facts:
     def of_tables(self, plan: RelationalPlan) -> dict[PlanColumn, ColumnType]:
         """The columns of the tables that a plan reads."""
         scans = [part for part in nodes(plan) if isinstance(part, TableScan)]
-        return {c: self.tables[scan.table][c.name] for scan in scans for c in scan.made}
+        return {c: self.tables[scan.table][c.name] for scan in scans for c in scan.new_columns}
 
     def kind(self, plan: RelationalPlan, column: PlanColumn) -> str:
         """The Spark type of a column of a table that a plan reads; "" for others."""
@@ -204,10 +204,10 @@ class Facts:
         match plan:
             case TableScan():
                 types = self.tables[plan.table]
-                known = {c for c in plan.made if not types[c.name].nullable}
+                known = {c for c in plan.new_columns if not types[c.name].nullable}
                 if plan.of is not None:
                     never = self.never_null(plan.of)
-                    same = zip(plan.made, plan.of.columns, strict=True)
+                    same = zip(plan.new_columns, plan.of.columns, strict=True)
                     known |= {c for c, column in same if column in never}
                 return known
             case SelectList():
@@ -223,7 +223,7 @@ class Facts:
                 return self._of_join(plan)
             case SetOf():
                 left, right = map(self.never_null, plan.sources())
-                pairs = zip(plan.made, plan.left.columns, plan.right.columns, strict=True)
+                pairs = zip(plan.new_columns, plan.left.columns, plan.right.columns, strict=True)
                 both = plan.kind == "union"
                 return {c for c, a, b in pairs if a in left and (b in right or not both)}
             case OneSource():  # columns of its own may be NULL

@@ -174,7 +174,7 @@ def _shared(queries: QueryScope, join: exp.Join, left: Scope, right: Scope) -> l
         names = [n.name for n in left.names if n.shown and n.name.lower() in there]
     for name in names:
         for scope in (left, right):
-            if len(scope.found(name, "")) != 1:
+            if len(scope.lookup(name, "")) != 1:
                 queries.fail(join, f"USING: {name} is not exactly one column of each side")
     return names
 
@@ -188,7 +188,7 @@ def _using(
     join: exp.Join,
 ) -> tuple[RelationalPlan, Scope]:
     """JOIN … USING: the shared columns come first, and once."""
-    pairs = [tuple(s.found(name, "")[0] for s in scopes) for name in names]
+    pairs = [tuple(s.lookup(name, "")[0] for s in scopes) for name in names]
     on = tuple(exp.EQ(this=ref(a, join), expression=ref(b, join)) for a, b in pairs)
     plan: RelationalPlan = SqlJoin(*plans, how, on)
     if how in ("semi", "anti"):

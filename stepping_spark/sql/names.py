@@ -50,7 +50,7 @@ class Scope:
         """The columns of `table.*`."""
         return [n.column for n in self.names if same(n.table, table)]
 
-    def found(self, name: str, table: str) -> list[PlanColumn]:
+    def lookup(self, name: str, table: str) -> list[PlanColumn]:
         """The columns that a name may mean, here."""
         return [
             n.column
@@ -95,7 +95,7 @@ def resolve(
 def _within(parts: Sequence[str], scope: Scope, node: exp.Column, fail: Fail) -> Scalar | None:
     """A name of one scope: table.column.field…, or column.field…"""
     for at in (1, 0) if len(parts) > 1 else (0,):
-        candidates = scope.found(parts[at], parts[0] if at else "")
+        candidates = scope.lookup(parts[at], parts[0] if at else "")
         if len(candidates) > 1:
             tables = ", ".join(f"{c.table}.{parts[at]}" for c in candidates)
             fail(node, f"{parts[at]} is ambiguous", f"write one of {tables}")

@@ -51,7 +51,7 @@ def over_windows(source: PlacedStream, plan: Windows) -> PlacedStream:
     for c, over in plan.calls:
         name = next(n for i in range(1, 10_000) if (n := f"w{i}") not in taken and n not in fields)
         named[c] = name
-        fields[name] = _Function(source, over).made()
+        fields[name] = _Function(source, over).function()
     stream: Any = circuits.window(source.stream, by=None, order=None, fields=fields)
     places = {**source.places, **{c: (n,) for c, n in named.items()}}
     relation = PlacedStream(stream, places, dict(source.kinds), source.text)
@@ -73,7 +73,7 @@ class _Function:
     def fail(self, reason: str, remedy: str = "") -> Exception:
         return failure(self.source.text, self.over.call.at, reason, remedy)
 
-    def made(self) -> Any:
+    def function(self) -> Any:
         """The window function of the library."""
         order = order_of(self.source, self.over.order) or None
         by = key_of(self.source, self.over.by) if self.over.by else None

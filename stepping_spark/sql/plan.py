@@ -131,12 +131,12 @@ class TableScan(RelationalPlan):
     """The rows of a table, or of a view that is written, whose plan tells more of them."""
 
     table: str
-    made: tuple[PlanColumn, ...]
+    new_columns: tuple[PlanColumn, ...]
     of: RelationalPlan | None = None
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
-        return self.made
+        return self.new_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,11 +144,11 @@ class InlineValues(RelationalPlan):
     """Rows of constants."""
 
     rows: tuple[tuple[Scalar, ...], ...]
-    made: tuple[PlanColumn, ...]
+    new_columns: tuple[PlanColumn, ...]
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
-        return self.made
+        return self.new_columns
 
     def exprs(self) -> tuple[Scalar, ...]:
         return tuple(e for row in self.rows for e in row)
@@ -364,13 +364,13 @@ class SetOf(RelationalPlan):
     all: bool
     left: RelationalPlan
     right: RelationalPlan
-    made: tuple[PlanColumn, ...]
+    new_columns: tuple[PlanColumn, ...]
     at: Scalar = field(compare=False)
     casts_text: bool = True  # whether a string beside another type becomes one of that type
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
-        return self.made
+        return self.new_columns
 
     def sources(self) -> tuple[RelationalPlan, ...]:
         return (self.left, self.right)
@@ -381,7 +381,7 @@ class LateralView(OneSource):
     """Each row with each item of a list: LATERAL VIEW explode. With `outer`, NULL for none."""
 
     value: Scalar
-    made: tuple[PlanColumn, ...]
+    new_columns: tuple[PlanColumn, ...]
     outer: bool = False
     position: PlanColumn | None = None
     fields: bool = False  # whether each field of an item is a column, as `inline` does
@@ -389,7 +389,7 @@ class LateralView(OneSource):
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
         at = () if self.position is None else (self.position,)
-        return (*self.source.columns, *at, *self.made)
+        return (*self.source.columns, *at, *self.new_columns)
 
     def exprs(self) -> tuple[Scalar, ...]:
         return (self.value,)
@@ -408,11 +408,11 @@ class SessionsOf(OneSource):
     by: tuple[Scalar, ...]
     at: Scalar
     gap: int
-    made: tuple[PlanColumn, PlanColumn]
+    new_columns: tuple[PlanColumn, PlanColumn]
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
-        return (*self.source.columns, *self.made)
+        return (*self.source.columns, *self.new_columns)
 
     def exprs(self) -> tuple[Scalar, ...]:
         return (*self.by, self.at)
@@ -425,11 +425,11 @@ class SessionsOf(OneSource):
 class RecursiveRows(RelationalPlan):
     """The rows that a recursive query found in the iteration before."""
 
-    made: tuple[PlanColumn, ...]
+    new_columns: tuple[PlanColumn, ...]
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
-        return self.made
+        return self.new_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,12 +444,12 @@ class RecursiveQuery(RelationalPlan):
     anchor: RelationalPlan
     step: RelationalPlan
     rows: RecursiveRows
-    made: tuple[PlanColumn, ...]
+    new_columns: tuple[PlanColumn, ...]
     most: int | None = None  # the greatest number of times that `step` is taken
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
-        return self.made
+        return self.new_columns
 
     def sources(self) -> tuple[RelationalPlan, ...]:
         return (self.anchor, self.step)
@@ -559,7 +559,7 @@ class Shapes:
 
     def _description(self, plan: RelationalPlan) -> Hashable:
         if isinstance(plan, TableScan):
-            return plan.table, tuple(c.name for c in plan.made)
+            return plan.table, tuple(c.name for c in plan.new_columns)
         if isinstance(plan, RecursiveRows):
             return plan  # of one recursion
         at: dict[PlanColumn, Hashable] = {}

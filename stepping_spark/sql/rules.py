@@ -131,10 +131,10 @@ def _partitioned(plan: Windows) -> set[PlanColumn]:
 
 
 def _past_set(plan: SetOf, conditions: Sequence[Scalar]) -> RelationalPlan:
-    down, up = _split(conditions, set(plan.made))
+    down, up = _split(conditions, set(plan.new_columns))
     sides = []
     for source in plan.sources():
-        named = {c: ref(own) for c, own in zip(plan.made, source.columns, strict=True)}
+        named = {c: ref(own) for c, own in zip(plan.new_columns, source.columns, strict=True)}
         sides.append(pushed(source, [substituted(e, named) for e in down]))
     return where(with_sources(plan, *sides), up)
 
@@ -383,13 +383,13 @@ class _Pruning:
         if plan.kind != "union" or not plan.all:
             sides = [self._fitted(s, set(s.columns)) for s in plan.sources()]
             return with_sources(plan, *sides)
-        places = [i for i, c in enumerate(plan.made) if c in needed] or [0]
+        places = [i for i, c in enumerate(plan.new_columns) if c in needed] or [0]
         sides = []
         for source in plan.sources():
             wanted = [source.columns[i] for i in places]
             sides.append(keeping(self.of(source, set(wanted)), wanted))
-        columns = tuple(plan.made[i] for i in places)
-        return replace(plan, left=sides[0], right=sides[1], made=columns)
+        columns = tuple(plan.new_columns[i] for i in places)
+        return replace(plan, left=sides[0], right=sides[1], new_columns=columns)
 
 
 def _below(plan: RelationalPlan, needed: set[PlanColumn]) -> set[PlanColumn]:

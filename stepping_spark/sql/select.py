@@ -135,7 +135,7 @@ class Select(Binder):
                 self.plan = attach(self.plan)
             self.before.clear()
             self.plan = window.over(self.plan)
-        if not self.scope.found(window.column.name, ""):
+        if not self.scope.lookup(window.column.name, ""):
             hidden = VisibleName(window.column.name, "", window.column, shown=False)
             self.scope = replace(self.scope, names=[*self.scope.names, hidden])
         return window if window.is_session else None
@@ -236,7 +236,7 @@ class Select(Binder):
             return True
         if isinstance(node, exp.Column) and len(node.parts) == 1:
             alias = self.scope.aliases.get(node.name.lower())
-            known = self.scope.found(node.name, "")
+            known = self.scope.lookup(node.name, "")
             if alias is not None and not known and alias is not node:
                 return self._has_aggregate(alias)
         return any(self._has_aggregate(part) for part in node.iter_expressions())

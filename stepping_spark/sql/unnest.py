@@ -120,8 +120,8 @@ class Domain:
         return renamed(e, self.columns)
 
     @property
-    def made(self) -> tuple[PlanColumn, ...]:
-        """The columns."""
+    def inner_columns(self) -> tuple[PlanColumn, ...]:
+        """The columns of the domain that stand for those of the outer query."""
         return tuple(self.columns.values())
 
     def joined(self) -> tuple[Scalar, ...]:
@@ -131,7 +131,7 @@ class Domain:
 
 def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
     """The plan's rows for each row of the domain, with the domain's columns added."""
-    own = domain.made
+    own = domain.inner_columns
     outer = set(domain.columns)
     if not free(plan) & outer:
         return keeping(SqlJoin(plan, domain.plan, "inner"), (*plan.columns, *own))
@@ -167,7 +167,7 @@ def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
         case SetOf():
             left, right = over_domain(plan.left, domain), domain.again()
             other = over_domain(plan.right, right)
-            return replace(plan, left=left, right=other, made=(*plan.made, *own))
+            return replace(plan, left=left, right=other, new_columns=(*plan.new_columns, *own))
         case LateralView():
             source = over_domain(plan.source, domain)
             return replace(plan, source=source, value=domain.inside(plan.value))
@@ -185,9 +185,9 @@ def _values(plan: InlineValues, domain: Domain) -> RelationalPlan:
     """A row of values that reads columns of the outer query; several are united."""
     parts: list[RelationalPlan] = []
     for row in plan.rows:
-        cells = zip(plan.made, row, strict=True)
+        cells = zip(plan.new_columns, row, strict=True)
         items = tuple((c, domain.inside(e)) for c, e in cells)
-        parts.append(SelectList(domain.plan, (*items, *kept(domain.made))))
+        parts.append(SelectList(domain.plan, (*items, *kept(domain.inner_columns))))
     whole = parts[0]
     for part, row in zip(parts[1:], plan.rows[1:], strict=True):
         whole = SetOf("union", True, whole, part, whole.columns, row[0])
@@ -204,7 +204,7 @@ def _join(plan: SqlJoin, domain: Domain) -> RelationalPlan:
     if plan.how in ("left", "semi", "anti", "mark") and not free(plan.right) & outer:
         return replace(plan, left=over_domain(plan.left, domain), on=on)
     other = domain.again()
-    pairs = zip(domain.made, other.made, strict=True)
+    pairs = zip(domain.inner_columns, other.inner_columns, strict=True)
     on += tuple(null_safe(a, b) for a, b in pairs)
     left, right = over_domain(plan.left, domain), over_domain(plan.right, other)
     if plan.how in ("right", "full"):
@@ -222,8 +222,8 @@ def _outer(
 ) -> RelationalPlan:
     """A right or full join: the domain's columns are those of the side that is there."""
     joined = replace(plan, left=left, right=right, on=on)
-    fresh = {c: PlanColumn(c.name, c.table) for c in domain.made}
-    pairs = zip(domain.made, other.made, strict=True)
+    fresh = {c: PlanColumn(c.name, c.table) for c in domain.inner_columns}
+    pairs = zip(domain.inner_columns, other.inner_columns, strict=True)
     items = [(fresh[a], coalesced(ref(a), ref(b))) for a, b in pairs]
     inner = SelectList(joined, (*kept(plan.columns), *items))
     return SelectList(inner, (*kept(plan.columns), *((a, ref(b)) for a, b in fresh.items())))
@@ -237,18 +237,18 @@ def _aggregate(plan: GroupBy, domain: Domain) -> RelationalPlan:
     if not plan.is_global:
         sets = plan.sets
         if sets is not None:
-            n = range(len(keys), len(keys) + len(domain.made))
+            n = range(len(keys), len(keys) + len(domain.inner_columns))
             sets = tuple((*s, *n) for s in sets)
-        return GroupBy(source, (*keys, *kept(domain.made)), calls, sets)
-    inner = {c: PlanColumn(c.name, c.table) for c in domain.made}
-    grouped = GroupBy(source, tuple((inner[c], ref(c)) for c in domain.made), calls)
+        return GroupBy(source, (*keys, *kept(domain.inner_columns)), calls, sets)
+    inner = {c: PlanColumn(c.name, c.table) for c in domain.inner_columns}
+    grouped = GroupBy(source, tuple((inner[c], ref(c)) for c in domain.inner_columns), calls)
     on = tuple(null_safe(a, b) for a, b in inner.items())
     joined = SqlJoin(domain.plan, grouped, "left", on)
     shown = tuple((PlanColumn(c.name), _of_no_rows(c, call)) for c, call in calls)
-    first = SelectList(joined, (*shown, *kept(domain.made)))
+    first = SelectList(joined, (*shown, *kept(domain.inner_columns)))
     pairs = zip(calls, shown, strict=True)
     again = tuple((c, ref(new)) for (c, _), (new, _) in pairs)
-    return SelectList(first, (*again, *kept(domain.made)))
+    return SelectList(first, (*again, *kept(domain.inner_columns)))
 
 
 def _of_no_rows(c: PlanColumn, call: FunctionCall) -> Scalar:
@@ -274,8 +274,10 @@ def with_value(outer: RelationalPlan, sub: RelationalPlan, value: PlanColumn) ->
     domain = Domain.of(outer, sub)
     whole = over_domain(sub, domain)
     if not has_at_most_one_row(sub):
-        whole = _one_each(whole, column, domain.made)
-    joined = SqlJoin(outer, keeping(whole, (column, *domain.made)), "left", domain.joined())
+        whole = _one_each(whole, column, domain.inner_columns)
+    joined = SqlJoin(
+        outer, keeping(whole, (column, *domain.inner_columns)), "left", domain.joined()
+    )
     return SelectList(joined, (*kept(outer.columns), (value, ref(column))))
 
 

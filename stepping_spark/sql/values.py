@@ -142,7 +142,7 @@ def in_spark(column: Column, args: list[SqlValue], node: exp.Expr, env: Env) -> 
     reading = reading_of(tree_of(column), TEXTS.get() or {})
     if reading is not None and unwrap(reading.type) in _OF_ONE_KIND:
         return ours(reading, kind_of(reading.type))
-    kind = asked(column, node, env)
+    kind = kind_by_spark(column, node, env)
     if kind == "void":  # rows have no type for NULL alone
         return SqlValue(column.cast("string"), kind)
     if "struct<" in kind and _is_held(kind):
@@ -173,7 +173,7 @@ def _with_open_classes(column: Column, node: exp.Expr, env: Env) -> Expr:
     return coerce(e, t, "sql")
 
 
-def asked(column: Column, node: exp.Expr, env: Env) -> str:
+def kind_by_spark(column: Column, node: exp.Expr, env: Env) -> str:
     """The kind of a Column, from Spark's analyzer."""
     try:
         return kind_in_spark(column, ROW.get())
@@ -208,11 +208,11 @@ _EXAMPLES = {
 }
 
 
-def refuse_special(said: object, node: exp.Expr, env: Env) -> None:
+def refuse_special(content: object, node: exp.Expr, env: Env) -> None:
     """Raise an error for a text that is another date or time in each step."""
-    if isinstance(said, str) and said.strip().lower() in _SPECIAL:
+    if isinstance(content, str) and content.strip().lower() in _SPECIAL:
         remedy = "compare a column with current_date or current_timestamp() in WHERE"
-        env.fail(node, f"{said!r} differs from step to step", remedy)
+        env.fail(node, f"{content!r} differs from step to step", remedy)
 
 
 def typed_literal(written: exp.Literal, kind: str, node: exp.Expr, env: Env) -> SqlValue:

@@ -203,21 +203,21 @@ def _converted_struct(sql: str, data_type: T.StructType, t: Struct, where: str, 
     return f"IF({sql} IS NULL, NULL, named_struct({built}))"
 
 
-def struct_of(sql: str, found: T.DataType, t: ZSetType, where: str) -> str:
+def struct_of(sql: str, data_type: T.DataType, t: ZSetType, where: str) -> str:
     """A struct column as a column of the Z-set's schema, in SQL. NULL stays NULL.
 
     Its fields are found, compared and converted like the columns of a DataFrame.
     """
-    if not isinstance(found, T.StructType):
+    if not isinstance(data_type, T.StructType):
         raise InputError(
-            f"{where}: expected a struct with the fields of {t.row}, found {_type_text(found)}; "
-            "parse a text with F.from_json"
+            f"{where}: expected a struct with the fields of {t.row}, found "
+            f"{_type_text(data_type)}; parse a text with F.from_json"
         )
     row = t.row
     if isinstance(row, Struct):
-        return _converted_struct(sql, found, row, where, 0)
-    name = found.fields[0].name if len(found.fields) == 1 else VALUE
-    value = _converted_struct(sql, found, Struct("row", ((name, row),), dict), where, 0)
+        return _converted_struct(sql, data_type, row, where, 0)
+    name = data_type.fields[0].name if len(data_type.fields) == 1 else VALUE
+    value = _converted_struct(sql, data_type, Struct("row", ((name, row),), dict), where, 0)
     return f"IF({sql} IS NULL, NULL, named_struct({text(VALUE)}, {value}.{quote(name)}))"
 
 
@@ -289,9 +289,9 @@ def split(
     return reasons.where(fits).drop(RAW, REASON), reasons.where(~fits).select(RAW, REASON, COUNT)
 
 
-def failure(said: str) -> str:
+def failure(message: str) -> str:
     """SQL that raises an error with the text of an expression when evaluated; see `blamed`."""
-    return f"raise_error(concat({text(_MARK)}, {said}))"
+    return f"raise_error(concat({text(_MARK)}, {message}))"
 
 
 def guarded(frame: DataFrame, t: ZSetType) -> DataFrame:
@@ -325,9 +325,9 @@ def summed(relation: SparkRelation) -> SparkRelation:
     return relation.added_up(lambda _, __: message)
 
 
-def multiplied(frame: DataFrame, n: int, said: str) -> DataFrame:
+def multiplied(frame: DataFrame, n: int, message: str) -> DataFrame:
     """The relation with each weight times n. An overflow raises an InputError with this message."""
-    times = product(closed(COUNT), closed(literal(n, INT)), f"{_MARK}{said}")
+    times = product(closed(COUNT), closed(literal(n, INT)), f"{_MARK}{message}")
     return frame.withColumn(COUNT, F.expr(times))
 
 

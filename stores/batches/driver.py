@@ -175,8 +175,8 @@ def ends_of(keys: Hashes) -> Hashes:
 def places_of(table: pa.Table, register: Register) -> Hashes:
     """The place of each row."""
     places = key_hashes(table, register.key or [n for n, _ in register.schema.columns]) & _KEY
-    if register.rest:
-        places |= key_hashes(table, register.rest) >> _OTHER_BITS
+    if register.other_columns:
+        places |= key_hashes(table, register.other_columns) >> _OTHER_BITS
     return places
 
 

@@ -160,7 +160,7 @@ class TaskReads(BeforeStep, ABC):
     files: Mapping[str, Sequence[Any]]
 
     @contextmanager
-    def begun(self) -> Iterator[Self]:
+    def attempt(self) -> Iterator[Self]:
         """The same state for an attempt of a task."""
         wanted = {self.path_of(f) for files in self.files.values() for f in files}
         for path in _OPEN.keys() - wanted:

@@ -515,9 +515,9 @@ def _renew(held: weakref.ref[Lease], stop: threading.Event) -> None:
 # -- what is said
 
 
-def locked(directory: Directory, found: bytes, remedy: str) -> StoreLocked:
+def locked(directory: Directory, note: bytes, remedy: str) -> StoreLocked:
     """The error that names the writer and the remedy."""
-    return StoreLocked(f"{directory.shown} is being written by {_writer_text(found)}: {remedy}")
+    return StoreLocked(f"{directory.shown} is being written by {_writer_text(note)}: {remedy}")
 
 
 def _writer_text(text: bytes) -> str:

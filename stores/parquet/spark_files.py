@@ -257,7 +257,7 @@ class TaskFiles(TaskReads):
     stems: Mapping[str, str] = field(default_factory=dict)
 
     @contextmanager
-    def begun(self) -> Iterator[Self]:
+    def attempt(self) -> Iterator[Self]:
         """The same state for an attempt of a task; copies of files that it has not are removed."""
         wanted = {self.path_of(f) for files in self.files.values() for f in files}
         before = time.time() - _LATER
@@ -265,7 +265,7 @@ class TaskFiles(TaskReads):
             with suppress(OSError):
                 if entry.path not in wanted and entry.stat().st_mtime < before:
                     os.unlink(entry.path)
-        with super().begun() as state:
+        with super().attempt() as state:
             yield state
 
     @property

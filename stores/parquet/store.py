@@ -496,7 +496,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         self._begin_step()
         self._end_merging()
         for batch in batches_of([cast(tuple[File, ...], x.written) for x in added]):
-            addition = self._files.taken(batch, of, self._stem(of))
+            addition = self._files.of_tasks(batch, of, self._stem(of))
             self._added.setdefault(of.name, []).append(addition)
 
     def add(self, register: str, change: Relation) -> None:

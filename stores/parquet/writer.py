@@ -96,7 +96,7 @@ class BatchFiles:
         batch = spark_files.write(settled.frame, rows, register, directory, stem)
         return Added(register, stem, files=self._noted(batch))
 
-    def taken(self, batch: FileBatch, register: Register, stem: str) -> Added:
+    def of_tasks(self, batch: FileBatch, register: Register, stem: str) -> Added:
         """The rows of a change that others have written to files."""
         return Added(register, stem, files=self._noted(batch))
 

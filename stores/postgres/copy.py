@@ -231,7 +231,7 @@ class TaskTables(BeforeStep):
     _open: list[Connection] = field(default_factory=list)
 
     @contextmanager
-    def begun(self) -> Iterator[TaskTables]:
+    def attempt(self) -> Iterator[TaskTables]:
         """The same state for an attempt of a task, with a connection that ends with the block."""
         attempt = replace(self, added=[], _open=[])
         try:

@@ -75,9 +75,9 @@ class Found:
         return None
 
 
-def problems_of(layout: Layout, found: Mapping[str, Found]) -> Iterator[str]:
+def problems_of(layout: Layout, tables: Mapping[str, Found]) -> Iterator[str]:
     """The problems of a register's table that show without reading rows."""
-    table = found.get(layout.table)
+    table = tables.get(layout.table)
     if table is None:
         yield f"its table {layout.table!r} is missing"
         return

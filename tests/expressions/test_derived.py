@@ -22,9 +22,9 @@ from stepping_spark.expressions.portable import (
     Bucket,
     Mean,
     bucket,
-    given,
     hashed,
-    known,
+    if_nonzero,
+    one_if_known,
 )
 from stepping_spark.rows.atoms import INT, Atom, RowType
 from stepping_spark.rows.sql_text import literal
@@ -139,7 +139,10 @@ def test_what_is_known_and_given_is_so_everywhere(spark: SparkSession) -> None:
     t = Optional(row_type(str))
     value, n = Field(t, ("c0",)), Field(INT, ("c1",))
     rows: list[Any] = [("a", 0), ("b", 2), (None, 1), ("c", -1)]
-    for e, wanted in ((known(value), [1, 1, 0, 1]), (given(n, value), [None, "b", None, "c"])):
+    for e, wanted in (
+        (one_if_known(value), [1, 1, 0, 1]),
+        (if_nonzero(n, value), [None, "b", None, "c"]),
+    ):
         assert in_spark(spark, e, (t, INT), rows) == wanted
         assert in_arrow(e, (t, INT), rows) == wanted
 

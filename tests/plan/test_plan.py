@@ -119,7 +119,7 @@ def test_incremental_operators_read_by_key_and_others_say_that_they_do_not() -> 
     assert "recomputed in full: it reads all of" in as_written
 
 
-class Asked:
+class AggregateCall:
     """What Spark is asked in each step: the queries, and the lines of their plans."""
 
     def __init__(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_a_step_is_as_large_in_the_end_as_step_3(
     graph = st.compile(query)
     store = st.StoreMemory.from_graph(graph)
     stepper = st.Stepper(graph, store, local_rows=local_rows)
-    asked = Asked(spark, monkeypatch)
+    asked = AggregateCall(spark, monkeypatch)
     for n in range(steps):
         asked.steps.append([])
         name = Named(name=f"n{n}", target=n % 2)

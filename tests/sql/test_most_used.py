@@ -35,12 +35,12 @@ class A(st.Data):
     p: Annotated[Decimal, st.Precision(10, 2)] | None
 
 
-class Asked(st.SteppingError):
+class AggregateCall(st.SteppingError):
     """A session is wanted."""
 
 
 def refuse() -> NoReturn:
-    raise Asked
+    raise AggregateCall
 
 
 def asks(call: str) -> bool:

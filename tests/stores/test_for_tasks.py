@@ -58,7 +58,7 @@ def taken(store: Any, step: int, *rows: tuple[str, int, int]) -> None:
     """Commit a step of which tasks added these rows; other attempts of theirs had failed."""
     state = sent(store)
     for _ in ("failed", "succeeded"):
-        with state.begun() as attempt:
+        with state.attempt() as attempt:
             attempt.add(BY_WORD.name, relation_of(WORDS, rows))
     store.add_written(BY_WORD.name, attempt.added)
     store.commit(step, step)
@@ -76,7 +76,7 @@ def test_tasks_read_the_state_before_the_step(store: Any) -> None:
     add(store, BY_WORD, as_it_is, [("a", 1, 1), ("b", 2, 1)])
     store.commit(1, 7)
     state = sent(store)
-    with state.begun() as attempt:
+    with state.attempt() as attempt:
         attempt.add(BY_WORD.name, relation_of(WORDS, [("a", 1, 5)]))
         assert read(attempt) == {row("a", 1): (1,), row("b", 2): (1,)}
         assert read(attempt, "b", "x") == {row("b", 2): (1,)}
@@ -88,7 +88,7 @@ def test_tasks_read_the_state_before_the_step(store: Any) -> None:
 
 def test_a_step_that_tasks_give_up_is_taken_by_others(store: Any) -> None:
     state = sent(store)
-    with state.begun() as attempt:
+    with state.attempt() as attempt:
         attempt.add(BY_WORD.name, relation_of(WORDS, [("a", 1, 5)]))
     add(store, BY_WORD, as_it_is, [("b", 1, 1)])
     store.commit(1, 1)

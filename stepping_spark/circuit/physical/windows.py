@@ -13,7 +13,7 @@ import pyarrow as pa
 from stepping_spark.circuit.physical.nodes import Fold
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Order
-from stepping_spark.expressions.portable import known
+from stepping_spark.expressions.portable import one_if_known
 from stepping_spark.rows.atoms import INT, MOST_DIGITS, TIMEDELTA, Atom, RowType
 from stepping_spark.rows.data import pair_of
 from stepping_spark.rows.schema import Schema
@@ -34,7 +34,7 @@ class Sorting:
         own = (self.expr, self.ascending)
         if self.nulls_first == self.ascending or not isinstance(self.expr.type, Optional):
             return (own,)
-        return ((known(self.expr), self.nulls_first), own)
+        return ((one_if_known(self.expr), self.nulls_first), own)
 
     def __str__(self) -> str:
         direction = "" if self.ascending else " desc"

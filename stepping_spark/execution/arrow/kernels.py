@@ -35,13 +35,13 @@ class Prefix:
 
 @dataclass
 class Prefixes:
-    """The prefixes of partitions that a table does not have, as they are known by other steps.
+    """The prefixes of partitions of which a table lacks the first rows.
 
-    `found` takes those that come to be known by this one.
+    Earlier steps computed the `old` ones. This step adds the `new` ones.
     """
 
-    known: Mapping[PartitionKey, Prefix] = field(default_factory=dict)
-    found: dict[PartitionKey, Prefix] = field(default_factory=dict)
+    old: Mapping[PartitionKey, Prefix] = field(default_factory=dict)
+    new: dict[PartitionKey, Prefix] = field(default_factory=dict)
 
 
 class NeedsPrefix(Exception):

@@ -394,7 +394,7 @@ def _eagerly(t: Apply, early: Eager, pair_by_pair: Compute) -> Compute:
 def _parts(t: Apply) -> Callable[[Evaluation, list[DriverRelation]], DriverRelation]:
     """A function that applies the operators of a vertex, one after the other."""
     kernels = list(map(prepared, t.trees))
-    asked, last = t.asked
+    asked, last = t.spark_parts
 
     def parts(run: Evaluation, given: list[DriverRelation]) -> DriverRelation:
         first, done = asked, 0

@@ -106,14 +106,14 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
 
     def cut(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
         prefixes = run.prefixes or Prefixes()
-        if not prefixes.known and state.table.num_rows < CUT_ROWS:
+        if not prefixes.old and state.table.num_rows < CUT_ROWS:
             yield from at_once(state, change, run)
             return
         of_change = values(change.table, run.ask)[:keys]
         touched = distinct_rows(
             pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
         )
-        if not prefixes.known and touched.num_rows > CUT_KEYS:
+        if not prefixes.old and touched.num_rows > CUT_KEYS:
             yield from at_once(state, change, run)
             return
         rows = added_up(state.table, run)
@@ -123,7 +123,7 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
             order, *read = values(more.table, run.ask)[keys:]
             changed = _places(order, n.sorting[0])
             mine = np.flatnonzero(_have(columns[:keys], key))
-            part = _Partition.of(rows, columns[keys:], n.sorting[0], mine, prefixes.known.get(key))
+            part = _Partition.of(rows, columns[keys:], n.sorting[0], mine, prefixes.old.get(key))
             kept, carried = part.divided(divider, changed, read, prefixes, key)
             yield DriverRelation(kept, over), more, carried
 
@@ -231,7 +231,7 @@ class _Partition:
         read = list(zip(self.read, of_change, strict=True))
         kept = divider.divide(self.places, self.counts, changed, read, last)
         begin = int(min(self.places[kept].min(initial=changed.min()), changed.min()))
-        prefixes.found[key] = self._prefix(divider, begin)
+        prefixes.new[key] = self._prefix(divider, begin)
         carried = self._carried(divider, np.flatnonzero(~kept))
         return self.rows.take(positions(np.flatnonzero(kept))), carried
 

@@ -24,7 +24,7 @@ from stepping_spark.execution.arrow.groups import beginnings, by_numbers, positi
 from stepping_spark.expressions.lists import at_share
 from stepping_spark.relations.arrow import Array
 from stepping_spark.relations.hashing import Numbers
-from stepping_spark.relations.sums.floats import rest, split, total
+from stepping_spark.relations.sums.floats import rounding_error, split, total
 from stepping_spark.relations.sums.sql import DECIMALS, SMALLER
 from stepping_spark.rows.atoms import INT_MAX, INT_MIN, REST, Atom
 from stepping_spark.rows.types import Optional, unwrap
@@ -83,7 +83,7 @@ def float_sums(
     sums |= {b: [n] * len(values) for b, n in carried.items() if b not in sums}
     known: dict[tuple[int, ...], float] = {}
     totals = np.zeros(len(values))
-    shown = rest if t == REST else total
+    shown = rounding_error if t == REST else total
     for i, parts in enumerate(zip(*sums.values(), strict=True)):
         if parts not in known:
             known[parts] = shown(dict(zip(sums, parts, strict=True)))

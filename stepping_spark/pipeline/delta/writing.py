@@ -225,11 +225,11 @@ class MarkedTable:
         parts = [rows for _, _, rows in self._files.find(keys)]
         return pa.concat_tables([self._read.empty_table(), *parts])
 
-    def by_key(self, table: Table, found: ByKey, steps: Mapping[str, int]) -> None:
+    def by_key(self, table: Table, split: ByKey, steps: Mapping[str, int]) -> None:
         """Write a step with one row for each key."""
-        old = pa.concat_tables([found.before, found.gone]).select(self._key)
-        rows = pa.concat_tables([found.came, found.changed])
-        self._write(table, _Change(old, rows, found.feed), steps)
+        old = pa.concat_tables([split.before, split.gone]).select(self._key)
+        rows = pa.concat_tables([split.came, split.changed])
+        self._write(table, _Change(old, rows, split.feed), steps)
 
     def by_count(self, table: Table, change: pa.Table, steps: Mapping[str, int]) -> None:
         """Write a step whose rows have counts that are added to those of the table."""

@@ -84,9 +84,9 @@ class IcebergFiles:
             yield pa.table([*columns, counts], schema=self.schema)
 
 
-def failure(table: str, said: str) -> SourceError:
+def failure(table: str, reason: str) -> SourceError:
     """The error for a table, by its name."""
-    return SourceError(f"Iceberg table {table}: {said}")
+    return SourceError(f"Iceberg table {table}: {reason}")
 
 
 def _unread(before: int, to: int) -> str:

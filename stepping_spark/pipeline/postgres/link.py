@@ -43,9 +43,9 @@ class Link:
     def __str__(self) -> str:
         return f"table {self.table!r} of {self._address or 'a Postgres database'}"
 
-    def failure(self, said: str) -> SteppingError:
+    def failure(self, reason: str) -> SteppingError:
         """The error for what is wrong with the table."""
-        return self._error(f"{self}: {said}")
+        return self._error(f"{self}: {reason}")
 
     @contextmanager
     def transaction(self, what: str) -> Iterator[Connection]:

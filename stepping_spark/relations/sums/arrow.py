@@ -27,7 +27,7 @@ from stepping_spark.relations.arrow import (
     one_array,
     without_zeros,
 )
-from stepping_spark.relations.sums.floats import WHOLE_BITS, bin_of, rest, split, total
+from stepping_spark.relations.sums.floats import WHOLE_BITS, bin_of, rounding_error, split, total
 from stepping_spark.relations.sums.overflow import halves, halves_of_array, joined, joined_array
 from stepping_spark.relations.sums.sql import DECIMALS, FIELD, FIRST, SMALLER
 from stepping_spark.rows.atoms import REST, Atom, RowType
@@ -116,7 +116,7 @@ def _leaf(
             if item is not None and first <= item < first + FIELD:
                 bin_ = item - first - FIRST
                 limbs[bin_] = limbs.get(bin_, 0) + int(r["_limb_"])
-        return rest(limbs) if t == REST else total(limbs)
+        return rounding_error(limbs) if t == REST else total(limbs)
     diff = name if name == VALUE else f"_sum_{name}_"
     if t.is_halved:
         number = joined(_added(rows, diff), _added(rows, high_diff(diff)), t)

@@ -98,7 +98,7 @@ def total(limbs: Mapping[int, int]) -> float:
         return _sign(exact) * math.inf
 
 
-def rest(limbs: Mapping[int, int]) -> float:
+def rounding_error(limbs: Mapping[int, int]) -> float:
     """The float nearest to the rounding error of the total; 0 if the total is not finite."""
     nearest = total(limbs)
     if not math.isfinite(nearest):

@@ -38,9 +38,9 @@ _TWO_32 = "4294967296BD"
 _TWO_64 = "18446744073709551616BD"
 
 
-def fitting(value: str, t: RowType, said: str) -> Sql:
+def fitting(value: str, t: RowType, message: str) -> Sql:
     """The value, or an error if it does not fit the type: NULL must mean that it does not."""
-    return closed(f"coalesce({value}, CAST(raise_error({text(said)}) AS {t.ddl}))")
+    return closed(f"coalesce({value}, CAST(raise_error({text(message)}) AS {t.ddl}))")
 
 
 def beyond(diff: str, t: RowType) -> str:
@@ -53,9 +53,9 @@ def zero(t: RowType) -> Sql:
     return closed("0L" if t.ddl == "BIGINT" else f"CAST(0 AS {t.ddl})")
 
 
-def product(a: Sql, b: Sql, said: str = "the product of two weights is beyond BIGINT") -> Sql:
+def product(a: Sql, b: Sql, message: str = "the product of two weights is beyond BIGINT") -> Sql:
     """The product of two weights, or an error."""
-    return fitting(f"try_multiply({a}, {b})", INT, said)
+    return fitting(f"try_multiply({a}, {b})", INT, message)
 
 
 def opposite(x: Sql, t: RowType) -> Sql:
@@ -67,16 +67,16 @@ def opposite(x: Sql, t: RowType) -> Sql:
     return closed(f"CAST({turned} AS {t.ddl})")
 
 
-def total(x: str, t: RowType, said: str, *, grouped: bool = True) -> Sql:
+def total(x: str, t: RowType, message: str, *, grouped: bool = True) -> Sql:
     """The sum of a diff, as an aggregate. Without rows it is NULL; a group always has rows."""
     if t.ddl == "BIGINT":
         # The upper and the lower half of the bits are added apart. Neither sum can overflow, so the
         # order of rows does not matter, and both are far cheaper than a sum of decimals.
         low = closed(f"sum({x} & {HALF})")
         high = f"try_multiply(sum(shiftright({x}, 32)) + shiftright({low}, 32), {HALF} + 1L)"
-        value = fitting(closed(f"{high} + ({low} & {HALF})"), t, said)
+        value = fitting(closed(f"{high} + ({low} & {HALF})"), t, message)
     else:
-        value = fitting(f"try_sum({x})", t, said)
+        value = fitting(f"try_sum({x})", t, message)
     return value if grouped else closed(f"CASE WHEN count(1) > 0 THEN {value} END")
 
 
@@ -101,11 +101,11 @@ class SumsQuery:
     def of(
         cls,
         diffs: Columns,
-        said: Callable[[str, RowType], str],
+        message_of: Callable[[str, RowType], str],
         *,
         grouped: bool = True,
     ) -> SumsQuery:
-        """The sums of diffs; `said` is the text of the error of one that does not fit its type.
+        """The sums of diffs; `message_of` makes the error of a sum that does not fit its type.
 
         `grouped` is whether there are columns to group by.
         """
@@ -122,11 +122,11 @@ class SumsQuery:
                 sums += [(n, closed(f"sum({quote(n)})")) for n in (low, middle)]
                 sums.append((high, closed(f"try_sum({quote(high)})")))
                 quoted = [closed(quote(n)) for n in parts]
-                totals.append((name, _of_limbs(quoted, t, said(name, t))))
+                totals.append((name, _of_limbs(quoted, t, message_of(name, t))))
                 alive.append(_is_other_than_zero(quoted))
             else:
                 rows.append((name, x))
-                sums.append((name, total(x, t, said(name, t), grouped=grouped)))
+                sums.append((name, total(x, t, message_of(name, t), grouped=grouped)))
                 totals.append((name, x))
                 alive.append(closed(f"{x} <> {zero(t)}"))
         return cls(tuple(rows), tuple(sums), tuple(totals), any_of(alive))

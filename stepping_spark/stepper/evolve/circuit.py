@@ -100,15 +100,15 @@ class Reader:
         for value in values:
             self._learn(value)
 
-    def read(self, said: Any) -> Any:
+    def read(self, content: Any) -> Any:
         """The value. Raises `Unreadable`."""
-        match said:
+        match content:
             case None | bool() | int() | str():
-                return said
+                return content
             case list():
-                return tuple(map(self.read, said))
+                return tuple(map(self.read, content))
             case {"is": str() as name}:
-                return self._object(name, {n: part for n, part in said.items() if n != "is"})
+                return self._object(name, {n: part for n, part in content.items() if n != "is"})
             case {"foreign": str() as wanted, "shown": str() as shown}:
                 if wanted not in self._foreign:
                     raise Unreadable(f"{shown} is not in the query as it is now")
@@ -120,9 +120,9 @@ class Reader:
             case {"enum": str() as name, "value": value} if name in self._known:
                 return self._known[name](self.read(value))
         for name, (_, _, from_text) in _CONSTANTS.items():
-            if isinstance(said, dict) and said.keys() == {name}:
-                return from_text(said[name])
-        raise Unreadable(f"{said!r} is not what a state has of a query")
+            if isinstance(content, dict) and content.keys() == {name}:
+                return from_text(content[name])
+        raise Unreadable(f"{content!r} is not what a state has of a query")
 
     def _object(self, name: str, fields: Mapping[str, Any]) -> Any:
         cls = _classes().get(name)

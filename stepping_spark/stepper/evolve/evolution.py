@@ -202,7 +202,7 @@ def evolution_of(
     """
     if not isinstance(store, EvolvingStore):
         raise cannot_evolve(store)
-    return _Finder(graph, store, whole, renamed or {}, counted=counted).found()
+    return _Finder(graph, store, whole, renamed or {}, counted=counted).evolution()
 
 
 def cannot_evolve(store: Store) -> StoreMismatch:
@@ -273,7 +273,7 @@ class _Finder:
         """Where each view was among those before; None: it was not there."""
         return _paired(named(self.graph), self.views_before, by_name=self.by_name)
 
-    def found(self) -> Evolution:
+    def evolution(self) -> Evolution:
         same = self.before is not None and self.before.digest == digest_of(self.plan)
         if same and not self.whole:
             return self._unchanged()

@@ -60,7 +60,7 @@ class BeforeAnyStep:
         """Keep nothing."""
 
     @contextmanager
-    def begun(self) -> Iterator[BeforeAnyStep]:
+    def attempt(self) -> Iterator[BeforeAnyStep]:
         """The same state for an attempt of a task."""
         yield self
 
@@ -207,10 +207,10 @@ def filling_of(
     `frontier` are the streams whose sums are kept, with the names that registers have in the state.
     """
     try:
-        return _Maker(plan, identities, frontier, new, views, Narrowing(frontier)).made()
+        return _Maker(plan, identities, frontier, new, views, Narrowing(frontier)).filling()
     except StoreMismatch:
         # What a kept stream determines may hide what the rest of a sum goes with.
-        return _Maker(plan, identities, frontier, new, views, Narrowing(())).made()
+        return _Maker(plan, identities, frontier, new, views, Narrowing(())).filling()
 
 
 class _Maker:
@@ -233,7 +233,7 @@ class _Maker:
         self.narrowing = narrowing
         self.needs: dict[Vertex, bool] = {}
 
-    def made(self) -> Filling:
+    def filling(self) -> Filling:
         outputs: list[Vertex] = []
         states, under = [], {}
         for s in self.plan.states:
@@ -333,7 +333,7 @@ class _Maker:
             vertex = Vertex(Input(number, self.frontier[v], v.type))
             self.kept[vertex] = self.frontier[v]
             return vertex
-        narrowed = self.narrowing.found(v)
+        narrowed = self.narrowing.narrow(v)
         if narrowed is not None and self._needs_an_input(v):
             kept, operators = narrowed
             vertex = self._built(kept)

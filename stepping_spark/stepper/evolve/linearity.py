@@ -68,7 +68,7 @@ class Narrowing:
             for whole, part in _parts_kept(v):
                 self._of.setdefault(whole, []).append(part)
 
-    def found(self, v: Vertex) -> tuple[Vertex, list[Operator]] | None:
+    def narrow(self, v: Vertex) -> tuple[Vertex, list[Operator]] | None:
         """A kept stream, and what makes the stream of it; None: there is none."""
         operators: list[Operator] = []
         base = v
