@@ -1,26 +1,26 @@
 """Pipelines: tables in, tables out, exactly once.
 
-A circuit takes changes and its outputs are changes; what users have is tables. `pipeline` has the
-loop: read what is new of each source, take a step, write its outputs into each sink. `protocols`
-says what a source and a sink are, and how far each is read and written. `rounds` is one round, with
-its retries and its end. `inputs` has one source and its input, `rejects` the rows that do not fit,
-`outputs` one view and its sink, with checks, and with what a sink lacks after a restart.
+A circuit maps changes to changes; users have tables. `pipeline` is the loop: read the new rows of
+each source, take a step, write its outputs into each sink. `protocols` defines sources, sinks and
+their positions. `rounds` is one round, with its retries and its end. `inputs` connects one source
+to its input, `rejects` handles rows that do not fit, and `outputs` connects one view to its sink,
+with checks, and delivers the steps that a sink lacks after a restart.
 
-`views` makes several queries one circuit, and reads queries that say where they read and write.
-`dry_run` says what a run would do, `changed_query` what becomes of state and tables when the query
-changes. `reporting` has logs, progress and metrics. `row_class` makes the row class of a table.
+`views` makes one circuit of several queries, and reads queries that declare their tables. `dry_run`
+predicts a run, and `changed_query` adapts state and tables when the query changes. `reporting` has
+logs, progress and metrics. `row_class` makes the row class of a table.
 
-`delta`, `files`, `iceberg` and `postgres` are tables of one kind each, `spark_sources` those that
-Spark reads (a catalog's, and a stream's micro-batches), `iterators` sources and sinks of plain
-Python, and `dbt` the views of a dbt project. `changes` is what tables are written, `columns` what
-they can take. A version that is too large for the driver is read by Spark's tasks (`by_tasks`), or
-`chunks` cuts it for several steps.
+`delta`, `files`, `iceberg` and `postgres` each handle one kind of table; `spark_sources` has tables
+that Spark reads (of a catalog, or the micro-batches of a stream), `iterators` has sources and sinks
+of plain Python, and `dbt` the views of a dbt project. `changes` has the forms in which tables store
+a view, `columns` checks the types that tables can store. A version that is too large for the driver
+is read by Spark's tasks (`by_tasks`), or `chunks` cuts it for several steps.
 
 Exactly-once delivery rests on three things. The store commits a step together with the positions of
 its sources. A sink commits the rows of a step together with the step's number. And the store keeps
 the last step's outputs until all sinks have them: no other step begins before that.
 
-Imports all that is below the facade, the stores too.
+Imports every package below the facade, the stores too.
 """
 
 from stepping_spark.pipeline.dry_run import Prospect

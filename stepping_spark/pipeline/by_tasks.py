@@ -1,4 +1,4 @@
-"""Tables that Spark's tasks read and write: their rows do not pass the driver."""
+"""Tables that Spark's tasks read and write, so that rows do not pass the driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from stepping_spark.spark.types import spark_schema_of
 from stepping_spark.zsets.spark import ZSetSpark
 
 PARTS_OF_A_TASK = 4
-"""Parts of the files for each task that runs at once, so that a large file delays few others."""
+"""Parts per concurrent task, so that one large file delays few others."""
 
 
 class PartOfFiles(Protocol):
@@ -52,7 +52,7 @@ class PartOfFiles(Protocol):
 
 
 def may_read(session: SparkSession, address: str) -> bool:
-    """Whether tasks of a session reach an address: a path is of this machine alone."""
+    """Whether tasks of a session can reach an address: a local path needs tasks on this machine."""
     is_elsewhere = "://" in address and not address.startswith("file://")
     return is_elsewhere or runs_here(session)
 
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 def shares_of(files: Sequence[T]) -> list[Sequence[T]]:
-    """Files in as many parts as tasks can share."""
+    """The files, dealt into `PARTS_OF_A_TASK` parts for each concurrent task, or fewer."""
     n = min(len(files), PARTS_OF_A_TASK * tasks_at_once())
     return [files[i::n] for i in range(n)]
 
@@ -71,8 +71,7 @@ def frame_of_files(
 ) -> DataFrame | None:
     """A DataFrame of the rows of files. Each use of it reads the files.
 
-    None if Spark does not have the type of a column. `what` is what could not be read, in the
-    `SourceError` of a task.
+    None if Spark lacks the type of a column. `what` names the failure in a task's `SourceError`.
     """
     try:
         columns = spark_schema_of(schema)
@@ -87,7 +86,7 @@ def frame_of_files(
 
 
 def _a_task_each(session: SparkSession, parts: Sequence[PartOfFiles]) -> DataFrame:
-    """A DataFrame of the parts, which are spread over as many tasks."""
+    """A DataFrame with one pickled part per row, spread over as many tasks."""
     pickled = pa.array([pickle.dumps(part) for part in parts], pa.binary())
     with with_settings(session, {LOCAL: "0"}):
         frame = session.createDataFrame(pa.table({"part": pickled}), "part BINARY")
@@ -95,7 +94,7 @@ def _a_task_each(session: SparkSession, parts: Sequence[PartOfFiles]) -> DataFra
 
 
 def _tables(incoming: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.Table]:
-    """The rows of the parts that a task has."""
+    """The rows of the parts of a task."""
     try:
         for batch in incoming:
             for part in batch.column(0):
@@ -113,22 +112,22 @@ def _tables(incoming: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.Table]
 
 
 WRITTEN_BYTES = 256 << 20
-"""Bytes of a change in Spark that the driver fetches and writes. Beyond: tasks write it."""
+"""The most bytes of a change in Spark that the driver writes; tasks write a larger one."""
 
 REWRITTEN = 8
-"""Bytes of a table for each byte of a change with which tasks write all of it anew.
+"""Tasks rewrite a table of at most this many bytes for each byte of the change.
 
-Of a larger table the driver writes the files anew that have a key of the change.
+Of a larger table the driver rewrites the files that contain a key of the change.
 """
 
 UNPACKED = 4
-"""About the bytes in memory for a byte of a data file."""
+"""The estimated bytes in memory for each byte of a data file."""
 
 _PART_BYTES = 64 << 20
-"""About the bytes of the rows that a task writes at once."""
+"""The approximate bytes of the rows that a task writes at once."""
 
 _THERE = 1
-"""The tag of rows that a table has already."""
+"""The tag of the table's old rows."""
 
 
 class Share(Protocol):
@@ -136,7 +135,7 @@ class Share(Protocol):
 
     @property
     def form(self) -> TableForm:
-        """What the table has of the view."""
+        """The form in which the table stores the view."""
         ...
 
     @property
@@ -145,20 +144,20 @@ class Share(Protocol):
         ...
 
     def write(self, rewritten: Rewritten) -> list[object]:
-        """Write data files; gives what the commit needs to know of them."""
+        """Write data files; returns the entries that the commit needs for them."""
         ...
 
 
 def large_change(change: ZSetSpark[Any], address: str) -> SparkRelation | None:
-    """The rows of a change, if tasks write it to a table: they are many, and they are in Spark."""
+    """The rows of a change if tasks write it: Spark has them, and they exceed `WRITTEN_BYTES`."""
     rows = change.in_spark_if_many(WRITTEN_BYTES)
     return rows if rows is not None and may_read(rows.frame.sparkSession, address) else None
 
 
 def is_rewritten(change: SparkRelation, nbytes: int) -> bool:
-    """Whether to write a table with data files of so many bytes anew takes little more than needed.
+    """Whether a table with data files of `nbytes` is small enough to be rewritten as a whole.
 
-    A change has keys of nearly all files then.
+    A change this large has keys of nearly all files.
     """
     return nbytes <= REWRITTEN * (change.nbytes or 0)
 
@@ -166,13 +165,13 @@ def is_rewritten(change: SparkRelation, nbytes: int) -> bool:
 def write_by_tasks(
     change: SparkRelation, share: Share, there: Sequence[PartOfFiles], nbytes: int, what: str
 ) -> list[Any] | None:
-    """Write the rows of a table anew as they are after a change, each task for a part of the keys.
+    """Rewrite a table with the rows after a change, each task for a part of the keys.
 
-    `there` are the files of the table, which have about so many bytes; without them the table has
-    the rows of the change only. Returns what the tasks know of the files that they wrote; None if
-    tasks failed, which a log tells, beginning with `what`: workers may lack a package, or what it
-    takes to reach the table. Their files belong to no table. Raises the `SinkError` of a task that
-    found rows which the table cannot have.
+    `there` are the files of the table, of about `nbytes` in memory; without files the table gets
+    the rows of the change only. Returns the results of `Share.write` of all tasks; None if tasks
+    failed, with a warning in the log that begins with `what`: workers may lack a package or access
+    to the table. Their files then belong to no version. Raises the `SinkError` of a task that found
+    rows which the table cannot store.
     """
     session = change.frame.sparkSession
     parts = max(tasks_at_once(), ((change.nbytes or 0) + nbytes) // _PART_BYTES)
@@ -218,7 +217,7 @@ def _cut_there(
 
 
 def _write(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write the rows of the parts of the keys that a task has."""
+    """Write the rows of a task's parts of the keys."""
     given: dict[int, tuple[list[Any], list[Any]]] = {}
     for batch in batches:
         for part, tag, held in blobs_of(batch):
@@ -228,7 +227,7 @@ def _write(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def _written(share: Share, came: list[Any], old: list[Any]) -> object:
-    """The files with the rows of a part of the keys; else an error about the rows, or a reason."""
+    """The result for a part of the keys: its files, an error about rows, or another failure."""
     form = share.form
     there = unpacked(old) if old else form.schema.empty_table()
     try:

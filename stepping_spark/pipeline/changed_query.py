@@ -1,8 +1,8 @@
-"""A pipeline whose query, or whose sinks, have changed: its state and its tables follow.
+"""Evolution of a pipeline: its state and tables follow a changed query or changed sinks.
 
-The state becomes that of the new query by a step of its own, whose rows go into the sinks that the
-views had: what the views give now and did not give, and the reverse. A sink that a view has not had
-gets all rows of the view, by one more step. Both steps are committed with what they give, so each
+An extra step turns the state into the state of the new query. Its outputs are the differences
+between the new and the old rows of the views, for the sinks that they already had. A second extra
+step writes all rows of a view into a new sink. Both steps are committed with their outputs, so each
 sink gets its rows exactly once, as in any step.
 """
 
@@ -54,10 +54,9 @@ from stores.location import MEMORY, Place
 
 
 def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
-    """Make the state that of the query, and fill the sinks that views have not had.
+    """Evolve the state to the query, and fill new sinks of views.
 
-    `state` is the number of the state. Does nothing where the query and its sinks are those that
-    the state had.
+    `state` is the number of the state. Does nothing if neither the query nor its sinks changed.
     """
     store, outlets = stepper.store, rounds.outlets
     step, offsets = store.last_step(), store.last_offsets()
@@ -90,7 +89,7 @@ def _take(
     whole: Sequence[str],
     state: int,
 ) -> None:
-    """Take a step of no change, and write what it gives into sinks; others keep what they have."""
+    """Take a step without input changes, and write its outputs `into` sinks, not `keeping`."""
     store, note, begun = stepper.store, rounds.reporting.note, time.perf_counter()
     wanted = stepper.needed_again(whole)
     again = {
@@ -132,9 +131,9 @@ def _take(
 def counted(
     evolution: Evolution, graph: AnyGraph, store: Store, rounds: Rounds, limits: Limits
 ) -> Evolution:
-    """The evolution with the rows that leave and enter views: computed, and kept nowhere.
+    """The evolution with the numbers of rows that leave and enter views; stores nothing.
 
-    It is the work of the evolution itself, without the filling of registers.
+    It computes the changes of views as the evolution does, but fills no registers.
     """
     again = {}
     for feed in rounds.feeds:
@@ -166,7 +165,7 @@ def counted(
 
 
 def _offsets(feeds: Sequence[Feed], state: int) -> dict[str, int]:
-    """The positions of sources, without those of inputs that are gone."""
+    """The positions of the current sources, without those of removed inputs."""
     offsets = {STATE: state}
     for feed in feeds:
         if feed.position is not None:
@@ -175,7 +174,7 @@ def _offsets(feeds: Sequence[Feed], state: int) -> dict[str, int]:
 
 
 def check_inputs(feeds: Sequence[Feed], offsets: Mapping[str, int]) -> None:
-    """Refuse an input under another name: it would be read from its beginning, once more."""
+    """Refuse a renamed input: it would be read from its beginning once more."""
     names = [feed.name for feed in feeds]
     gone = sorted({key.partition(".")[0] for key in without(offsets, names)})
     new = [name for name in names if position_of(name, offsets) is None]
@@ -190,7 +189,7 @@ def check_inputs(feeds: Sequence[Feed], offsets: Mapping[str, int]) -> None:
 
 
 def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int]) -> None:
-    """Refuse to evolve before each sink has the last step of the query before."""
+    """Refuse to evolve before each sink has the last step of the old query."""
     for outlet in had:
         if outlet.next_offsets and outlet.lacks(step, offsets):
             raise SinkError(
@@ -208,7 +207,7 @@ def store_at(
     evolve: bool,
     copy_of: Place | None = None,
 ) -> Store:
-    """The store at a place, which begins as a copy; or the one that was given."""
+    """The store at a place, copied from `copy_of` if it does not exist; or the given store."""
     if not isinstance(place, Place):
         return place
     if copy_of is not None and not is_there(place):
@@ -219,7 +218,7 @@ def store_at(
 
 
 def has_no_step(place: Store | Place) -> bool:
-    """Whether there is a state, and no step is committed in it: another query may begin with it."""
+    """Whether a state exists without a committed step: another query may begin with it."""
     if not isinstance(place, Place) or place.kind == MEMORY:
         return False
     with suppress(SteppingError):
@@ -228,7 +227,7 @@ def has_no_step(place: Store | Place) -> bool:
 
 
 def is_there(place: Store | Place) -> bool:
-    """Whether there is a state."""
+    """Whether a state exists at a place."""
     return not isinstance(place, Place) or place.state().exists()
 
 
@@ -236,7 +235,7 @@ def is_there(place: Store | Place) -> bool:
 def telling_the_plan(
     graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]
 ) -> Iterator[None]:
-    """Add to the error for another query how to go on with it, and what that would do."""
+    """Add to the error about a changed query how to evolve, and the plan of the evolution."""
     try:
         yield
     except StoreMismatch as e:
@@ -248,7 +247,7 @@ def telling_the_plan(
 
 
 def _remedy(graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]) -> str | None:
-    """How to go on with a query that changed; None: nobody can tell without the state's writer."""
+    """How to evolve to a changed query; None if not needed, or if the state cannot be read."""
     if not isinstance(place, Place) or place.kind == MEMORY:
         return None
     plan = plan_of(graph)
@@ -269,7 +268,7 @@ def _remedy(graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]) ->
 
 
 def _filled(outlets: Sequence[Outlet], store: Store) -> set[str]:
-    """The views that have tables with rows of the query before."""
+    """The views whose tables contain rows of the old query."""
     step, offsets = store.last_step(), store.last_offsets()
 
     def is_filled(outlet: Outlet) -> bool:
@@ -282,7 +281,7 @@ def _filled(outlets: Sequence[Outlet], store: Store) -> set[str]:
 
 
 def _how_to_evolve(evolution: Evolution, filled: Set[str]) -> str:
-    """The flags for an evolution, after what is to be done before, and its plan."""
+    """The steps to take before an evolution, its flags, and its plan."""
     first, refresh = "", list[str]()
     for name, outcome in evolution.views.items():
         if name in filled and outcome == OTHER_COLUMNS:
@@ -300,12 +299,12 @@ def _how_to_evolve(evolution: Evolution, filled: Set[str]) -> str:
 def content(
     feed: Feed, store: Store, portion: Portion, note: Callable[[str], None]
 ) -> ZSetSpark[Any]:
-    """All rows of a source as of the position that is committed, read in pieces as in a first load.
+    """All rows of a source as of the committed position, read in pieces as in a first load.
 
-    A source gives all there is by now, and what came after a position. So the rows are what it
-    gives from its beginning on, less what came after the position. Of a table that is new to the
-    pipeline they are all there is by now, and the feed goes on from there: what is made of them is
-    committed with that position.
+    A source can read its current rows, and the changes after a position. So these rows are the
+    current rows minus the changes after the committed position. For a table that is new to the
+    pipeline they are its current rows, and the feed continues after them: the step that uses them
+    is committed with that position.
     """
     upto = feed.position_in(store.last_offsets())
     if upto is None:
@@ -348,7 +347,7 @@ def _pieces(
 
 
 def rows_told(change: ZSetSpark[Any]) -> str:
-    """How many rows a change has, for people."""
+    """The number of rows of a change, as text for people."""
     return _rows_told(rows_of(change))
 
 
@@ -357,7 +356,7 @@ def _rows_told(n: int | None) -> str:
 
 
 class _Cursor:
-    """A place up to which a source is read, beside the place that is committed."""
+    """A second reading position of a source, beside the committed one."""
 
     def __init__(self, feed: Feed, position: Position | None, portion: Portion) -> None:
         self.position = position
@@ -366,7 +365,7 @@ class _Cursor:
         self._feed = feed
 
     def advance(self) -> bool:
-        """Read on, to the next `change`; gives whether there was anything."""
+        """Read the next `change`; returns whether there was one."""
         taken = self._feed.take_after(self.position, self._portion)
         self.change = taken.change
         if taken.batch is None:

@@ -1,4 +1,4 @@
-"""The change of a view as tables write it: rows that come and rows that go, one for each key."""
+"""The change of a view in the forms that tables store: by key, with counts, or as a feed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ pc: Any = pyarrow.compute
 STEP = "_step"
 
 RANGES = 16
-"""In so many ranges the keys of a step are looked up, by the bounds of files."""
+"""The most key ranges by which the files with the keys of a step are looked up."""
 
 
 @dataclass(frozen=True)
 class ByKey:
-    """What a change does to a table with one row for each key.
+    """A change to a table with one row for each key.
 
-    `came` are rows of new keys, `changed` the new rows of keys that are there, `before` what these
-    were, and `gone` the rows of keys that go.
+    `came` are the rows of inserted keys, `changed` and `before` the new and old rows of updated
+    keys, and `gone` the rows of deleted keys.
     """
 
     came: pa.Table
@@ -39,7 +39,7 @@ class ByKey:
 
     @property
     def feed(self) -> tuple[tuple[str, pa.Table], ...]:
-        """What a change feed says of it: kinds, and the rows of each."""
+        """The change as a change feed: the rows of each kind."""
         return (
             ("insert", self.came),
             ("update_preimage", self.before),
@@ -50,9 +50,9 @@ class ByKey:
 
 @dataclass(frozen=True)
 class TableForm:
-    """What a table has of a view: its rows by key, its rows with counts, or its changes.
+    """The form in which a table stores a view: rows by key, rows with counts, or changes.
 
-    `columns` are the fields of the view, and `key` is some of them. `where` begins an error.
+    `columns` are the fields of the view, and `key` names some of them. `where` begins errors.
     """
 
     columns: pa.Schema
@@ -72,18 +72,18 @@ class TableForm:
 
     @property
     def order(self) -> list[str]:
-        """The columns of the table by which rows are found: those of the key, or of all fields."""
+        """The columns by which rows of the table are found: of the key, or of all fields."""
         names = as_in_table(self.columns).names
         return [names[self.columns.get_field_index(n)] for n in self.key or self.columns.names]
 
     def in_table(self, rows: pa.Table) -> pa.Table:
-        """Rows as the table has them."""
+        """Rows with the names and types of the table's columns."""
         return to_table(rows, self.columns).cast(self.schema)
 
     def rewritten(self, change: pa.Table, there: pa.Table, step: int) -> Rewritten:
-        """What becomes of rows of the table by a change that has all rows of their keys.
+        """The rows `there` of the table after a change; both have all rows of their keys.
 
-        A SinkError where a key has several rows.
+        Raises `SinkError` if a key has several rows.
         """
         if self.changes:
             rows = feed_of(change, step, self.key, self.where)
@@ -101,7 +101,7 @@ class TableForm:
         return Rewritten(pa.concat_tables([kept, split.came, split.changed]), split.feed)
 
     def _counted(self, change: pa.Table, there: pa.Table) -> Rewritten:
-        """The same for rows with counts."""
+        """`rewritten` for rows with counts."""
         touched = _in(there, change, self.order)
         before = there.filter(pa.array(touched))
         both: Any = pa.concat_tables([before, change])
@@ -120,20 +120,20 @@ class TableForm:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Rows of a table after a change, and the change as a feed: kinds, and the rows of each."""
+    """Rows of a table after a change, and the change as a feed: the rows of each kind."""
 
     rows: pa.Table
     feed: tuple[tuple[str, pa.Table], ...]
 
 
 def _in(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Any:
-    """Which rows have the key of one of some others."""
+    """A mask of the rows whose key occurs in other rows."""
     ids = key_ids(pa.concat_tables([rows.select(key), others.select(key)]), key)
     return np.isin(ids[: rows.num_rows], ids[rows.num_rows :])
 
 
 def by_key(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
-    """The change, whose rows have `_count_`, by key; a SinkError where a key has several rows."""
+    """A change with `_count_`, split by key; raises `SinkError` if a key has several rows."""
     counts = change.column(COUNT).to_numpy()
     rows = change.drop_columns([COUNT])
     comes, goes = counts > 0, counts < 0
@@ -156,7 +156,7 @@ def by_key(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
 
 
 def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
-    """The error for a view of which a key has several rows."""
+    """The error for a view in which a key has several rows."""
     return SinkError(
         f"{where}: the view has several rows with the key {', '.join(key)} = {values}; give the "
         "columns that tell its rows apart as key=…, or none, to keep rows with their _count_"
@@ -164,7 +164,7 @@ def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
 
 
 def check_counts(rows: pa.Table, counts: Any, where: str) -> None:
-    """Refuse rows that would be in a table less than no times."""
+    """Refuse rows whose count in the table would be negative."""
     wrong = np.flatnonzero(counts < 0)
     if len(wrong):
         row = rows.slice(int(wrong[0]), 1).to_pylist()[0]
@@ -175,7 +175,7 @@ def check_counts(rows: pa.Table, counts: Any, where: str) -> None:
 
 
 def first_in_both(a: pa.Table, b: pa.Table, key: Sequence[str]) -> dict[str, Any] | None:
-    """A key that two tables of the same columns have; NULL equals NULL."""
+    """The first key of `a` that also occurs in `b`, or None; NULL equals NULL."""
     ids = key_ids(pa.concat_tables([a, b]), key)
     both = np.flatnonzero(np.isin(ids[: a.num_rows], ids[a.num_rows :]))
     if not len(both):
@@ -185,7 +185,7 @@ def first_in_both(a: pa.Table, b: pa.Table, key: Sequence[str]) -> dict[str, Any
 
 
 def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
-    """Refuse a key of columns that are not there."""
+    """Refuse a key with names that are no fields of the view."""
     missing = [name for name in key if name not in columns.names]
     if missing:
         field_of = {column_of(field): field.name for field in columns}
@@ -203,7 +203,7 @@ def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
 
 
 def feed_of(change: pa.Table, step: int, key: Sequence[str], where: str) -> pa.Table:
-    """The change as a change feed: each row with what became of it, and the step."""
+    """The change as a change feed: each row with its kind of change and the step."""
     if key:
         split = by_key(change, key, where)
         kinds = {"insert": split.came, "update_postimage": split.changed, "delete": split.gone}
@@ -237,7 +237,7 @@ def _feed_rows(rows: pa.Table, kind: str, step: int) -> pa.Table:
 
 
 def ranges_of(values: Any) -> list[tuple[Any, Any]]:
-    """Some ranges in which all values of a column are that are not NULL, in order."""
+    """At most `RANGES` ordered ranges that cover all values of a column but NULL."""
     known = values.drop_null().unique()
     ordered = known.take(pc.sort_indices(known)).to_pylist()
     size = -(-len(ordered) // RANGES) or 1
@@ -246,5 +246,5 @@ def ranges_of(values: Any) -> list[tuple[Any, Any]]:
 
 
 def key_ids(rows: pa.Table, key: Sequence[str]) -> Any:
-    """Numbers that are equal where the keys of rows are; NULL equals NULL, and NaN equals NaN."""
+    """A number for each row, equal for equal keys; NULL equals NULL, and NaN equals NaN."""
     return row_ids([part for name in key for part in flat(canonical(rows.column(name)))])

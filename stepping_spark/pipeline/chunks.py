@@ -1,7 +1,7 @@
-"""One version of more rows than a step takes, in pieces that are the same in every process.
+"""A version with too many rows for one step, cut into pieces that all processes cut alike.
 
-Which piece a row is in follows from its hash, so the order in which a source reads does not matter,
-and a row that goes is in the piece in which the same row comes. The pieces lie in temporary files.
+The hash of a row determines its piece. So the order of reading does not matter, and the deletion
+and the insertion of the same row fall into one piece. The pieces are temporary files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.rows.schema import COUNT
 
 MOST = 500
-"""Pieces of one version: each is an open file while they are made."""
+"""The most pieces of one version: while they are made, each is an open file."""
 
 
 def least_bytes(rows: int, schema: pa.Schema) -> int:
-    """The bytes in Arrow that so many rows have at least."""
+    """A lower bound of the bytes of so many rows in Arrow."""
     bits = sum(_bits(field.type) for field in schema)
     return rows * bits // 8
 
@@ -37,7 +37,7 @@ def _bits(t: pa.DataType) -> int:
 
 
 def at_most(tables: Iterator[pa.Table], schema: pa.Schema, portion: Portion) -> pa.Table | None:
-    """All rows, in one table; None: they are more than the portion."""
+    """All rows, in one table; None if they exceed the portion."""
     parts: list[pa.Table] = []
     rows = nbytes = 0
     for table in tables:
@@ -49,7 +49,7 @@ def at_most(tables: Iterator[pa.Table], schema: pa.Schema, portion: Portion) -> 
 
 
 class Chunks:
-    """The pieces of one version, by number: `n` of them, or so many that a step takes each."""
+    """The numbered pieces of one version: `n` of them, or enough that each fits the portion."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Chunks:
 
 
 def _spooled(tables: Iterator[pa.Table], schema: pa.Schema, path: Path) -> tuple[int, int]:
-    """Write rows to a file; gives how many they are, and their bytes."""
+    """Write rows to a file; returns their number and their bytes."""
     rows = nbytes = 0
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
         for table in tables:
@@ -116,14 +116,14 @@ def _spooled(tables: Iterator[pa.Table], schema: pa.Schema, path: Path) -> tuple
 
 
 class InPieces:
-    """What a source keeps that reads a version of many rows in pieces: those of one version."""
+    """Base of sources that read a large version in pieces; it keeps the pieces of one version."""
 
     def __init__(self) -> None:
         self._columns = pa.schema([])
         self._kept: tuple[Position, Chunks] | None = None
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted."""
+        """Set the wanted columns."""
         self._columns = columns
 
     def close(self) -> None:
@@ -133,12 +133,12 @@ class InPieces:
             self._kept = None
 
     def _keep(self, at: Position, pieces: Chunks) -> None:
-        """Keep the pieces of what comes after a position."""
+        """Keep the pieces of the rows after a position."""
         InPieces.close(self)
         self._kept = at, pieces
 
     def _pieces(self, at: Position, n: int, cut: Callable[[], Chunks]) -> Chunks:
-        """The pieces of what comes after a position; cut anew where another process cut them."""
+        """The pieces of the rows after a position; cut again if this process has not kept them."""
         if self._kept is None or self._kept[0] != at or self._kept[1].n != n:
             self._keep(at, cut())
         assert self._kept is not None

@@ -1,4 +1,4 @@
-"""Columns of tables: which types a table takes, and types that change between versions."""
+"""Columns of tables: checks of names and types, and types that differ between versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plain(column: Any) -> Any:
 
 
 def plain_field(field: pa.Field[Any], name: str) -> pa.Field[Any]:
-    """A field of this name, with the plain type."""
+    """A field with this name and the plain type."""
     return pa.field(name, plain_type(field.type))
 
 
@@ -42,7 +42,7 @@ pc: Any = pyarrow.compute
 
 
 def parts_of(columns: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
-    """All types of some columns, at any depth, each with the path of names that leads to it."""
+    """All types in columns, at any depth, each with its path of names."""
     for field in columns:
         yield from _parts(field.name, field.type)
 
@@ -57,9 +57,9 @@ def _parts(path: str, t: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def check_names(columns: pa.Schema, added: Iterable[str], where: str) -> None:
-    """Refuse columns that a table cannot tell apart: names are the same in any case.
+    """Refuse columns whose names differ only in upper and lower case.
 
-    `added` are columns that the table gets besides.
+    `added` are the names of further columns of the table.
     """
     levels = [("", [*columns.names, *added])]
     for path, t in parts_of(columns):
@@ -77,7 +77,7 @@ def check_names(columns: pa.Schema, added: Iterable[str], where: str) -> None:
 
 
 def check_same(there: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> None:
-    """Refuse a table that is there with other columns than a view is written as."""
+    """Refuse an existing table whose columns differ from those of the view."""
     if set(there.names) != set(wanted.names):
         raise SinkError(
             f"{where}: the table has the columns {', '.join(there.names)}, and the view is written "
@@ -95,7 +95,7 @@ def check_same(there: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> No
 
 
 def bare_type(t: pa.DataType) -> pa.DataType:
-    """A type without what does not matter to rows: how the items of lists are called, and NULLs."""
+    """A type without the names of list items and without NOT NULL, which do not affect rows."""
     if isinstance(t, pa.StructType):
         return pa.struct([pa.field(f.name, bare_type(f.type)) for f in t])
     if isinstance(t, pa.ListType | pa.LargeListType):
@@ -108,7 +108,7 @@ def _type_text(field: pa.Field[Any]) -> str:
 
 
 def check_years(rows: pa.Table, where: str) -> None:
-    """Refuse dates and times that readers of a table need not have."""
+    """Refuse dates and times outside the years 1 to 9999, which other readers may not support."""
     for name in rows.column_names:
         chunks: Any = rows.column(name).chunks
         value = next((v for chunk in chunks if (v := _beyond(chunk)) is not None), None)
@@ -120,7 +120,7 @@ def check_years(rows: pa.Table, where: str) -> None:
 
 
 def _beyond(values: Any) -> str | None:
-    """A date or a time outside the years 1 to 9999, at any depth."""
+    """The text of a date or time outside the years 1 to 9999, at any depth; None without one."""
     t = values.type
     if pa.types.is_struct(t) or pa.types.is_list(t):
         parts = values.flatten() if pa.types.is_struct(t) else [values.flatten()]
@@ -143,9 +143,9 @@ def _beyond(values: Any) -> str | None:
 def found_columns(
     columns: pa.Schema, there: pa.Schema, failure: Callable[[str], Exception]
 ) -> dict[str, str]:
-    """The column of each field, in which all parts of the field are too.
+    """The column of each field; the column also has all nested parts of the field.
 
-    Raises what `failure` makes of the message: a part that is not there would be read as NULL.
+    Otherwise raises the error that `failure` makes: a missing part would be read as NULL.
     """
     names = matched(columns, there.names, failure)
     for field in columns:
@@ -173,9 +173,9 @@ def _is_list(t: pa.DataType) -> bool:
 
 
 def common_schema(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The schema that rows of all these have without loss, for the same columns in one order.
+    """The schema that holds rows of all schemas without loss; their columns are in the same order.
 
-    Raises `ValueError`, which says which column has no such type.
+    Raises `ValueError` with the name of a column that has no such type.
     """
     first, *others = schemas
     fields = []

@@ -1,4 +1,4 @@
-"""What a pipeline would do: what there is to read, what it keeps, and what a step costs."""
+"""The dry run of a pipeline: its unread changes, its state, and the cost of a step."""
 
 from __future__ import annotations
 
@@ -32,18 +32,17 @@ FULL = "recomputed in full"
 
 @dataclass(frozen=True)
 class Prospect:
-    """What a run would do. Printed, it is a page of text, and `in_detail()` a longer one.
+    """The prediction of a run. Printed, it is a page of text, and `in_detail()` a longer one.
 
-    `waiting` is how much each source has that was not read yet (None if unknown), and `units` is
-    what that counts: versions, files, log rows. `state` says what each register holds, in words of
-    the query, with its rows if the state knows them: rows as stored, of which several may add up to
-    one row. `views` is what a step reads for each view, and `costs` how each vertex computes a
-    step. `in_full` lists the vertices whose cost grows with the tables instead of
-    the change. `writer` is who else writes the state now (None: nobody); a run is refused
-    meanwhile. `comments` are those of `st.view`s. `waits` are the sinks that do not have the
-    last step yet, and `invalid` says what becomes of rows that do not fit an input. With
-    `evolve=True`, `evolution` says what becomes of the state of another query, and `filled` are the
-    sinks that get all rows of their views.
+    `waiting` is the unread amount of each source (None if unknown), and `units` its unit: versions,
+    files, log rows. `state` describes each register in words of the query, with its number of rows
+    if known: rows as stored, of which several may add up to one row. `views` describes the reads of
+    a step for each view, and `costs` how each vertex computes a step. `in_full` lists the vertices
+    whose cost grows with the tables instead of the change. `writer` is another process that writes
+    the state now, or None; until it ends a run is refused. `comments` are the comments of
+    `st.view`s. `waits` lists the sinks that lack the last step, and `invalid` the treatment of rows
+    that do not fit an input. With `evolve=True`, `evolution` is the plan for the state of a changed
+    query, and `filled` lists the sinks that get all rows of their views.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -129,7 +128,7 @@ class Prospect:
 
 
 def explained(graph: AnyGraph, views: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """What a circuit keeps, and what a step of its views reads; and what is recomputed in full."""
+    """The text on a circuit's registers and on the reads of its views, and the vertices in full."""
     explanation = explain(graph)
     words = words_of(plan_of(graph))
     state = [(words.get(name, name), "") for name, _ in explanation.arrangements]
@@ -141,7 +140,7 @@ def explained(graph: AnyGraph, views: Sequence[str]) -> tuple[str, tuple[str, ..
 def _told_of_steps(
     state: Sequence[tuple[str, str]], steps: Sequence[tuple[str, str]], in_full: Sequence[str]
 ) -> list[str]:
-    """The lines on what is kept, on what a step reads, and on what is recomputed in full."""
+    """The lines on registers, on the reads of a step, and on vertices recomputed in full."""
     kept = [f"  {register}: {how}" if how else f"  {register}" for register, how in state]
     return [
         "keeps",
@@ -164,13 +163,13 @@ def prospect_of(
     limits: Limits | None,
     copy_of: Place | None,
 ) -> Prospect:
-    """Look, and change nothing: no lock is taken, and no table is made.
+    """The prospect of a run. It takes no lock, makes no table, and changes nothing.
 
     With `limits`, the rows that an evolution changes are computed and counted. With `copy_of`, the
-    state is not there yet, and will be a copy of that one.
+    state does not exist yet, and will be a copy of that state.
     """
     if copy_of is not None:
-        copy_of.state().summary()  # says so if there is none
+        copy_of.state().summary()  # raises an error if it does not exist
     feeds, outlets = rounds.feeds, rounds.outlets
     step, offsets, rows = 0, dict[str, int](), dict[str, int | None]()
     evolution, filled = None, list[Outlet]()
@@ -232,7 +231,7 @@ def prospect_of(
 
 
 def _check_known(evolution: Evolution, outlets: Sequence[Outlet]) -> None:
-    """Refuse to tell the change of a view whose sink has rows that are unknown, with the plan."""
+    """Refuse an evolution if the change for a sink is unknown; the error includes the plan."""
     try:
         evolution.check_known({*evolution.views} - {outlet.view for outlet in outlets})
     except StoreMismatch as e:
@@ -246,7 +245,7 @@ def _told_of_misfits(feed: Feed) -> str:
 
 
 def unstepped(graph: AnyGraph, place: Store | Place) -> Report:
-    """The report of a circuit that has taken no step in this process, and of its state."""
+    """The report of a circuit without steps in this process, with the sizes of its state."""
     plan = plan_of(graph)
     if not isinstance(place, Place):
         return report_of(plan, graph, (), state_of_store(place, plan.registers), False)
@@ -264,12 +263,12 @@ def unstepped(graph: AnyGraph, place: Store | Place) -> Report:
 def _to_read(
     graph: AnyGraph, place: Store | Place, opened: Store | None, evolves: bool
 ) -> Iterator[Store | None]:
-    """The store, to be read; None: a run makes one. Raises what opening it to write would raise."""
+    """The store, opened to read, or None if a run creates it. Raises the errors of opening it."""
     plan = plan_of(graph)
     if opened is not None:
         yield opened
     elif not isinstance(place, Place):
-        place.last_step()  # one that is not open says so
+        place.last_step()  # raises an error if the store is not open
         place.open(plan.registers, plan.output_schemas)
         yield place
     elif place.kind == MEMORY:
@@ -286,7 +285,7 @@ def _to_read(
 
 
 def _writer(place: Store | Place, opened: Store | None) -> str | None:
-    """Who else writes the state; None: nobody."""
+    """The other process that writes the state, or None."""
     if opened is not None or not isinstance(place, Place) or place.kind == MEMORY:
         return None
     try:
@@ -296,7 +295,7 @@ def _writer(place: Store | Place, opened: Store | None) -> str | None:
 
 
 def _steps_of(graph: AnyGraph) -> list[str]:
-    """What a step reads for each output of a circuit: changes, and registers that it keeps."""
+    """A text for each output of a circuit: the input changes and registers that it reads."""
     plan = plan_of(graph)
     reads = [
         (node.vertex, plan.state_of(leaf).register.name)
@@ -321,7 +320,7 @@ def _steps_of(graph: AnyGraph) -> list[str]:
 
 
 def _above(output: Vertex, graph: AnyGraph) -> list[Vertex]:
-    """The vertices that an output is computed from, in the order of the circuit."""
+    """The vertices from which an output is computed, in the order of the circuit."""
     vertices: set[Vertex] = set()
     pending = [output]
     while pending:

@@ -1,4 +1,4 @@
-"""One source and the input that it feeds: what it gives becomes a Z-set of the input's rows."""
+"""One source and the input that it feeds: batches become Z-sets of the input's rows."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 METHODS = ("open", "read", "behind", "close")
 
 NOT_READ = "start"
-"""What is shown as the position of a source that was not read yet."""
+"""The text for the position of a source that was not read yet."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What a step takes of a source; no batch: there is nothing new; no change: no row changed.
+    """The part of a step from one source: no batch if nothing is new, no change if no row changed.
 
-    `misfits` is the number of rows that did not fit, of which `rejected` goes to a sink.
+    `misfits` is the number of rows that did not fit; `rejected` has them for a sink.
     """
 
     batch: Batch | None = None
@@ -65,9 +65,9 @@ class Taken:
 
 
 class Feed:
-    """A source that is read for one input: `position` is how far.
+    """A source that is read for one input, up to `position`.
 
-    `was` is the name under which a state may still have the position: see `renamed` of a pipeline.
+    `was` is an older name of the input, under which a state may have the position (`renamed`).
     """
 
     def __init__(self, name: str, t: StreamType, given: object, limits: Limits) -> None:
@@ -87,7 +87,7 @@ class Feed:
         self._limits = limits
 
     def open(self, position: Position | None) -> None:
-        """Get ready to read what comes after a position."""
+        """Open the source to read after a position, and check its columns."""
         self._source.open(self._columns)
         self.position = position
         schema = getattr(self._source, "schema", None)
@@ -95,36 +95,36 @@ class Feed:
             self._check(schema())
 
     def position_in(self, offsets: Mapping[str, int]) -> Position | None:
-        """How far the source was read, as a store has it; None: not at all."""
+        """The position of the source in a store's offsets; None if it was not read."""
         position = position_of(self.name, offsets)
         return position_of(self.was, offsets) if position is None else position
 
     def close(self) -> None:
-        """Release what the source holds."""
+        """Release the resources of the source."""
         self._source.close()
 
     def behind(self) -> int | None:
-        """How much there is that was not read; None: unknown."""
+        """The unread amount of the source, in `counts`; None if unknown."""
         return self._source.behind(self.position)
 
     @property
     def rejects_to(self) -> Any:
-        """The sink of rows that do not fit; None: they have none."""
+        """The sink of rows that do not fit, or None."""
         return None if self.on_invalid in (FAIL, DROP) else self.on_invalid
 
     @property
     def counts(self) -> str:
-        """What `behind` counts, in the singular."""
+        """The unit of `behind`, in the singular."""
         unit = getattr(self._source, "unit", "change")
         return str(getattr(self._source, "counts", unit))
 
     @property
     def begins_whole(self) -> bool:
-        """Whether it is a table, of which no row goes elsewhere: it has an end, and may be read."""
+        """Whether it is a table without a sink for misfits: its current rows are finite."""
         return not isinstance(self._source, ItemSource) and self.on_invalid in (FAIL, DROP)
 
     def take_after(self, position: Position | None, portion: Portion) -> Taken:
-        """What comes after any position; rows that do not fit are left out, as they were before."""
+        """The next batch after any position; rows that do not fit are dropped, as before."""
         own, self.position = self.position, position
         try:
             return self._next_change(portion, DROP)
@@ -134,8 +134,7 @@ class Feed:
     def gathered(self, changes: Iterable[ZSetSpark[Any]]) -> ZSetSpark[Any]:
         """The sum of changes of the input.
 
-        The driver has as many as it computes with. Those beyond are put into Spark, which keeps
-        them on its disks.
+        The driver holds changes up to the bytes of a step. Spark holds the other ones on its disks.
         """
         schema, most = self.type.schema, bytes_of_a_step(self._limits)
         here: list[Relation] = []
@@ -151,7 +150,7 @@ class Feed:
         return ZSetSpark(whole, self.type)
 
     def take(self, portion: Portion) -> Taken:
-        """What comes next; the position is still the old one."""
+        """The next batch; `position` does not change."""
         return self._next_change(portion, self.on_invalid)
 
     def _next_change(self, portion: Portion, on_invalid: object) -> Taken:
@@ -176,19 +175,19 @@ class Feed:
         return Taken(batch, change, rejected, n)
 
     def look(self, portion: Portion) -> None:
-        """Refuse what `take` refuses, as far as a source can tell that without reading rows."""
+        """Raise the errors of `take` that a source can detect without reading rows."""
         look = getattr(self._source, "look", None)
         batch = look(self.position, portion) if callable(look) else None
         if isinstance(batch, Batch):
             self._relation_of(batch)
 
     def confirm(self) -> None:
-        """Tell the source that what comes before the position is committed, if it wants to know."""
+        """Notify the source that its position is committed, if it has a method `confirm`."""
         confirm = getattr(self._source, "confirm", None)
         if confirm is not None and self.position is not None:
             confirm(self.position)
 
-    # -- which columns
+    # -- columns
 
     def _check(self, there: pa.Schema) -> None:
         """Refuse a table without the columns of the rows, or with columns of other types."""
@@ -205,10 +204,10 @@ class Feed:
         except OtherType as e:
             raise SourceError(e.message) from None
 
-    # -- which rows
+    # -- rows
 
     def _place(self, batch: Batch) -> str:
-        """Where in the source a batch is: which version, or whatever it counts."""
+        """The place of a batch in its source, for messages: versions, or another unit."""
         to = numbers_of(batch.position)[0]
         unit = getattr(self._source, "unit", "position")
         if isinstance(self._source, ItemSource):
@@ -225,7 +224,7 @@ class Feed:
         return f"{self._where}, {of}{place}"
 
     def _relation_of(self, batch: Batch) -> tuple[Relation, pa.Table]:
-        """The changes of a batch, added up, and the rows that do not fit."""
+        """The sum of the changes of a batch, and the rows that do not fit."""
         place = self._place(batch)
         parts = [self._fitting(change, place) for change in _changes(batch)]
         misfits = [m for _, m in parts if m.num_rows]
@@ -234,7 +233,7 @@ class Feed:
         return plus([p for p, _ in parts], self.type.schema), added_up(misfits, place)
 
     def _misfit(self, misfits: pa.Table) -> InputError:
-        """The error for rows that do not fit, of which it shows the first."""
+        """The error for rows that do not fit; it shows the first."""
         first = misfits.slice(0, 1).to_pylist()[0]
         more = misfits.num_rows - 1
         others = f" (and {more:,} more row{'' if more == 1 else 's'})" if more else ""
@@ -255,7 +254,7 @@ class Feed:
         return held_input(change, self.type, where, self._limits), MISFITS.empty_table()
 
     def _of_rows(self, rows: ZSetPython[Any], where: str) -> tuple[Relation, pa.Table]:
-        """Rows of Python, each of which may not fit."""
+        """The rows of Python that fit, and the misfits."""
         fit, misfits = [], []
         for row, n in rows.iter():
             try:
@@ -269,7 +268,7 @@ class Feed:
     def _of_table(
         self, table: pa.Table, within: bytes | None, place: str
     ) -> tuple[Relation, pa.Table]:
-        """A table, which may say where in its source it was read."""
+        """The rows of a table that fit, and the misfits; `within` is a more exact place."""
         count = self._count(table.schema.names)
         place = place if within is None else within.decode()
         try:
@@ -283,7 +282,7 @@ class Feed:
         return DriverRelation(relation, self.type.schema), misfits
 
     def _of_frame(self, frame: DataFrame, where: str) -> tuple[Relation, pa.Table]:
-        """A DataFrame; one more job finds the rows that do not fit, where they are no error."""
+        """The rows of a DataFrame that fit, and the misfits, which take one more Spark job."""
         count = self._count(frame.columns)
         misfits = MISFITS.empty_table()
         if self.on_invalid == FAIL:
@@ -300,9 +299,9 @@ class Feed:
 
     @property
     def _names(self) -> Mapping[str, str]:
-        """The columns that have other names than fields, in the tables that the source gives.
+        """The names of columns that differ from their fields, in tables that the source returns.
 
-        What a user gives as it is has the names of the class; a source has renamed the columns.
+        Items of an iterable have the names of the row class; sources rename columns themselves.
         """
         return names_of(self.type) if isinstance(self._source, ItemSource) else {}
 
@@ -312,15 +311,15 @@ def _source_error(where: str, reason: str) -> SourceError:
 
 
 def position_text(position: Position | None) -> str:
-    """A position as a log has it: the version, or what the source counts.
+    """A position in log lines: its first number, such as the version.
 
-    The other numbers of a position say which table it is, and how far a version is read in pieces.
+    The other numbers identify the table, and the pieces of a version that are read.
     """
     return NOT_READ if position is None else str(numbers_of(position)[0])
 
 
 def short_name(given: object) -> str:
-    """What was given as a source or a sink, in a few words."""
+    """A source or sink argument in a few words."""
     if isinstance(given, list | tuple):
         return f"{len(given)} items"
     name = getattr(given, "__qualname__", None) or repr(given)
@@ -328,14 +327,14 @@ def short_name(given: object) -> str:
 
 
 def short_text(text: str) -> str:
-    """A text for a message: its first characters."""
+    """The first characters of a text, for a message."""
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
 def columns_given(given: object, t: ZSetType) -> pa.Schema:
-    """The fields of rows, with the columns that a table has for them.
+    """The fields of rows, with the names of their columns in a table.
 
-    A row class may name columns, and so may a table with `columns=`; the table's names come first.
+    A row class may name columns, and so may a table with `columns=`; the table's names win.
     """
     columns = getattr(given, "columns", None) or {}
     if not isinstance(columns, Mapping):
@@ -353,12 +352,12 @@ def columns_given(given: object, t: ZSetType) -> pa.Schema:
 
 def _changes(batch: Batch) -> tuple[Change, ...]:
     if isinstance(batch.changes, ZSetPython | ZSetSpark | pa.Table | DataFrame):
-        return (batch.changes,)  # one, without the tuple
+        return (batch.changes,)  # a single change
     return batch.changes
 
 
 def source_of(name: str, given: object) -> Source:
-    """What was given for an input as a source: a place says its own, an iterable is read."""
+    """The source of an input's argument: its `source()`, the argument itself, or an iterable."""
     if isinstance(given, Items):
         return ItemSource(name, given.items)
     method = getattr(given, "source", None)

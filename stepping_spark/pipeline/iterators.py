@@ -13,11 +13,11 @@ from stepping_spark.zsets.spark import ZSetSpark
 
 
 class Items:
-    """An iterable of `(position, change)` as a source, with more to say than the iterable has.
+    """An iterable of `(position, change)` as a source, with options.
 
-    A plain iterable will do where there is nothing to say. `on_invalid` is what becomes of rows
-    that do not fit the row class: `"fail"`, an error; `"drop"`, they are left out and counted; or a
-    sink, which gets them as `st.Rejected`.
+    Without options a plain iterable will do. `on_invalid` decides about rows that do not fit the
+    row class: `"fail"` raises an error, `"drop"` leaves them out and counts them, and a sink gets
+    them as `st.Rejected`.
 
     >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(people)
@@ -39,24 +39,24 @@ class Items:
 
 
 class ItemSource:
-    """The items of an iterable: `(position, change)`, with positions that grow; each is a step.
+    """The items of an iterable: `(position, change)` with increasing positions, one for each step.
 
-    A position that does not rise is a `SourceError`, for it would be taken for one that was read.
-    What is at or before the position that was read is left out, so the iterable may start again in
-    each process; it gives the same change for the same position. A list is read to its end, and
-    what is appended to it later comes then; an iterator that has ended gives nothing more.
+    A position that does not increase is a `SourceError`, because it would look like one that was
+    read. Items up to the read position are skipped, so the iterable may start again in each
+    process; it must have the same change at the same position. A list is read to its end, and items
+    appended later are read later; an iterator that has ended has no more items.
     """
 
     def __init__(self, name: str, given: Iterable[tuple[int, Change]]) -> None:
         self._name = name
         self._given = given
         self._items: Iterator[tuple[int, Change]] = iter(())
-        self._next = 0  # of a list: where to look first
-        self._ahead: tuple[int, Change] | None = None  # given, and perhaps not committed
-        self._last: int | None = None  # of an iterator: the position that it gave last
+        self._next = 0  # in a list: the index where the search begins
+        self._ahead: tuple[int, Change] | None = None  # read, and perhaps not committed
+        self._last: int | None = None  # of an iterator: the last position
 
     def open(self, columns: pa.Schema) -> None:
-        """Begin with the first item; an iterator goes on where it is."""
+        """Begin with the first item of an iterable; continue an iterator."""
         items = iter(self._given)
         if items is not self._given:
             self._last = None
@@ -66,7 +66,7 @@ class ItemSource:
         """Nothing to do."""
 
     def behind(self, after: Position | None) -> int | None:
-        """Of a list, the items after the position; of what can only be read, unknown."""
+        """The number of items after the position in a list; None for other iterables."""
         if isinstance(self._given, list | tuple):
             return sum(1 for at, _ in map(self._checked, self._given) if _is_after(at, after))
         return None
@@ -130,8 +130,8 @@ class ItemSource:
 class FunctionSink:
     """A function of `(step, change)` as a sink.
 
-    It cannot say what it has seen. So what the last step gave is given again when the pipeline
-    starts: the function leaves out a step that it knows.
+    A function does not report the steps that it has seen. So the pipeline calls it again with the
+    last step at a start; the function should ignore a step that it knows.
     """
 
     def __init__(self, f: Callable[[int, ZSetSpark[Any]], object]) -> None:
@@ -141,7 +141,7 @@ class FunctionSink:
         """Nothing to do."""
 
     def last_step(self) -> int | None:
-        """Nobody knows."""
+        """None: the last step of a function is unknown."""
         return None
 
     def write(self, step: int, change: ZSetSpark[Any]) -> None:

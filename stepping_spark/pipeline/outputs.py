@@ -37,12 +37,12 @@ class Check:
     """A sink for a view whose rows are errors: `into={"unpaid": st.Check()}`.
 
     The view is a query for the rows that should not be there, of any type. A step that adds rows to
-    it raises `StepError`, which names the view and shows some of the rows. This is before the step
-    is committed: the state and all sinks are as they were, and when the source is corrected the
-    same run goes on. With `warn=True` the rows are a warning in the log, and the step is taken.
+    it raises `StepError`, which names the view and shows some of the rows. It does so before the
+    step is committed: the state and all sinks are unchanged, and the same run continues after the
+    source is corrected. With `warn=True` the rows are a warning in the log, and the step is taken.
 
-    A step that takes a part of a large change, as `max_rows` and `max_bytes` say, is checked as it
-    is. The check costs what the view costs: `st.explain` shows it.
+    With `max_rows` and `max_bytes`, a step with a part of a large change is checked by itself. The
+    check costs as much as its view, which `st.explain` shows.
 
     >>> def negative(cents: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(cents, f=lambda n: n < 0)
@@ -71,7 +71,7 @@ st.Check(warn=True)
 
 
 class Checking(FunctionSink):
-    """Looks at the rows of a step, and keeps none: it cannot say what it has seen."""
+    """Checks the rows of a step, and stores nothing."""
 
     def __init__(self, *, warn: bool) -> None:
         super().__init__(lambda step, change: None)
@@ -108,21 +108,21 @@ AGAIN = (
 
 
 EMPTY = ".empty"
-"""Behind the key of a sink: the last step, if it has no rows for the sink."""
+"""Suffix of a sink's key in the offsets: the last step, if it has no rows for the sink."""
 
 WHOLE = ".whole"
-"""Behind the key of a sink: the last step, if its rows take the place of those of the table."""
+"""Suffix of a sink's key in the offsets: the last step, if its rows replace the table's rows."""
 
 FORM = ".form"
-"""Behind the key of a sink: a number for the columns of its key, and for whether it has changes."""
+"""Suffix of a sink's key in the offsets: a digest of `key` and `changes` of the table."""
 
 
 class Outlet:
     """A sink of one view.
 
-    The store commits a step before the sinks write it, and no step is committed before all sinks
-    have written the one before it. With a step, the store says which step each sink had last: that
-    is what the sink has after a restart, or else the committed step itself.
+    The store commits a step before the sinks write it, and commits no step before all sinks have
+    written the previous one. With each step the store keeps the last step of each sink: after a
+    restart the sink has that step, or the committed step itself.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Outlet:
         self._form = form_of(given)
         self._last = 0
         self._refresh = False
-        # Rows that do not fit may get a sink when the state has steps already: it has missed none.
+        # A sink of misfits may be added to a state with steps: it has missed no rows.
         self._later = rejects_of is not None
         self._arrow = columns_given(given, t) if isinstance(t, ZSetType) else pa.schema([])
         if isinstance(self._sink, FunctionSink):
@@ -158,27 +158,27 @@ class Outlet:
 
     @property
     def can_refresh(self) -> bool:
-        """Whether the sink can have all rows of the view in the place of those that it has."""
+        """Whether the sink can replace its rows by all rows of the view."""
         return getattr(self._sink, "anew", None) is False
 
     def refresh(self) -> None:
-        """Let the next evolution give the sink all rows of the view."""
+        """Request that the next evolution writes all rows of the view into the sink."""
         self._refresh = True
 
     @property
     def why_filled(self) -> str:
-        """Why the sink gets all rows of the view."""
+        """The reason why the sink gets all rows of the view, for a log line."""
         return "refreshed" if self._refresh else "new"
 
     def _tell_anew(self, step: int, offsets: Mapping[str, int]) -> None:
-        """Tell the sink before it is opened whether the next rows that it gets are all rows."""
+        """Set `anew` of the sink before it is opened, if it gets all rows of the view next."""
         if self._refresh or (step and offsets.get(f"{self._key}{WHOLE}") == step):
             self._sink.anew = True  # type: ignore[attr-defined]
 
     def open(self, state: int, step: int, offsets: Mapping[str, int]) -> None:
-        """Get ready to write for a state, which its number tells from others.
+        """Open the sink to write for the state with this number.
 
-        `offsets` are those of its last committed step.
+        `offsets` are the offsets of its last committed step.
         """
         self._tell_anew(step, offsets)
         self._sink.open(self._arrow, f"{state:012x} {self.view}")
@@ -186,9 +186,9 @@ class Outlet:
             self._sink.anew = False  # type: ignore[attr-defined]
 
     def look(self, state: int, step: int, offsets: Mapping[str, int]) -> bool:
-        """Whether the sink is without the last committed step; changes nothing.
+        """Whether the sink lacks the last committed step; changes nothing.
 
-        A sink without `look` is left alone. Raises what `open` and `lacks` raise.
+        False for a sink without `look`. Raises the errors of `open` and `lacks`.
         """
         look = getattr(self._sink, "look", None)
         if not callable(look):
@@ -201,24 +201,24 @@ class Outlet:
             self._sink.close()
 
     def close(self) -> None:
-        """Release what the sink holds."""
+        """Release the resources of the sink."""
         self._sink.close()
 
     def lacks(self, step: int, offsets: Mapping[str, int]) -> bool:
-        """Whether the sink may be without the last committed step; a SinkError where it cannot be.
+        """Whether the sink may lack the last committed step; `SinkError` if it lacks more.
 
-        `offsets` are those that were committed with the step.
+        `offsets` are the offsets committed with the step.
         """
         if isinstance(self._sink, Checking):
-            return False  # it has looked at the step before that was committed
+            return False  # it has checked the step before the commit
         last = self._sink.last_step()
         if last is None:
-            return step > self._last  # what this process has given is not given again
+            return step > self._last  # not again a step that this process has written
         self._last = last
         return self._lacks(last, step, offsets)
 
     def _lacks(self, last: int, step: int, offsets: Mapping[str, int]) -> bool:
-        """Whether a sink that has the steps up to `last` is without the last committed one."""
+        """Whether a sink with the steps up to `last` lacks the last committed step."""
         had = offsets.get(self._key, 0 if self._later else None)
         if step == 0 and last == 0:
             return False
@@ -256,10 +256,10 @@ class Outlet:
         return True
 
     def is_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
-        """Whether the sink has no step of the pipeline, and lacks more than the last one.
+        """Whether the sink needs all rows of the view: it is new, was removed, or is refreshed.
 
-        It is another one than the view had. `offsets` are those of the last committed step, and
-        `changed` says that another query has given its rows.
+        `offsets` are the offsets of the last committed step. `changed` says that the query has
+        changed.
         """
         if getattr(self._sink, "is_removed", False) or (self._refresh and step):
             return True
@@ -270,7 +270,7 @@ class Outlet:
     def looks_fresh(
         self, state: int, step: int, offsets: Mapping[str, int], *, changed: bool
     ) -> bool:
-        """The same of a sink that is not open; changes nothing."""
+        """`is_fresh` for a sink that is not open; changes nothing."""
         look = getattr(self._sink, "look", None)
         if not callable(look):
             return False
@@ -288,7 +288,7 @@ class Outlet:
             self._sink.close()
 
     def _has_other_form(self, offsets: Mapping[str, int]) -> bool:
-        """Whether the table that has the steps up to now was written by another key."""
+        """Whether the table's steps were written with another `key` or `changes`."""
         return offsets.get(f"{self._key}{FORM}", self._form) != self._form
 
     def _may_be_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
@@ -296,24 +296,24 @@ class Outlet:
             return False
         if offsets.get(self._key) != 0 or self._has_other_form(offsets):
             return True
-        # No step before the last one had rows for the sink: that one has all rows of the view.
+        # Only the last step had rows for the sink, of the old query: all rows of its view.
         return changed and offsets.get(f"{self._key}{EMPTY}") != step
 
     def without_rows(self, step: int) -> dict[str, int]:
-        """What the store keeps of it with a step that has no rows for it."""
+        """The offsets of the sink with a step that has no rows for it."""
         return {} if self._sink_forgets else {f"{self._key}{EMPTY}": step}
 
     @property
     def next_offsets(self) -> dict[str, int]:
-        """What the store keeps of it with the next step."""
+        """The offsets of the sink with the next step."""
         if self._sink_forgets:
             return {}
         return {self._key: self._last, f"{self._key}{FORM}": self._form}
 
     def prepare(self, step: int, change: Any) -> dict[str, int]:
-        """Let the sink refuse the view's change of a step that is not committed yet.
+        """Let the sink check the view's change before the step is committed.
 
-        Gives what the store keeps of it: whether there is nothing to write.
+        Returns further offsets for the store: marks for a step without rows, or with all rows.
         """
         anew = self._is_anew
         if not anew and isinstance(change, ZSetSpark) and not change.in_spark and change.empty():
@@ -324,7 +324,7 @@ class Outlet:
         return {f"{self._key}{WHOLE}": step} if anew else {}
 
     def write(self, step: int, change: Any) -> int | None:
-        """Write the view's change of a step, if there is one; gives its rows, if they are known."""
+        """Write the view's change of a step, unless empty; returns its number of rows, or None."""
         rows: int | None = None
         if isinstance(change, ZSetSpark):
             if not self._is_anew and change.empty():
@@ -348,7 +348,7 @@ class Outlet:
 
 
 def form_of(given: object) -> int:
-    """A number for what a place says of the form of its table's rows: the key, and `changes`."""
+    """A digest of the form of a table's rows: `key` and `changes` of the argument."""
     key = getattr(given, "key", None) or ()
     columns = (key,) if isinstance(key, str) else tuple(map(str, key))
     form = repr((columns, bool(getattr(given, "changes", False))))
@@ -356,7 +356,7 @@ def form_of(given: object) -> int:
 
 
 def sink_of(named: str, given: object) -> Sink:
-    """What was given as a sink, under a name: a place says its own, a function is called."""
+    """The sink of an argument: its `sink()`, the argument itself, or a function."""
     method = getattr(given, "sink", None)
     candidate: Any = method() if callable(method) and not isinstance(given, type) else given
     if all(callable(getattr(candidate, m, None)) for m in METHODS) and not isinstance(
@@ -376,7 +376,7 @@ def check_called(named: str, given: Any) -> None:
     """Refuse a function that cannot be called with a step and a change."""
     try:
         signature = inspect.signature(given)
-    except (TypeError, ValueError):  # one of C, that does not say what it takes
+    except (TypeError, ValueError):  # a function of C without a signature
         return
     try:
         signature.bind(1, None)
@@ -395,10 +395,10 @@ def deliver(
     *,
     is_written: bool = False,
 ) -> list[int | None]:
-    """Write a committed step into sinks; gives the rows of each.
+    """Write a committed step into sinks; returns the number of rows of each.
 
-    `state` is the path of a state that can go back by a step, and `is_written` says that another
-    sink has this step. The error of a sink that refuses it says what would do.
+    `state` is the path of a state that can be rewound by a step, and `is_written` says that another
+    sink has this step. The error of a sink that refuses the step names the remedies.
     """
     rows: list[int | None] = []
     for outlet in outlets:
@@ -406,7 +406,7 @@ def deliver(
             rows.append(outlet.write(step, outputs[outlet.number]))
         except SinkError as e:
             raise SinkError(f"{e}. {_ways_on(step, state, is_written=is_written)}") from e
-        except Exception as e:  # of the user's own function or sink
+        except Exception as e:  # from the user's own function or sink
             e.add_note(
                 f"in the sink {outlet.shown} of view {outlet.view!r}: step {step} is committed, "
                 "and the next run gives it to the sink again"
@@ -429,7 +429,7 @@ def _ways_on(step: int, state: str | None, *, is_written: bool) -> str:
 
 
 def refresh_tables(views: Iterable[str], outlets: Sequence[Outlet]) -> None:
-    """Let the tables of views get all rows anew; refuse views without such a table."""
+    """Request that tables of views are refilled; refuse views without such a table."""
     views = [views] if isinstance(views, str) else list(views)
     able = [outlet for outlet in outlets if outlet.can_refresh]
     known = list(dict.fromkeys(outlet.view for outlet in able))
@@ -447,7 +447,7 @@ def refresh_tables(views: Iterable[str], outlets: Sequence[Outlet]) -> None:
 
 
 def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet], state: str | None) -> None:
-    """Give the last step again to the sinks that may not have it."""
+    """Write the last step again into the sinks that may lack it."""
     step = stepper.store.last_step()
     offsets = stepper.store.last_offsets()
     lacking = [outlet for outlet in outlets if outlet.lacks(step, offsets)]
@@ -469,7 +469,7 @@ def catch_up(stepper: Stepper[Any, Any], outlets: Sequence[Outlet], state: str |
 
 
 def check_query(store: Store, graph: AnyGraph, outlets: Sequence[Outlet]) -> None:
-    """Refuse to go on with tables that have rows of another query."""
+    """Refuse to continue with tables that have rows of another query."""
     step = store.last_step()
     if not step or not any(outlet.next_offsets for outlet in outlets):
         return

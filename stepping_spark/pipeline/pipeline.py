@@ -68,47 +68,47 @@ class Pipeline(Closing):
 
     `query` is a query function, or several: by the names of their views, or a list of `st.view`s.
     They share their inputs by name, and a parameter with the name of another view is that view.
-    What an `st.view` says of sources and sinks need not be given here. `store` says where the state
-    is (`"parquet:state"`, `"postgresql://user@host/db?schema=s"`, `"memory"`), or is a store. Each
+    Sources and sinks of an `st.view` need not be repeated here. `store` is the place of the state
+    (`"parquet:state"`, `"postgresql://user@host/db?schema=s"`, `"memory"`), or is a store. Each
     input of the query has a source, as an argument of its name or in `sources={…}`: a table such as
     `st.DeltaTable(path)`, an iterable of `(position, change)`, one for each step, whose positions
     are increasing whole numbers, or an `st.Source` of your own. `into` has the sinks of views by
-    name: a table, a function of `(step, change)`, an `st.Sink` of your own, or a list of these. If
-    there is one view, its name, that of the query, may be left out. If a query gives several, they
-    have the names of the variables that it returns.
+    name: a table, a function of `(step, change)`, an `st.Sink` of your own, or a list of these. A
+    single view has the name of the query, which may be left out. If a query returns several views,
+    they have the names of the returned variables.
 
-    Exactly once: a step's commit in the store says how far each source was read. A sink writes the
-    step's number in the transaction that writes the step's rows. The next step begins only when all
-    sinks have the last one, whose output the store keeps. So whenever a process ends, the next one
-    writes this output to the sinks that do not have it. A function cannot tell which steps it has
-    had, so after a restart it gets the last one again. What a sink would refuse, such as two rows
-    with one key, is an error before the step is committed: correct the source, and run again.
+    Exactly once: a step's commit in the store contains the position of each source. A sink writes
+    the step's number in the transaction that writes the step's rows. The next step begins only when
+    all sinks have the last one, whose output the store keeps. So whenever a process ends, the next
+    one writes this output to the sinks that lack it. A function does not report its last step, so
+    after a restart it gets the last step again. Rows that a sink would refuse, such as two rows
+    with one key, are an error before the step is committed: correct the source, and run again.
 
-    Rows that a source gives and that do not fit the row class are an error, unless its `on_invalid`
-    says what becomes of them: `"drop"`, or a sink, which gets them as `st.Rejected`.
+    Rows of a source that do not fit the row class are an error, unless its `on_invalid` is
+    `"drop"`, or a sink, which gets them as `st.Rejected`.
 
-    A step takes from each source at most `max_versions` versions, with about `max_bytes` bytes
-    together, by default a twentieth of the memory of the machine or container, and `max_rows` rows
-    if that is given. A single version with more, such as the first load of a large table, is
+    A step reads from each source at most `max_versions` versions, with about `max_bytes` bytes
+    together, by default a twentieth of the memory of the machine or container, and at most
+    `max_rows` rows if set. A single version with more, such as the first load of a large table, is
     several steps, between which readers of a sink see a part of it. If a Spark session runs, its
     tasks read a first load of Delta or Iceberg instead, as one step, unless `max_bytes` or
-    `max_rows` is given, or the query is none for tasks. `append_only`, `strict` and
-    `lateness` are as for `st.compile`, `limits` and `profile` as for `st.Stepper`; the store has
-    these limits too. Rows are late by step, the pieces of a version, too.
+    `max_rows` is set, or tasks cannot compute the query. `append_only`, `strict` and `lateness` are
+    as for `st.compile`, `limits` and `profile` as for `st.Stepper`; the store has these limits too.
+    Rows are late by step, the pieces of a version, too.
 
     A query that compares with the time of the step, by `st.temporal_filter` or by `current_date` in
-    SQL, is stepped whenever the time has changed, with or without changes of the sources. The time
-    is what `now` returns, a function without arguments, and that of this machine, in UTC, where
-    none is given.
+    SQL, is stepped whenever the time has changed, with or without changes of the sources. The
+    function `now`, without arguments, returns this time; by default it is the time of this machine,
+    in UTC.
 
-    With `evolve`, a run begins with a step that makes the state of another query that of this one.
-    It gives sinks what changes in their views, and new sinks all rows: see `Stepper.evolve`. Inputs
-    are read again where that is needed, up to the committed position. An input with another name is
-    another input, unless `renamed` says the old name and the new one: `{"orders": "sales"}`. With
-    `copy_of`, the place of another pipeline's state, a state that is not there yet begins as a copy
-    of that one, whose pipeline may go on: to fill new tables beside the old ones. Its sinks are
-    tables of its own. The tables of the views that `refresh` names get all rows anew, in a
-    transaction, in the place of those that they have.
+    With `evolve`, a run begins with a step that turns the state of another query into the state of
+    this one. It writes the changes of views to their sinks, and all rows to new sinks: see
+    `Stepper.evolve`. Inputs are read again if needed, up to the committed position. An input with
+    another name is another input, unless `renamed` maps the old name to the new one: `{"orders":
+    "sales"}`. With `copy_of`, the place of another pipeline's state, a new state begins as a copy
+    of that one, whose pipeline may continue: to fill new tables beside the old ones. The copy needs
+    sinks of its own. For the views in `refresh`, all rows of the view replace the rows of the
+    table, in one transaction.
 
     Each step logs a line to `stepping_spark.pipeline` (INFO). `stepper` has the metrics of steps.
 
@@ -199,7 +199,7 @@ class Pipeline(Closing):
         copy_of: str | Place | None = None,
         refresh: Iterable[str] = (),
     ) -> None:
-        """Let a run begin with an evolution, as `evolve=True` and the arguments beside it do."""
+        """Let a run begin with an evolution, like `evolve=True` with its arguments."""
         if copy_of is not None:
             self._copy_of = copied_place(copy_of, self._place)
         check_renames(renamed, [feed.name for feed in self._feeds])
@@ -210,7 +210,7 @@ class Pipeline(Closing):
         for feed in self._feeds:
             feed.was = was.get(feed.name, feed.name)
 
-    # -- what users call
+    # -- public methods
 
     def run(
         self,
@@ -220,18 +220,18 @@ class Pipeline(Closing):
         progress: bool = False,
         retries: int = RETRIES,
     ) -> int:
-        """Take steps until there is nothing new. Returns how many, those of an evolution too.
+        """Take steps until the sources have nothing new. Returns how many, with evolutions.
 
-        With `every`, such as "10s", it follows the sources: it takes all steps there are, waits for
-        that time, and looks again. If a connection is lost, a server does not answer, or a table is
-        away that was there, it opens the store, the sources and the sinks again after a pause of
-        1 s, 2 s, 4 s, up to a minute, and ends with the error when `retries` attempts in a row have
-        failed. Ctrl-C, SIGTERM and `stop` end it after the current step, and so does `max_steps`,
-        which counts no step of an evolution. A source that waits for its next item is not
-        interrupted. `progress` shows a line with the last step and how far the views are behind.
+        With `every`, such as "10s", it follows the sources: it takes all available steps, waits for
+        that time, and repeats. If a connection is lost, a server does not answer, or a table has
+        disappeared, it opens the store, the sources and the sinks again after a pause of 1 s, 2 s,
+        4 s, up to a minute, and ends with the error when `retries` attempts in a row have failed.
+        Ctrl-C, SIGTERM and `stop` end it after the current step, and so does `max_steps`, which
+        does not count evolution steps. A source that waits for its next item is not interrupted.
+        `progress` shows a line with the last step and the lag.
 
-        Raises `SourceError`, `SinkError`, and what a step raises. Committed steps stay committed;
-        when the reason is corrected, the same call goes on.
+        Raises `SourceError`, `SinkError`, and the errors of a step. Committed steps stay committed;
+        when the cause is corrected, the same call continues.
         """
         pause = None if every is None else seconds_of(every)
         self._stopping = Stopping()
@@ -259,7 +259,7 @@ class Pipeline(Closing):
                 self._stopping.listen()
                 show()
                 if read:
-                    continue  # there may be more
+                    continue  # the sources may have more
                 if pause is None:
                     break
                 if not self._stopping.requested and taken != max_steps:
@@ -272,7 +272,7 @@ class Pipeline(Closing):
 
     @property
     def stopped_by(self) -> int | None:
-        """The number of the signal that ended the last `run`; None: none did."""
+        """The number of the signal that ended the last `run`, or None."""
         return self._stopping.signal
 
     def lag(self) -> dict[str, int | None]:
@@ -308,7 +308,7 @@ class Pipeline(Closing):
     def collector(self) -> PipelineCollector:
         """The metrics of this process, for `prometheus_client.REGISTRY.register(…)`.
 
-        The lag is that after the last round.
+        The lag is the lag after the last round.
         """
         return self._reporting.collector()
 
@@ -337,14 +337,14 @@ class Pipeline(Closing):
         observe(self._reporting, meter_provider)
 
     def dry_run(self, *, count: bool = False) -> Prospect:
-        """What a run would read, which state it keeps by which key, and what a step costs.
+        """A preview of a run: its reads, its state and keys, and the cost of a step.
 
-        Changes nothing: it makes no table and takes no lock. It looks at the state, the sources and
-        the sinks, and raises what a run would raise before its first step, as far as that can be
-        told without reading rows. The exception is a state that another process writes now: the
-        result then says who does. A source or sink of your own is looked at if it has the method
-        `look`. With `count`, and if the query has changed, it computes how many rows leave and
-        enter each view, which reads what the evolution reads, in rows too. The result is an
+        It changes nothing, makes no table and takes no lock. It inspects the state, the sources and
+        the sinks, and raises the errors of a run before its first step that can be detected without
+        reading rows. The exception is a state that another process writes now: the result then
+        names the writer. A source or sink of your own is inspected if it has the method `look`.
+        With `count`, and if the query has changed, it computes the numbers of rows that leave and
+        enter each view, and for this reads the same rows as the evolution. The result is an
         `st.Prospect`. Its `in_full` lists the vertices that are recomputed in full at each step; it
         should be empty.
 
@@ -375,9 +375,9 @@ class Pipeline(Closing):
             )
 
     def report(self) -> Report:
-        """What the steps of this process cost, and what is kept: see `Stepper.write_report`.
+        """The costs of this process' steps, and the sizes of its state: see `Stepper.write_report`.
 
-        Before `run` it has no steps, takes no lock and makes nothing.
+        Before `run` the report has no steps; it takes no lock and creates nothing.
 
         >>> def names(people: st.ZSet[str]) -> st.ZSet[str]:
         ...     return st.distinct(people)
@@ -392,7 +392,7 @@ class Pipeline(Closing):
 
     @property
     def stepper(self) -> Stepper[Any, Any]:
-        """What takes the steps: its `metrics` say what each did, its `store` has the caches."""
+        """The stepper: its `metrics` describe each step, its `store` has the caches."""
         return self._opened()
 
     def close(self) -> None:
@@ -405,7 +405,7 @@ class Pipeline(Closing):
     # -- opening
 
     def _ready(self) -> Stepper[Any, Any]:
-        """The stepper, when each sink has the last step, and sources go on from there."""
+        """The stepper, after each sink has the last step and sources are at its positions."""
         stepper = self._opened()
         self._rounds.go_back(stepper.store)
         if self._evolves_now:
@@ -416,13 +416,13 @@ class Pipeline(Closing):
         return stepper
 
     def _telling_the_plan(self) -> AbstractContextManager[None]:
-        """A context that tells how to go on with another query, if it is refused."""
+        """A context that adds the remedy to the error for a changed query."""
         if self.evolves:
             return nullcontext()
         return telling_the_plan(self.graph, self._place, self._outlets)
 
     def _try_again(self, error: SteppingError, failures: int) -> None:
-        """Close what may be broken, and wait; `run` opens it again. A memory store stays."""
+        """Close the store, unless in memory, and all tables, and wait; `run` opens them again."""
         pause = pause_after(failures)
         self._reporting.retry(error, pause)
         with suppress(Exception):
@@ -433,7 +433,7 @@ class Pipeline(Closing):
         self._stopping.wait(pause)
 
     def _opened(self) -> Stepper[Any, Any]:
-        """The stepper; sources and sinks are ready."""
+        """The stepper, with opened sources and sinks."""
         if self._stepper is not None and self._tables_open:
             return self._stepper
         place = self._place

@@ -1,7 +1,8 @@
-"""What a source and a sink are, and their positions as numbers that a store keeps.
+"""The protocols of sources and sinks, and their positions as offsets in a store.
 
-A source's are under the name of its input, the second number of a position under `name.1`, and so
-on. What a sink had before the step is under `into name`. A state has a number of its own.
+The first number of a source's position is under the name of its input, the second one under
+`name.1`, and so on. The last step of a sink before this one is under `into name`. A state has a
+number of its own.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
 
 
 Position: TypeAlias = "int | tuple[int, ...]"
-"""How far a source is read. It is committed with the step, so it is whole numbers."""
+"""The position up to which a source is read. It is committed with the step, as whole numbers."""
 
 Change: TypeAlias = "ZSet[Any] | pa.Table | DataFrame"
-"""Rows that came and went. A table has the columns of the rows, and may have `_count_`."""
+"""Inserted and deleted rows. A table has the columns of the rows, and may have `_count_`."""
 
 
 def _no_session() -> None:
-    """There is no Spark session whose tasks may read."""
+    """None: no Spark session has tasks to read with."""
 
 
 @dataclass(frozen=True)
 class Portion:
-    """How much a step takes of a source: at most `versions`, and about `rows` and `nbytes`.
+    """The amount that a step reads from a source: at most `versions`, about `rows` and `nbytes`.
 
-    None means as much as there is. `nbytes` are bytes of rows in Arrow. A source may give more rows
-    than that as a DataFrame, which the tasks of a Spark session read, if `tasks` returns one.
+    None means no limit. `nbytes` are bytes of rows in Arrow. If `tasks` returns a Spark session, a
+    source may return more rows as a DataFrame, which its tasks read.
 
     >>> st.Portion(versions=10, rows=None).rows is None
     True
@@ -57,18 +58,18 @@ class Portion:
     tasks: Callable[[], SparkSession | None] = _no_session
 
     def holds(self, rows: int, nbytes: int) -> bool:
-        """Whether so many rows of so many bytes are no more than a step takes."""
+        """Whether so many rows of so many bytes are within the portion."""
         fewer = self.rows is None or rows <= self.rows
         return fewer and (self.nbytes is None or nbytes <= self.nbytes)
 
     def without(self, rows: int, nbytes: int) -> Portion:
-        """What is left when a step has taken so many rows of so many bytes."""
+        """The rest of the portion after so many rows of so many bytes."""
         rows_left = None if self.rows is None else max(0, self.rows - rows)
         bytes_left = None if self.nbytes is None else max(0, self.nbytes - nbytes)
         return replace(self, rows=rows_left, nbytes=bytes_left)
 
     def pieces(self, rows: int, nbytes: int) -> int:
-        """How many portions so many rows of so many bytes are."""
+        """The number of portions that so many rows of so many bytes need."""
         of_rows = 1 if self.rows is None else -(-rows // max(1, self.rows))
         of_bytes = 1 if self.nbytes is None else -(-nbytes // max(1, self.nbytes))
         return max(1, of_rows, of_bytes)
@@ -78,13 +79,13 @@ class Portion:
 class Batch:
     """The next changes of a source, and the position up to which it is read with them.
 
-    The `changes` are added up. An empty tuple means: there is a new position, but no row changed.
-    `versions` counts what the source counts: commits, files, items. `final` means that the source
-    cannot give the batch again once it is asked for the next one. Its position is then committed,
-    by a step without rows if nothing changed. `misfits` are rows that are no rows of the input, as
-    far as only the source can tell it: a line that is no JSON, a number that is no number. It is a
-    table with the columns `row` (the row as it came, as text), `reason`, and `_count_`. What
-    becomes of them is the pipeline's to decide: see `on_invalid`.
+    The `changes` are added up. An empty tuple means a new position without changed rows. `versions`
+    is the number of commits, files or items in the batch. `final` means that the source cannot
+    repeat the batch after it has read the next one. Its position is then committed, by a step
+    without rows if nothing changed. `misfits` are rows that do not fit the input, as far as only
+    the source can detect it: a line that is no JSON, a text that is no number. It is a table with
+    the columns `row` (the original row, as text), `reason`, and `_count_`. The pipeline handles
+    them: see `on_invalid`.
 
     >>> st.Batch(7, (st.ZSetPython({"a": 1}),)).position
     7
@@ -102,28 +103,26 @@ MISFITS = pa.schema({"row": _TEXT, "reason": _TEXT, COUNT: pa.int64()})
 """The columns of `Batch.misfits`; it may have one more, `AT`."""
 
 AT = "at"
-"""Where in its source a row was read: the metadata of a table's schema may say it under this name,
-and misfits may have a column of this name. It is more than the position of the batch says."""
+"""The exact place of a row in its source: a metadata key of a schema, and a column of misfits."""
 
 
 class Source(Protocol):
-    """Where the changes of one input come from.
+    """A source of the changes of one input.
 
-    A pipeline asks a source for what comes after a position. For the same position it must give the
-    same changes each time, in every process: this makes a step exactly once. These are optional:
+    A pipeline reads the changes after a position. For the same position a source must return the
+    same changes each time, in every process: so a step is exactly once. Optional members are:
 
-    - a text `unit`: what the first number of a position counts, such as "version", for messages;
-    - a text `counts`: what `behind` counts, if that is something else, such as "log row";
+    - a text `unit`: the unit of the first number of a position, such as "version", for messages;
+    - a text `counts`: the unit of `behind`, if it is another one, such as "log row";
     - a method `confirm(position)`, which is called when the step that read up to this position is
       committed and all sinks have its rows;
-    - a method `schema()`, called when the source is open: the columns that the table has now,
-      under their own names, with Arrow types. The pipeline compares them with the row class at
-      once, and `st.row_class` makes a row class of them. A type that Arrow does not have is a
-      `pa.opaque` one;
-    - an attribute `on_invalid`: what becomes of rows that are no rows of the input;
-    - a method `look(after, portion)`, which a dry run calls: it raises what `read` would raise as
-      far as it can tell that without reading rows, changes nothing, and returns None, or the batch
-      with tables that have no rows.
+    - a method `schema()`, called when the source is open: the current columns of the table, under
+      their own names, with Arrow types. The pipeline compares them with the row class at once, and
+      `st.row_class` makes a row class of them. A type that Arrow lacks is a `pa.opaque` type;
+    - an attribute `on_invalid`: the treatment of rows that do not fit the input;
+    - a method `look(after, portion)`, which a dry run calls: it raises the errors of `read` that it
+      can detect without reading rows, changes nothing, and returns None, or the batch with tables
+      without rows.
 
     >>> class Lines:
     ...     '''The lines of a file that only grows.'''
@@ -151,47 +150,48 @@ class Source(Protocol):
     """
 
     def open(self, columns: pa.Schema) -> None:
-        """Prepare to read. `columns` are those that the input needs, by name, with Arrow types.
+        """Prepare to read. `columns` are the columns that the input needs, with Arrow types.
 
         A row that is a single value has the column `_value_`. A table may have more columns. If a
-        column has another name in the table than in the row class, the metadata of its field say
-        it, under `column`; batches have the names of the row class.
+        column has another name in the table than in the row class, the metadata of its field have
+        that name under `column`; batches have the names of the row class.
         """
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The next changes after a position; None if there is nothing new.
 
-        Without a position: everything so far. If there is more than `portion`, it returns a part if
-        it can; the next call, with the position it returned, goes on.
+        Without a position it reads from the beginning. If the changes exceed `portion`, it returns
+        a part if it can; the next call, with the returned position, continues.
         """
 
     def behind(self, after: Position | None) -> int | None:
-        """How much there is after a position, in what the source counts; None if unknown."""
+        """The amount after a position, in the unit of the source; None if unknown."""
 
     def close(self) -> None:
         """Release files and connections. The source may be opened again."""
 
 
 class Sink(Protocol):
-    """Where the rows of one view go.
+    """A sink for the rows of one view.
 
     A sink writes the step's number in the same transaction as the step's rows. After a crash the
-    pipeline asks for this number, and writes the last step again if the sink does not have it.
+    pipeline reads this number, and writes the last step again if the sink lacks it.
 
-    These are optional:
+    Optional members are:
 
-    - a method `look(columns, owner)`, which a dry run calls. It raises what `open` would raise,
+    - a method `look(columns, owner)`, which a dry run calls. It raises the errors of `open`,
       changes nothing, and returns the last step of the owner, or 0;
-    - a method `prepare(step, change)`, called before the step is committed: it raises what `write`
-      would raise, as far as the rows and the table tell it, and changes nothing. `write` follows
-      with the same change, unless the step fails;
-    - an attribute `is_removed`, known after `open` and `look`: whether the table of the owner was
-      removed after a step. Then `last_step` and `look` raise an error, and with `evolve=True` the
-      pipeline does not ask: `prepare` makes the table anew, and gets all rows of the view;
+    - a method `prepare(step, change)`, called before the step is committed: it raises the errors of
+      `write` that the rows and the table show, and changes nothing. `write` follows with the same
+      change, unless the step fails;
+    - an attribute `is_removed`, set by `open` and `look`: whether the table of the owner was
+      removed after a step. Then `last_step` and `look` raise an error. With `evolve=True` the
+      pipeline does not call `last_step`: `prepare` creates the table again, and gets all rows of
+      the view;
     - an attribute `anew`, False at first, for `refresh=…`: the pipeline sets it to True before
       `open` or `look`, and to False after `write`. While it is True, `open` accepts a table of the
-      owner whose rows somebody else has changed, and the next step has all rows of the view: they
-      take the place of those that the table has. It gets this step also without rows.
+      owner whose rows somebody else has changed, and the next step has all rows of the view, which
+      replace the rows of the table. The sink gets this step also without rows.
 
     >>> class Log:
     ...     '''Keeps changes in memory.'''
@@ -213,19 +213,18 @@ class Sink(Protocol):
     def open(self, columns: pa.Schema, owner: str) -> None:
         """Prepare for rows with these columns, which are nullable if their type has `| None`.
 
-        The metadata of a field may say another name for the table, as for `Source.open`.
+        The metadata of a field may have another name for the table, as for `Source.open`.
 
-        `owner` identifies one view of one state: refuse here what another owner has written.
+        `owner` identifies one view of one state: refuse here a table that another owner wrote.
         """
 
     def last_step(self) -> int | None:
-        """The last step of this owner that is written: 0 for none, None if it is unknown."""
+        """The last written step of this owner: 0 for none, None if it is unknown."""
 
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
         """Write the rows of a step and its number, both or neither.
 
-        Steps without rows are not passed on. A step that was written is not passed again, if the
-        sink can know it.
+        Steps without rows are not written. A step is not written twice, if `last_step` returns it.
         """
 
     def close(self) -> None:
@@ -233,25 +232,25 @@ class Sink(Protocol):
 
 
 class ReadTable(Protocol):
-    """A table that says what reads it."""
+    """A table that can be read."""
 
     def source(self) -> Source:
         """A source of its rows."""
 
 
 class WrittenTable(Protocol):
-    """A table that says what writes it."""
+    """A table that can be written."""
 
     def sink(self) -> Sink:
         """A sink for the rows of a view."""
 
 
 STATE = "pipeline"
-"""What a state's own number is under; an input cannot be called so."""
+"""The offset with the number of the state; an input cannot have this name."""
 
 
 def state_of(step: int, offsets: Mapping[str, int]) -> int:
-    """The number of the state that is at a step; a new one before the first step."""
+    """The number of the state at a step; a new number before the first step."""
     number = offsets.get(STATE)
     if number is not None:
         return number
@@ -269,19 +268,19 @@ def numbers_of(position: Position) -> tuple[int, ...]:
 
 
 def number_of(identity: str | bytes) -> int:
-    """A whole number for the identity of a table, or for a content: another has another."""
+    """A digest of the identity of a table, or of a content, as a whole number."""
     data = identity.encode() if isinstance(identity, str) else identity
     return int.from_bytes(hashlib.sha256(data).digest()[:6], "big")
 
 
 def offsets_of(name: str, position: Position) -> dict[str, int]:
-    """What a store keeps of a position."""
+    """The offsets of a position in a store."""
     first, *rest = numbers_of(position)
     return {name: first, **{f"{name}.{i}": n for i, n in enumerate(rest, 1)}}
 
 
 def position_of(name: str, offsets: Mapping[str, int]) -> Position | None:
-    """The position that a store has kept; None: none."""
+    """The position in the offsets of a store, or None."""
     if name not in offsets:
         return None
     numbers = [offsets[name]]
@@ -291,12 +290,12 @@ def position_of(name: str, offsets: Mapping[str, int]) -> Position | None:
 
 
 def sink_key(view: str, place: int) -> str:
-    """What the step that a sink had is under; a view may have several, in an order."""
+    """The offset with the last step of a sink; the sinks of a view are numbered."""
     return f"into {view}" if place == 0 else f"into {view}.{place}"
 
 
 def without(offsets: Mapping[str, int], names: list[str]) -> dict[str, int]:
-    """What a store keeps that is neither of these sources nor of any sink."""
+    """The offsets that are neither of these sources nor of a sink."""
     return {
         key: n
         for key, n in offsets.items()
@@ -305,9 +304,9 @@ def without(offsets: Mapping[str, int], names: list[str]) -> dict[str, int]:
 
 
 def read_of(offsets: Mapping[str, int]) -> dict[str, int]:
-    """How far each source was read, for people: the first number of each position.
+    """The first number of each source's position, for people.
 
-    The others, the number of the state, and what sinks had mean something to a pipeline only.
+    The other numbers, the number of the state, and the steps of sinks concern only the pipeline.
     """
     if STATE not in offsets:
         return dict(offsets)
@@ -329,7 +328,7 @@ KEPT = "what was committed is kept: run again when this is corrected"
 
 
 def same_path(path: str, filesystem: object = None) -> tuple[object, ...]:
-    """A text that is equal for two spellings of the same path."""
+    """A tuple that is equal for two spellings of the same path."""
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         return filesystem, posixpath.normpath(path)
     scheme, there, rest = path.partition("://")
@@ -342,7 +341,7 @@ def same_path(path: str, filesystem: object = None) -> tuple[object, ...]:
 
 
 def checked_path(path: str | os.PathLike[str], secrets: str) -> str:
-    """The path as text; an InputError where it holds a user or a password: `secrets` takes them."""
+    """The path as text; `InputError` if it has a user or a password: they go into `secrets`."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"{user_line()}: expected a path or a URI, found {type(path).__name__}")
     text = os.fspath(path)

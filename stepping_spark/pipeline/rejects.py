@@ -1,8 +1,8 @@
-"""Rows that do not fit: what a source gave that is no row of its input, and what becomes of it.
+"""Rejected rows: rows of a source that do not fit its input, and their sink.
 
-`on_invalid` of a source says it. If such rows go to a sink, the circuit of the pipeline has one
-more input and one more view for them. So a step commits them with everything else, and their sink
-gets them exactly once, as any sink.
+`on_invalid` of a source decides about them. If they go to a sink, the circuit of the pipeline has
+one more input and one more view for them. So a step commits them with its other changes, and their
+sink gets them exactly once, like any sink.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FAIL, DROP = "fail", "drop"
 
 
 class Rejected(Data):
-    """A row that does not fit its input, as the sink of `on_invalid` gets it.
+    """A row that does not fit its input, for the sink of `on_invalid`.
 
-    `input` is the name of the input, `position` says where in its source the row was read, `change`
-    is "insert" or "delete", `row` is the row as it came, as JSON or as the line of a file, and
-    `reason` says what is wrong with it. Each row is an event: a deletion of a row that did not fit
-    is another row, with the change "delete".
+    `input` is the name of the input, `position` is the row's place in its source, `change` is
+    "insert" or "delete", `row` is the original row, as JSON or as the line of a file, and `reason`
+    is the error. Each row is an event: a deletion of a row that did not fit is another row, with
+    the change "delete".
 
     >>> def big(orders: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(orders, f=lambda x: x > 10)
@@ -63,7 +63,7 @@ TYPE = ZSetType(row_type(Rejected))
 
 
 def rejected_of(input_name: str, misfits: pa.Table) -> ZSetSpark[Any]:
-    """Rows that do not fit, with their counts, as the rows of their view."""
+    """Misfits with their counts, as the rows of their view."""
     pairs = (
         (
             Rejected(
@@ -81,9 +81,9 @@ def rejected_of(input_name: str, misfits: pa.Table) -> ZSetSpark[Any]:
 
 
 def added_up(tables: Iterable[pa.Table], place: str) -> pa.Table:
-    """Misfits, each once, with the first place of each; a row that comes and goes is none.
+    """The consolidated misfits, each with its first place; rows with the sum 0 are left out.
 
-    `place` is that of the batch, for tables that do not say it.
+    `place` is the place of the batch, for tables without places.
     """
     parts = [_placed(table, place) for table in (MISFITS.empty_table(), *tables)]
     whole: Any = pa.concat_tables(parts)
@@ -104,7 +104,7 @@ def _placed(misfits: pa.Table, place: str) -> pa.Table:
 def without_misfits(
     table: pa.Table, fitting: Fitting, count: str | None, place: str
 ) -> tuple[pa.Table, pa.Table]:
-    """The rows of a relation that fit, and the others as they came in the table, at a place."""
+    """The rows of a relation that fit, and the misfits with their original rows and a place."""
     reasons = fitting.reasons()
     places = sorted(reasons)
     at: Any = pa.array(places, pa.int64())
@@ -136,7 +136,7 @@ def _text(value: object) -> str:
 
 
 def on_invalid_of(name: str, given: object) -> object:
-    """What becomes of rows that do not fit: "fail", "drop", or a sink."""
+    """The `on_invalid` of a source argument: "fail", "drop", or a sink."""
     choice = getattr(given, "on_invalid", FAIL)
     if isinstance(choice, str) and choice not in (FAIL, DROP):
         raise InputError(
@@ -183,5 +183,5 @@ def with_rejected(graph: AnyGraph, inputs: Sequence[str]) -> AnyGraph:
 
 
 def digests_of_rejected(graph: AnyGraph) -> set[str]:
-    """The digests of the views of rows that do not fit, which may come and go."""
+    """The digests of the views of misfits, which may be added and removed."""
     return {Vertex(Input(i, "", TYPE)).digest for i in range(2 * len(graph.inputs))}

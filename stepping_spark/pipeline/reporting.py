@@ -1,4 +1,4 @@
-"""What a pipeline says of its steps: log, progress, metrics for Prometheus and OpenTelemetry."""
+"""Reports on steps: the log, progress, and metrics for Prometheus and OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Lag = Mapping[str, "int | None"]
 
 
 def rows_of(change: ZSetSpark[Any]) -> int | None:
-    """How many rows a change adds and removes, each as often as it counts; None: Spark has them."""
+    """The sum of the absolute counts of a change; None if its rows are in Spark."""
     if change.in_spark:
         return None
     counts = change.to_arrow().column(COUNT).to_numpy()
@@ -38,7 +38,7 @@ def rows_of(change: ZSetSpark[Any]) -> int | None:
 
 
 def signs_of(change: ZSetSpark[Any]) -> tuple[int, int]:
-    """How many rows a change removes, and how many it adds, each as often as it counts."""
+    """The sums of the negative and of the positive counts of a change, without signs."""
     if change.in_spark:
         sums = (f"coalesce(sum({f}({COUNT}, 0L)), 0L)" for f in ("least", "greatest"))
         ((gone, new),) = change.to_dataframe().selectExpr(*sums).collect()
@@ -49,10 +49,10 @@ def signs_of(change: ZSetSpark[Any]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class StepReport:
-    """A step of a pipeline: how far each source was read before and after, rows, milliseconds.
+    """A step of a pipeline: positions of sources before and after, rows, milliseconds.
 
-    Rows are those that the driver has: of what is in Spark only a job could tell. `rows_out` are
-    those that were given to sinks; None: there are no sinks. `misfits` are the rows that did not
+    None as a number of rows means rows in Spark, which only a job could count. `rows_out` are the
+    rows written to sinks, or None without sinks. `misfits` are the numbers of rows that did not
     fit, by input.
     """
 
@@ -76,9 +76,9 @@ class StepReport:
 
 @dataclass(eq=False)
 class Reporting:
-    """Counts what the steps of a process did, and logs each.
+    """Counts the steps of a process and their rows, and logs each step.
 
-    `lag` is asked in the thread that steps, and only where somebody wants to know it.
+    `lag` is called in the thread of the steps, and only for progress or metrics.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Reporting:
         self.count(report)
 
     def note(self, text: str) -> None:
-        """Log what a long step does now, and show it in the line of progress."""
+        """Log the current part of a long step, and show it in the line of progress."""
         log.info("%s", text)
         self._bar.show(f"{self.name}: {text}")
 
@@ -117,20 +117,20 @@ class Reporting:
             self.last_step, self.last_time = report.step, time.time()
 
     def retry(self, error: Exception, pause: float) -> None:
-        """Log an error that may pass, and count it."""
+        """Log a transient error, and count the retry."""
         log.warning("%s; trying again in %g s", str(error), pause)
         with self._lock:
             self.retries += 1
 
     def look(self) -> None:
-        """Ask how far the views are behind, where it is wanted."""
+        """Update the lag of the views, if it is wanted."""
         if self._wanted:
             behind = self.lag()
             with self._lock:
                 self.behind = behind
 
     def told_in(self, report: Report) -> Report:
-        """A report of the steps, which says also how many rows did not fit their input."""
+        """A report of the steps with the numbers of rows that did not fit their input."""
         if not self.rejected:
             return report
         rows = ", ".join(f"{n:,} of {name}" for name, n in self.rejected.items())
@@ -140,9 +140,9 @@ class Reporting:
 
     @contextmanager
     def progress_line(self, progress: bool) -> Iterator[Callable[[], None]]:
-        """A line that says what is done and how far the views are behind, if it is wanted.
+        """A context with a line of progress, if wanted: the last step and the lag.
 
-        What it gives is called after each round.
+        The pipeline calls the yielded function after each round.
         """
         if not progress:
             yield self.look
@@ -163,12 +163,12 @@ class Reporting:
                 self._bar = NoBar()
 
     def collector(self) -> PipelineCollector:
-        """The metrics of this process, as Prometheus' client collects them."""
+        """The metrics of this process, for Prometheus' client."""
         self._wanted = True
         return PipelineCollector(self)
 
     def counted(self) -> tuple[Mapping[str, float], Lag]:
-        """What was counted so far, and how far the views were behind after the last round."""
+        """The counts so far, and the lag of the views after the last round."""
         with self._lock:
             return {
                 "steps": self.steps,
@@ -196,7 +196,7 @@ LAG = "How far a source is ahead of the views: versions, files or rows of a log.
 
 
 class PipelineCollector:
-    """What `prometheus_client` asks for metrics; see `Pipeline.collector`."""
+    """A collector of metrics for `prometheus_client`; see `Pipeline.collector`."""
 
     def __init__(self, reporting: Reporting) -> None:
         self._reporting = reporting
@@ -243,7 +243,7 @@ def text_of(collector: PipelineCollector) -> str:
 
 
 def serve(collector: PipelineCollector, port: int) -> Callable[[], None]:
-    """Serve the metrics at a port of this machine; the function that it returns ends that."""
+    """Serve the metrics at a port of this machine; returns a function that ends it."""
     client = _prometheus()
     registry = client.CollectorRegistry()
     registry.register(collector)
@@ -278,13 +278,13 @@ UNITS = {
 Observe: TypeAlias = "Callable[[object], Iterable[Any]]"
 
 _observed: list[tuple[ref[Any], WeakSet[Reporting]]] = []
-"""Providers, and the pipelines of each: its instruments are made once, and report all of them."""
+"""Providers, and the pipelines of each, whose instruments are made once for all of them."""
 
 
 def observe(reporting: Reporting, provider: MeterProvider | None) -> None:
-    """Have a provider of OpenTelemetry, by default the global one, read what a pipeline counts."""
+    """Let a provider of OpenTelemetry, by default the global one, read a pipeline's counts."""
     api = _opentelemetry()
-    reporting.collector()  # from now on the lag is asked for
+    reporting.collector()  # from now on the lag is updated
     at = api.get_meter_provider() if provider is None else provider
     _observed[:] = [(other, known) for other, known in _observed if other() is not None]
     for other, known in _observed:
@@ -306,7 +306,7 @@ def _make_instruments(meter: Any, pipelines: WeakSet[Reporting]) -> None:
 
 
 def _counts(name: str, pipelines: WeakSet[Reporting]) -> Observe:
-    """What gives one of the counts of each pipeline."""
+    """A callback that yields one of the counts of each pipeline."""
     observation = _opentelemetry().Observation
 
     def observed(_: object) -> Iterator[Any]:
@@ -318,7 +318,7 @@ def _counts(name: str, pipelines: WeakSet[Reporting]) -> Observe:
 
 
 def _lags(pipelines: WeakSet[Reporting]) -> Observe:
-    """What gives the lag of each source."""
+    """A callback that yields the lag of each source."""
     observation = _opentelemetry().Observation
 
     def observed(_: object) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""A round of a pipeline, when it is tried again, and how it waits and stops."""
+"""The rounds of a pipeline, their retries, and waiting and stopping."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ CLOCKS: dict[RowType, Callable[[], dt.date]] = {
     DATETIME: lambda: dt.datetime.now(dt.UTC),
     LOCAL_DATETIME: lambda: dt.datetime.now(dt.UTC).replace(tzinfo=None),
 }
-"""The time of this machine, in UTC, by the type of the times that a query compares with it."""
+"""The time of this machine, in UTC, for each type of times in a query."""
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """What a pipeline takes its rounds with. `rejecting` are the inputs with a view of misfits.
+    """Takes the rounds of a pipeline. `rejecting` are the inputs with a view of misfits.
 
-    `state_path` is where a state is that can go back by a step. `by_tasks` says that Spark's tasks
-    may read more rows than the portion, as the user has not limited it.
+    `state_path` is the path of a state that can be rewound by a step. `by_tasks` means that Spark's
+    tasks may read more rows than the portion, as the user has not limited it.
     """
 
     feeds: Sequence[Feed]
@@ -49,7 +49,7 @@ class Rounds:
     by_tasks: bool = False
 
     def take(self, stepper: Stepper[Any, Any], state: int) -> tuple[bool, bool]:
-        """Take what is new as a step; gives whether anything was read, and whether it is a step.
+        """Read the new changes and take a step; returns whether it read and whether it stepped.
 
         `state` is the number of the state.
         """
@@ -61,7 +61,7 @@ class Rounds:
         batches = [t.batch for t in taken]
         read = any(batch is not None for batch in batches)
         misfits = {f.name: t.misfits for f, t in zip(self.feeds, taken, strict=True) if t.misfits}
-        # The position is committed, so that nobody reads and counts the same misfits again.
+        # The position is committed, so that the same misfits are not read and counted again.
         final = bool(misfits) or any(batch is not None and batch.final for batch in batches)
         nothing = all(t.change is None and t.rejected is None for t in taken)
         now = self.time_of(stepper.times, stepper.store)
@@ -99,16 +99,16 @@ class Rounds:
         return read, True
 
     def go_back(self, store: Store) -> None:
-        """Read on from what is committed, whatever became of the last step that was tried."""
+        """Reset the positions of sources to the committed ones, after a failed step."""
         offsets = store.last_offsets()
         for feed in self.feeds:
             feed.position = feed.position_in(offsets)
 
     def time_of(self, times: Collection[RowType], store: Store) -> Now:
-        """The time of a step: as it was said, or that of this machine, for a query that has times.
+        """The time of a step: of `now`, or of this machine, if the query compares with times.
 
-        `times` are their types. Where the clock of the machine has gone back, it is the time of the
-        last step.
+        `times` are the types of these times. If the machine's clock has gone back, it is the time
+        of the last step.
         """
         if self.now is not None:
             return self.now()
@@ -119,12 +119,12 @@ class Rounds:
         return max(now, before) if isinstance(before, dt.date) and is_time(before, t) else now
 
     def _changes(self, taken: Sequence[Taken]) -> list[ZSetSpark[Any] | None]:
-        """The changes of the circuit's inputs: of the query's, then rows that do not fit."""
+        """The changes of the circuit's inputs: first of the query's inputs, then misfits."""
         rejected = {feed.name: t.rejected for feed, t in zip(self.feeds, taken, strict=True)}
         return [t.change for t in taken] + [rejected[name] for name in self.rejecting]
 
     def _prepare(self, step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
-        """Let the sinks refuse a step before it is committed; gives what is committed of them."""
+        """Let the sinks check a step before it is committed; returns their offsets."""
         offsets = {}
         for outlet in self.outlets:
             offsets.update(outlet.prepare(step, outputs[outlet.number]))
@@ -136,7 +136,7 @@ class Rounds:
                 feed.position = batch.position
 
     def _offsets(self, store: Store, batches: Sequence[Batch | None], state: int) -> dict[str, int]:
-        """What is committed with a step: positions of sources, and which step each sink has."""
+        """The offsets of a step: positions of sources, and the last step of each sink."""
         offsets = without(store.last_offsets(), [feed.name for feed in self.feeds])
         offsets[STATE] = state
         for feed, batch in zip(self.feeds, batches, strict=True):
@@ -152,7 +152,7 @@ RETRIES = 10
 """Attempts in a row that may fail before `run(every=…)` ends with the error."""
 
 LONGEST = 60.0
-"""Seconds: the longest pause between two attempts."""
+"""The longest pause between two attempts, in seconds."""
 
 _LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 _OF_CONNECTIONS = {
@@ -160,26 +160,26 @@ _OF_CONNECTIONS = {
     "obstore": ("GenericError",),
     "pyiceberg": ("ServerError", "ServiceUnavailableError", "RESTError"),
 }
-"""The classes of packages that may not be installed, by the packages."""
+"""Transient errors of packages that may not be installed, by the packages."""
 
 _AWAY = ("TableNotFoundError", "NoSuchTableError")
-"""What deltalake and pyiceberg raise if there is no table."""
+"""The errors of deltalake and pyiceberg for a missing table."""
 
 _OF_SERVERS = ("08", "40", "53", "57", "58")
-"""Classes of SQLSTATEs of a connection or a server: the same statement may succeed later."""
+"""Classes of SQLSTATEs after which the same statement may succeed later."""
 
 
 def is_transient(error: BaseException, *, was_there: bool = False) -> bool:
     """Whether an error may pass by itself: a lost connection, a server that does not answer.
 
-    `was_there` says that all tables were there before: one that is not may come back.
+    `was_there` means that all tables existed before: a missing one may come back.
     """
     causes = list(_causes(error))
     return any(map(_may_pass, causes)) or (was_there and any(map(_is_away, causes)))
 
 
 def pause_after(failures: int) -> float:
-    """The seconds to wait when so many attempts in a row have failed."""
+    """The seconds to wait after so many failed attempts in a row."""
     return float(min(LONGEST, 2 ** (failures - 1)))
 
 
@@ -213,16 +213,16 @@ _EVERY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?\s*")
 
 
 class Stopping:
-    """Whether to stop: at Ctrl-C, at SIGTERM, or when `ask` was called."""
+    """A request to stop: by Ctrl-C, by SIGTERM, or by `ask`."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
         self.signal: int | None = None
-        """The signal that asked, if one did."""
+        """The signal that requested the stop, or None."""
 
     @property
     def requested(self) -> bool:
-        """Whether somebody asked."""
+        """Whether a stop was requested."""
         return self._asked.is_set()
 
     def ask(self) -> None:
@@ -230,13 +230,14 @@ class Stopping:
         self._asked.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait, unless somebody asks."""
+        """Wait, until a stop is requested."""
         self._asked.wait(seconds)
 
     def listen(self) -> None:
         """Handle the signals, unless `run` was asked to stop already.
 
-        A Spark session that starts in the main thread takes Ctrl-C, so this is called again.
+        A Spark session that starts in the main thread replaces the handler of Ctrl-C, so `run`
+        calls this again.
         """
         if threading.current_thread() is threading.main_thread() and not self.requested:
             for number in SIGNALS:
@@ -244,9 +245,9 @@ class Stopping:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within the block signals ask to stop; a second one does what it did before the block."""
+        """A context in which the first signal requests a stop; then the old handlers are back."""
         if threading.current_thread() is not threading.main_thread():
-            yield  # Python gives signals to the main thread only
+            yield  # Python delivers signals to the main thread only
             return
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
         self.listen()
@@ -262,7 +263,7 @@ class Stopping:
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
-            if handler is not None:  # none of Python's
+            if handler is not None:  # a handler that is not of Python
                 signal.signal(number, handler)
 
 
@@ -275,7 +276,7 @@ def seconds_of(every: str | float | dt.timedelta) -> float:
 
 
 def seconds_in(every: str | float | dt.timedelta) -> float:
-    """The seconds of such a time; a ValueError where it is none."""
+    """The seconds of such a time; raises `ValueError` for other values."""
     seconds: float | None = None
     if isinstance(every, dt.timedelta):
         seconds = every.total_seconds()

@@ -23,18 +23,18 @@ from stepping_spark.spark.types import arrow_schema_of
 
 
 def row_class(of: Any, *, name: str = "Row", required: Collection[str] = ()) -> type[Any]:
-    """A row class with a field for each column of a table, so that nobody need write it.
+    """A row class with a field for each column of a table.
 
     `of` is a source, such as `st.DeltaTable(path)`; the path of a Delta table or of a directory of
     Parquet, CSV or JSON files; a schema of Arrow or of Spark; a table or a DataFrame; or a DDL text
-    ("id INT, name STRING"), which Spark parses. `name` is what messages call the class. A field may
-    be None if its column may be NULL, which is so for each column of most tables; `required` names
+    ("id INT, name STRING"), which Spark parses. `name` is the name of the class in messages. A
+    field may be None if its column is nullable, as all columns of most tables are; `required` names
     columns that are never NULL. A column whose name is no name in Python gets a field of a similar
-    name (`class_` for `class`), as with `st.Column`. A column of a type that a row cannot hold, or
-    without a name, is left out; the docstring of the class says so. `stepping-spark source class`
-    prints the class as code, which type checkers and readers prefer.
+    name (`class_` for `class`), as with `st.Column`. A column without a name, or of a type that a
+    row cannot hold, is left out; the docstring of the class lists such columns. `stepping-spark
+    source class` prints the class as code, for type checkers and readers.
 
-    Raises `InputError` if there is no such table, and `SourceError` if it cannot be read.
+    Raises `InputError` if the table does not exist, and `SourceError` if it cannot be read.
 
     >>> Order = st.row_class(pa.schema([("id", pa.int64()), ("class", pa.string())]), name="Order")
     >>> Order(id=1, class_=None)
@@ -51,7 +51,7 @@ def row_class(of: Any, *, name: str = "Row", required: Collection[str] = ()) -> 
 
 
 def code_of_table(of: Any, called: str, name: str | None, required: Collection[str]) -> str:
-    """The class as Python code; without a name, it is named after what the table is called."""
+    """The class as Python code; without a `name`, it is named after the table."""
     chosen = name or "".join(part.capitalize() for part in field_name(called).split("_"))
     return code_of(row_class(of, name=chosen, required=required))
 
@@ -86,7 +86,7 @@ def table_at(path: str) -> Any:
 
 
 def _kind_in(folder: Path) -> str:
-    """The kind of the files in a directory, by what their names end with."""
+    """The kind of the files in a directory, by the suffixes of their names."""
     names = [f.name for f in folder.iterdir() if not f.name.startswith(HIDDEN)]
     for kind, ends in _ENDS.items():
         if any(name.removesuffix(".gz").endswith(ends) for name in names):
@@ -98,7 +98,7 @@ _ENDS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson")}
 
 
 def _of_source(given: Any) -> pa.Schema:
-    """The columns of a source, which is opened for it."""
+    """The columns of a source, which is opened and closed."""
     method = getattr(given, "source", None)
     source = method() if callable(method) and not isinstance(given, type) else given
     schema = getattr(source, "schema", None)

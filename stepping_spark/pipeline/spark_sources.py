@@ -2,10 +2,10 @@
 
 The streaming query runs on a thread of its own. Its `foreachBatch` function offers a batch to the
 pipeline, and returns when the step that read it is committed: so Spark's checkpoint never has a
-batch that the store does not have.
+batch that the store lacks.
 
 `SparkSession.streams` and the errors of its queries are PySpark's public interface. If a query does
-not start, the error may come from Java alone.
+not start, the error may be of Py4J only.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from stepping_spark.zsets.from_change_feed import counted_changes
 def as_fields(
     frame: DataFrame, columns: pa.Schema, failure: Callable[[str], Exception]
 ) -> DataFrame:
-    """The wanted columns under the names of the fields, and `_count_` where it is none of them.
+    """The wanted columns with the names of the fields, and `_count_` if it is no field.
 
-    Raises what `failure` makes of the message where a column is missing, and for a change feed.
+    Raises the error that `failure` makes for a missing column, and for a change feed.
     """
     names = _matched(columns, frame.columns, failure)
     refuse_feed(frame.columns, names, failure)
@@ -70,15 +70,15 @@ class CatalogTable:
     """A table of a Spark catalog that offers changes, as a source: `CatalogTable("lake.orders")`.
 
     Needs Spark 4.2 or newer, and a catalog that implements `TableCatalog.loadChangelog`, as Delta's
-    connector for Spark does. `name` is what `spark.read.table` takes. It gives the rows of the
-    table at `version`, then what each later version changed (`spark.read.changes`). The version
-    must be one that the catalog can still read. `spark` is the session, by default the active one.
+    connector for Spark does. `name` is an argument for `spark.read.table`. It reads the rows of the
+    table at `version`, then the changes of each later version (`spark.read.changes`). The catalog
+    must still be able to read this version. `spark` is the session, by default the active one.
 
-    Versions are whole numbers that grow: `_commit_version` is the position. Each round asks Spark
-    which versions there are, by a job. Many versions may be one step; one version is not cut in
-    pieces, and more rows than the driver takes stay in Spark. A table that is dropped and made anew
-    is not recognized. `lag` counts versions that changed rows. `columns` and `on_invalid` are as
-    for `st.DeltaTable`; one more job finds rows that do not fit, unless they are an error.
+    Versions are increasing whole numbers: `_commit_version` is the position. Each round lists the
+    new versions by a Spark job. Several versions may be one step; one version is not cut into
+    pieces, and more rows than the driver holds stay in Spark. A table that was dropped and created
+    again is not detected. `lag` counts versions that changed rows. `columns` and `on_invalid` are
+    as for `st.DeltaTable`; one more job finds rows that do not fit, unless they are an error.
 
     Raises `SourceError`, which names the table.
 
@@ -119,7 +119,7 @@ class CatalogTable:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for two that name the same table."""
+        """A value that is equal for two objects of the same table."""
         return ("catalog", self.name)
 
     def source(self) -> CatalogSource:
@@ -128,10 +128,10 @@ class CatalogTable:
 
 
 class CatalogSource:
-    """What comes after a version; a position is the version up to which all is read."""
+    """Reads the changes after a version; a position is the last version that is read."""
 
     unit = "version"
-    """What the first number of a position counts, as messages say it."""
+    """The unit of the first number of a position, for messages."""
 
     def __init__(self, name: str, version: int, spark: SparkSession | None) -> None:
         self._name = name
@@ -140,7 +140,7 @@ class CatalogSource:
         self._columns = pa.schema([])
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted."""
+        """Set the wanted columns."""
         self._columns = columns
 
     def schema(self) -> pa.Schema:
@@ -149,14 +149,14 @@ class CatalogSource:
             return arrow_schema_of(self._session.table(self._name).schema)
 
     def close(self) -> None:
-        """Nothing to do: the session is not this source's."""
+        """Nothing to do: the source does not own the session."""
 
     def look(self, after: Position | None, portion: Portion) -> None:
-        """Refuse a table that is not there, and a catalog without changes."""
+        """Refuse a missing table, and a catalog without changes."""
         self._after(self._version if after is None else numbers_of(after)[0])
 
     def behind(self, after: Position | None) -> int | None:
-        """The versions that changed rows and were not read."""
+        """The number of unread versions that changed rows."""
         before = self._version if after is None else numbers_of(after)[0]
         return len(self._versions(before, None)) + (after is None)
 
@@ -186,7 +186,7 @@ class CatalogSource:
             return self._session.read.option("versionAsOf", self._version).table(self._name)
 
     def _versions(self, before: int, most: int | None) -> list[tuple[int, int]]:
-        """The versions after one that changed rows, with how many; in order."""
+        """The versions after one that changed rows, in order, with the number of changes."""
         changes = self._after(before)
         with self._trying(f"its versions after {before} cannot be listed"):
             counted = changes.groupBy(VERSION).count().orderBy(VERSION)
@@ -194,11 +194,11 @@ class CatalogSource:
         return [(int(version), int(count)) for version, count in rows]
 
     def _after(self, before: int) -> DataFrame:
-        """What changed after a version.
+        """The changes after a version.
 
-        It is asked for from this version on, which is there: a catalog may refuse a range that
-        begins after the newest one. Spark need not pair rows that were only copied: they add up to
-        nothing.
+        The range begins with this version, which exists: a catalog may refuse a range that begins
+        after the newest one. Spark need not remove rows that were only copied: their counts cancel
+        out.
         """
         with self._trying(f"its changes from version {before} on cannot be read"):
             session = self._session
@@ -224,7 +224,7 @@ class CatalogSource:
 
     @contextmanager
     def _trying(self, what: str) -> Iterator[None]:
-        """Errors of Spark as ours."""
+        """Translate errors of Spark."""
         try:
             yield
         except (raised.PySparkException, raised_by_java.Py4JError) as e:
@@ -263,31 +263,31 @@ class MicroBatchQuery:
         self._query.stop()
 
     def error(self) -> str | None:
-        """Why the query failed, in a line; None if it has read all available data."""
+        """The error of a failed query, in a line; None if it has read all available data."""
         failure = self._query.exception()
         return None if failure is None else first_line(failure)
 
 
 LOOKS = 0.1
-"""A source that waits for a batch checks after so many seconds whether the query has ended."""
+"""The seconds after which a source that waits for a batch checks whether the query has ended."""
 
 
 class MicroBatches:
     """The micro-batches of a streaming DataFrame, as a source: Kafka, files, tables of catalogs.
 
-    `df` is what `spark.readStream` gives, before `writeStream`. `checkpoint` is the directory in
-    which Spark keeps how far the stream is read. Each line of a batch is a row that is added, as
-    often as a column `_count_` says, if there is one. `to_zset` is a function from the batch to a
-    Z-set for everything else, such as `lambda batch: st.from_change_feed(batch, Order)` for a
-    change feed or Debezium's records. `columns` and `on_invalid` are as for `st.DeltaTable`; one
-    more job of each batch finds rows that do not fit, unless they are an error.
+    `df` is the DataFrame of `spark.readStream`, before `writeStream`. `checkpoint` is the directory
+    in which Spark keeps the position of the stream. Each line of a batch is an inserted row, with
+    the count in a column `_count_`, if it has one. `to_zset` is a function from the batch to a
+    Z-set for other streams, such as `lambda batch: st.from_change_feed(batch, Order)` for a change
+    feed or Debezium's records. `columns` and `on_invalid` are as for `st.DeltaTable`; one more job
+    of each batch finds rows that do not fit, unless they are an error.
 
-    Each round of the pipeline reads what is there (`trigger(availableNow=True)`). A batch is a
+    Each round of the pipeline reads the available data (`trigger(availableNow=True)`). A batch is a
     step, even without rows; the stream's own options bound its size (`maxFilesPerTrigger`,
-    `maxOffsetsPerTrigger`). A batch with more rows than the driver takes stays in Spark. A position
+    `maxOffsetsPerTrigger`). A batch with more rows than the driver holds stays in Spark. A position
     is (batch, query). The query is identified by its checkpoint, and store and checkpoint belong
     together: a new checkpoint, and one that is older or newer than the store, raises `SourceError`.
-    How far the stream is ahead is unknown: `lag` has None.
+    The lag is unknown: `lag` has None.
 
     Raises `InputError` for a DataFrame that is not a stream, and on Spark Connect, where
     `foreachBatch` runs in another process. Raises `SourceError` if the query fails.
@@ -343,14 +343,14 @@ class MicroBatches:
 
 
 class _Closed(Exception):
-    """Ends a query whose batch was not committed: Spark gives it again."""
+    """Ends a query whose batch was not committed: Spark delivers it again."""
 
 
 class MicroBatchSource:
     """Takes batches from the thread of the streaming query, one at a time."""
 
     unit = "batch"
-    """What the first number of a position counts, as messages say it."""
+    """The unit of the first number of a position, for messages."""
 
     def __init__(
         self, df: DataFrame, checkpoint: str, to_zset: Callable[[DataFrame], Change] | None
@@ -368,17 +368,17 @@ class MicroBatchSource:
         self._closing = False
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted; the query starts when the source is read."""
+        """Set the wanted columns; the query starts when the source is read."""
         self._columns = columns
 
     def schema(self) -> pa.Schema:
-        """The columns of the stream; of what `to_zset` gives, those that are wanted."""
+        """The columns of the stream; with `to_zset`, the wanted columns."""
         if self._to_zset is not None:
             return as_in_table(self._columns)
         return arrow_schema_of(self._df.schema)
 
     def close(self) -> None:
-        """End the query; a batch that is not committed comes again."""
+        """End the query; a batch that is not committed is delivered again."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -387,16 +387,16 @@ class MicroBatchSource:
         self._query, self._offered, self._closing = None, None, False
 
     def behind(self, after: Position | None) -> int | None:
-        """Unknown: only Spark's source knows."""
+        """None: the lag is unknown here."""
         return None
 
     def confirm(self, position: Position) -> None:
-        """Let the query go on: the batch is committed."""
+        """Let the query continue: the batch is committed."""
         with self._changed:
             self._release(position)
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
-        """The next batch; None where the query has read all that is there."""
+        """The next batch; None if the query has read all available data."""
         with self._changed:
             self._release(after)
             if self._query is None or not (self._query.runs or self._offered):
@@ -416,7 +416,7 @@ class MicroBatchSource:
         return Batch((number, key), (change,), final=True)
 
     def _release(self, position: Position | None) -> None:
-        """Everything up to a position is committed."""
+        """Note that everything up to a position is committed, and release its batch."""
         if position is None:
             self._committed = None
             return
@@ -434,7 +434,7 @@ class MicroBatchSource:
             raise self._failure(f"the query does not start: {e}") from e
 
     def _check_ended(self, query: MicroBatchQuery) -> None:
-        """Raise what ended a query, if it was an error."""
+        """Raise the error that ended a query, if any."""
         wrong, self._wrong = self._wrong, None
         if wrong is not None:
             raise wrong
@@ -443,11 +443,11 @@ class MicroBatchSource:
             raise self._failure(f"the query ended: {error}")
 
     def _take(self, batch: DataFrame, number: int) -> None:
-        """Offer a batch, and wait until it is committed; on the thread of the query."""
+        """Offer a batch, and wait until it is committed; runs on the thread of the query."""
         key = number_of(str(streaming_query(batch)))
         with self._changed:
             if self._committed == (number, key):
-                return  # the process ended before the checkpoint had it
+                return  # the process ended after the commit, before the checkpoint
             self._wrong = self._out_of_order(number, key)
             if self._wrong is None:
                 self._offered = number, key, batch
@@ -459,7 +459,7 @@ class MicroBatchSource:
                 raise _Closed
 
     def _out_of_order(self, number: int, key: int) -> SourceError | None:
-        """What is wrong with a batch that is not the next one."""
+        """The error about a batch that is not the next one, or None."""
         last, known = (-1, key) if self._committed is None else self._committed
         if known != key:
             return self._failure(

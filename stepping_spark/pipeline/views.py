@@ -1,6 +1,6 @@
-"""Views: `@st.view`, the arguments of their pipeline, checked, and several views as one circuit.
+"""Views: `@st.view`, checks of a pipeline's arguments, and several views as one circuit.
 
-What views share is computed once, and views may be of views.
+Common parts of views are computed once, and views may read views.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def input_names(graph: AnyGraph) -> list[str]:
 
 
 def view_names(graph: AnyGraph) -> tuple[str, ...]:
-    """What the views of one query are called: as it is, or as the variables that it returns."""
+    """The names of a query's views: its own name, or the names of the returned variables."""
     if graph.single:
         return (graph.name,)
     called = [name or f"{graph.name}_{i}" for i, name in enumerate(graph.called, 1)]
@@ -68,9 +68,9 @@ def view_names(graph: AnyGraph) -> tuple[str, ...]:
 
 
 def _together(queries: Mapping[str, QueryFunction]) -> QueryFunction:
-    """One query that gives the views of all of them.
+    """One query that returns the views of all queries.
 
-    A parameter with the name of a view is that view; every other is an input, the same for all.
+    A parameter with the name of a view is that view; others are inputs, shared by name.
     """
     line = user_line()
     order = _in_order(queries, line)
@@ -148,7 +148,7 @@ Into: TypeAlias = "To | Sequence[To]"
 def feeds_of(
     graph: AnyGraph, views: Sequence[str], given: Mapping[str, SourceArgument], limits: Limits
 ) -> list[Feed]:
-    """A source for each input."""
+    """A feed for each input; raises `InputError` if the sources do not match the inputs."""
     names = input_names(graph)
     if set(names) != set(given):
         several = f"; or, where a view is meant, name one of {', '.join(views)}"
@@ -169,7 +169,7 @@ def feeds_of(
 def outlets_of(
     graph: AnyGraph, views: Sequence[str], into: Mapping[str, Into], rejects: Mapping[str, Any]
 ) -> list[Outlet]:
-    """The sinks of each view that has some, then those of rows that do not fit an input."""
+    """The outlets of views, then the outlets of rows that do not fit an input."""
     outlets = []
     for view, argument in into.items():
         if view not in views:
@@ -193,7 +193,7 @@ def outlets_of(
 def into_by_view(
     views: Sequence[str], into: Mapping[str, Into] | Into | None
 ) -> Mapping[str, Into]:
-    """The sinks of views by name; of a single view they may be given without its name."""
+    """The sinks of views by name; a single view may be left unnamed."""
     if into is None:
         return {}
     if isinstance(into, Mapping):
@@ -207,7 +207,7 @@ def into_by_view(
 
 
 def check_apart(given: Mapping[str, SourceArgument], into: Mapping[str, Into]) -> None:
-    """Refuse a table that a view goes into where an input, or another view, has the same one."""
+    """Refuse a sink whose table is also the table of an input or of another view."""
     taken: list[tuple[str, object]] = [
         (f"the source of input {name!r}", source) for name, source in given.items()
     ]
@@ -225,7 +225,7 @@ def check_apart(given: Mapping[str, SourceArgument], into: Mapping[str, Into]) -
 
 
 def place_given(store: str | Store | Place) -> Store | Place:
-    """A store, or the place that a text names."""
+    """A store, or the place of a text."""
     if not isinstance(store, str):
         return store
     try:
@@ -235,7 +235,7 @@ def place_given(store: str | Store | Place) -> Store | Place:
 
 
 def copied_place(given: str | Place, place: Store | Place) -> Place:
-    """The place of the state that a pipeline's state begins as a copy of."""
+    """The place of the state that is copied into a pipeline's new state."""
     try:
         origin = place_of(given) if isinstance(given, str) else given
     except ValueError as e:
@@ -256,7 +256,7 @@ def copied_place(given: str | Place, place: Store | Place) -> Place:
 
 
 def path_of(place: Store | Place) -> str | None:
-    """The path of a state in files, which can go back by a step; None: it cannot."""
+    """The path of a state in files, which can be rewound by a step; None for other states."""
     return str(place) if isinstance(place, Place) and place.kind == PARQUET else None
 
 
@@ -278,7 +278,7 @@ _DECLARED = "__stepping_spark_view__"
 
 @dataclass(frozen=True)
 class Declared:
-    """What a query says of itself."""
+    """The declaration of a query: its view's name, comment, sources and sinks."""
 
     name: str
     comment: str | None
@@ -308,17 +308,17 @@ def view(
     sources: Mapping[str, SourceArgument] | None = None,
     **inputs: SourceArgument,
 ) -> F | Callable[[F], F]:
-    """Say of a query function where its inputs come from, and where its view goes.
+    """Declare the sources of a query function's inputs, and the sinks of its view.
 
     Each input may have a source, as an argument of its name or in `sources={…}`; `into` is a sink,
-    or a list of sinks. They are what `st.Pipeline` takes. `name` is the name of the view, by
-    default that of the function, and `comment` a line on what it is, which a dry run shows. The
-    function stays what it is: it may be called in another query, and compiled.
+    or a list of sinks. They are as for `st.Pipeline`. `name` is the name of the view, by default
+    the name of the function, and `comment` a line that describes it, which a dry run shows. The
+    function itself does not change: it may be called in another query, and compiled.
 
     `st.Pipeline(revenue, store=…)` runs the view, and `st.Pipeline([revenue, largest], store=…)`
-    several. What is given to `st.Pipeline` comes first: a source in place of the view's own, and
-    `into` in place of all. `stepping-spark run views.py --store parquet:state` runs all views of a
-    file, and `stepping-spark run views.py:revenue --store parquet:state` one.
+    several. Arguments of `st.Pipeline` take precedence: a source replaces the view's own, and
+    `into` replaces all sinks. `stepping-spark run views.py --store parquet:state` runs all views of
+    a file, and `stepping-spark run views.py:revenue --store parquet:state` one.
 
     >>> seen = {}
     >>> people = [(1, st.ZSetPython({"ann": 1, "bob": 2}))]
@@ -355,9 +355,9 @@ def declared_of(query: object) -> Declared | None:
 def by_name(
     queries: QueriesArgument, given: Mapping[str, SourceArgument]
 ) -> QueryFunction | Mapping[str, QueryFunction] | AnyGraph:
-    """One query as it is, and several by the names of their views.
+    """A single query itself, or several queries by the names of their views.
 
-    Queries in SQL take the columns of their tables from the sources, `given` or their own.
+    Queries in SQL get the columns of their tables from the sources, `given` or their own.
     """
     if isinstance(queries, Graph):
         return queries
@@ -398,7 +398,7 @@ def _with_tables(query: Any, given: Mapping[str, SourceArgument]) -> Any:
 
 
 def sources_of(queries: QueriesArgument, inputs: Iterable[str]) -> dict[str, SourceArgument]:
-    """The sources that queries say for these inputs; an InputError where two differ."""
+    """The declared sources of these inputs; raises `InputError` if two of them differ."""
     sources: dict[str, SourceArgument] = {}
     for declaration in _declarations(queries):
         for name, source in declaration.sources.items():
@@ -414,7 +414,7 @@ def sources_of(queries: QueriesArgument, inputs: Iterable[str]) -> dict[str, Sou
 def sinks_of(
     queries: QueriesArgument, views: Sequence[str], into: Mapping[str, Into] | Into | None
 ) -> dict[str, Into]:
-    """The sinks of views: those given, or else those that queries say; and their checks anyway."""
+    """The sinks of views: `into`, or else the declared sinks; and always the checks."""
     declarations = _declarations(queries)
     checks = {view: check for one in declarations for view, check in one.checks.items()}
     if into is None:
@@ -435,7 +435,7 @@ def comments_of(queries: QueriesArgument) -> dict[str, str]:
 
 
 def _declarations(queries: QueriesArgument) -> list[Declared]:
-    """What queries say of themselves; in a mapping, a view has the name that it has there."""
+    """The declarations of queries; in a mapping, the keys are the names of views."""
     if isinstance(queries, Graph):
         return []
     if isinstance(queries, Mapping):
@@ -455,7 +455,7 @@ def _is_same(a: object, b: object) -> bool:
 
 
 def _check(query: object, name: str | None, given: Mapping[str, SourceArgument]) -> None:
-    """Refuse what is no function, a name that is none, and sources of inputs that there are not."""
+    """Refuse a query that is no function, an invalid name, and sources of unknown inputs."""
     if not (callable(query) and inspect.isfunction(inspect.unwrap(query))):
         raise InputError(
             f"{user_line()}: @st.view stands above a query function, found {short(query)}; name "

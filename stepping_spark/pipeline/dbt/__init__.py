@@ -1,12 +1,12 @@
 """dbt: the models of a project become the views of one pipeline, `st.dbt_project`.
 
-`manifest` reads what `dbt compile` wrote: models, tests, seeds and sources, with the compiled SQL
-and the names of their tables. It decides which of them are maintained, and why others cannot be.
-`project` puts the names of views and inputs into the trees of the SQL, and makes one query function
-of them with the SQL front end. `seeds` reads CSV files that are edited.
+`manifest` reads the manifest of `dbt compile`: models, tests, seeds and sources, with the compiled
+SQL and the names of their tables. It chooses the models to maintain, and has the reasons against
+others. `project` puts the names of views and inputs into the SQL trees, and makes one query
+function of them with the SQL front end. `seeds` reads CSV files and their edits.
 
-Input: a manifest, and sources for its source tables. Output: a query function, as one of `st.sql`,
-which knows its seeds and has a check for each test. The facade and the command line import it.
+Input: a manifest, and sources for its source tables. Output: a query function like one of `st.sql`,
+with its seeds as sources and a check for each test. The facade and the command line import it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def dbt_project(
     `manifest` is the path of `target/manifest.json`, or of the project, as `dbt compile
     --full-refresh` wrote it. Models with `materialized` `table`, `incremental` or
     `materialized_view` are the views of the function, each under its name; `view` and `ephemeral`
-    models are composed into those that read them. `is_incremental()` is false in a full refresh, so
-    what stands in it is left out: the circuit derives it. With `select` the named models are the
-    views, whatever they are materialized as.
+    models are composed into their readers. `is_incremental()` is false in a full refresh, so its
+    branches are left out: the circuit derives the increments. With `select` the named models are
+    the views, whatever their `materialized`.
 
-    Each table of `source()` is an input, called like the table; or `<source>_<table>` if the
-    project has something else of this name. `tables` has their columns or sources, as for `st.sql`,
-    and what is not given there is given to `st.Pipeline`. Seeds are inputs too. They read their CSV
-    files, with the types of `column_types` or those that the values show. An edited file is a
-    change: the copies of what was read are in `target/stepping_spark`.
+    Each table of `source()` is an input with the name of the table; or `<source>_<table>` if
+    another node of the project has this name. `tables` has their columns or sources, as for
+    `st.sql`; pass the other ones to `st.Pipeline`. Seeds are inputs too. They read their CSV files,
+    with the types of `column_types` or types inferred from the values. An edited file is a change:
+    `target/stepping_spark` keeps copies of the files that were read.
 
     Data tests, such as `unique` and `not_null`, are views with `st.Check` as their sink: a step
     after which a test fails is not committed. With `severity: warn` the rows are a warning in the
@@ -54,15 +54,14 @@ def dbt_project(
     The SQL is read as Spark's. If the project is compiled for another database, `"x"` is a name in
     it; functions and types still are those of Spark. `whole_rows` is as for `st.sql`.
 
-    Gives the function. `written` has the model's name of each view, with its key: the `unique_key`,
-    else a column with the tests `unique` and `not_null`. `left_out` says what is not maintained,
-    and why.
+    Returns the function. Its `written` maps each view to its key: the `unique_key`, else a column
+    with the tests `unique` and `not_null`. Its `left_out` maps models and tests that are not
+    maintained to the reasons.
 
-    Raises `InputError` if there is no manifest, or none with compiled SQL, or no such model; and
+    Raises `InputError` if the manifest, its compiled SQL or a named model is missing. Raises
     `CompileError`, when the query is compiled, with a list of all models that cannot be maintained,
-    each with the place and the reason: Python models, snapshots, what `st.sql` refuses, and what
-    reads such a model. `exclude` leaves models or tests out, with those that read them. Needs the
-    extra `[sql]`.
+    each with the place and the reason: Python models, SQL that `st.sql` refuses, and readers of
+    such models. `exclude` leaves out models or tests, with their readers. Needs the extra `[sql]`.
 
     >>> import json
     >>> _ = Path("seeds").mkdir(), Path("target").mkdir()

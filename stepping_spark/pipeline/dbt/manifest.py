@@ -1,4 +1,4 @@
-"""The manifest of a dbt project, and which of its models are maintained."""
+"""The manifest of a dbt project, and the choice of the models to maintain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stepping_spark.base.errors import InputError
 from stepping_spark.rows.row_class import field_name
 
 COMPILE = "dbt compile --full-refresh"
-"""What writes a manifest that can be read here."""
+"""The command that writes a manifest that this module can read."""
 
 _NAME_IN_QUOTES = re.compile(r'"((?:[^"]|"")*)"|`((?:[^`]|``)*)`|([^.]+)')
 _OF_SPARK = ("spark", "databricks")
@@ -34,7 +34,7 @@ class DbtNode:
 
     @property
     def kind(self) -> str:
-        """What it is: model, test, seed, snapshot or source."""
+        """The kind of node: model, test, seed, snapshot or source."""
         return str(self.entry["resource_type"])
 
     @property
@@ -45,30 +45,30 @@ class DbtNode:
 
     @property
     def materialized(self) -> str:
-        """How dbt makes a table of a model."""
+        """The materialization of a model; `view` if it has no setting."""
         return str(self.config.get("materialized") or "view")
 
     @property
     def name(self) -> str:
-        """The name in the project; a version of a model has its number behind it."""
+        """The name in the project; a versioned model has the suffix `_v` and its version."""
         version = self.entry.get("version")
         name = str(self.entry["name"])
         return name if version is None else f"{name}_v{version}"
 
     @property
     def code(self) -> str | None:
-        """The compiled SQL; None: there is none."""
+        """The compiled SQL, or None."""
         code = self.entry.get("compiled_code")
         return None if code is None else str(code)
 
     @property
     def reads(self) -> list[str]:
-        """The ids of what it reads."""
+        """The ids of the nodes that it reads."""
         return list((self.entry.get("depends_on") or {}).get("nodes") or ())
 
     @property
     def file(self) -> str:
-        """The file in which the compiled SQL stands, as the project has it."""
+        """The path of the compiled SQL within the project; else of the source file, else the id."""
         path = self.entry.get("compiled_path") or self.entry.get("original_file_path")
         return str(path or self.id)
 
@@ -80,7 +80,7 @@ class DbtNode:
 
     @property
     def names(self) -> list[tuple[str, ...]]:
-        """What its table is called, from the longest name to the shortest."""
+        """The names of its table, from the longest to the shortest, in lower case."""
         written = str(self.entry.get("relation_name") or "")
         words = [next(filter(None, m.groups()), "") for m in _NAME_IN_QUOTES.finditer(written)]
         parts = [self.entry.get("database"), self.entry.get("schema"), self.table]
@@ -91,7 +91,7 @@ class DbtNode:
 
 @dataclass(frozen=True)
 class DbtManifest:
-    """What is in a manifest. `folder` is that of the project."""
+    """The content of a manifest. `folder` is the folder of the project."""
 
     path: Path
     folder: Path
@@ -106,7 +106,7 @@ class DbtManifest:
 
     @cached_property
     def called(self) -> Mapping[str, str]:
-        """By the id of each node, the name of its view or input; no two are equal."""
+        """The name of the view or input of each node, by its id; the names are unique."""
         names = Counter(n.name.lower() for n in self.nodes.values() if n.kind != "source")
         tables = Counter(n.name.lower() for n in self.nodes.values() if n.kind == "source")
         name_of: dict[str, str] = {}
@@ -121,7 +121,7 @@ class DbtManifest:
 
     @cached_property
     def by_table(self) -> Mapping[tuple[str, ...], DbtNode]:
-        """The nodes by the names of their tables; a short name that several have is left out."""
+        """The nodes by the names of their tables, without names that several nodes share."""
         having: dict[tuple[str, ...], list[DbtNode]] = {}
         for node in self.nodes.values():
             for name in node.names if node.kind != "test" else ():
@@ -130,7 +130,7 @@ class DbtManifest:
 
     @cached_property
     def keys(self) -> Mapping[str, tuple[str, ...]]:
-        """By the id of each model, its key; a model without one is not there."""
+        """The key of each model that has one, by the model's id."""
         tested: dict[tuple[str, str], set[str]] = {}
         for node in self.nodes.values():
             of, column = node.entry.get("attached_node"), node.entry.get("column_name")
@@ -182,7 +182,7 @@ def _nodes(content: Mapping[str, Any]) -> Iterator[tuple[str, DbtNode]]:
 
 
 WRITTEN = ("table", "incremental", "materialized_view")
-"""How models are materialized that are views of the pipeline."""
+"""The materializations of models that become views of the pipeline."""
 
 _COMPOSED = ("view", "ephemeral")
 _PYTHON = "it is a Python model, and only SQL is maintained; write it as a query function"
@@ -191,11 +191,11 @@ _SNAPSHOT = "it is a snapshot, which keeps what rows were; write the view with c
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What is made of a project, each in an order in which nothing stands before what it reads.
+    """The choice of models and tests of a project, in an order in which readers come last.
 
-    `models` are planned, those of them in `views` are outputs, and `checks` are tests. `refused`
-    are models and tests among them that cannot be maintained, with the reason, and `left_out` is
-    what was not asked for, by name.
+    `models` are planned, `views` are the models among them that become outputs, and `checks` are
+    tests. `refused` has the reasons against models and tests that cannot be maintained, by id, and
+    `left_out` the reasons against those that were not chosen, by name.
     """
 
     models: tuple[DbtNode, ...]
@@ -208,7 +208,7 @@ class ModelChoice:
 def chosen(
     manifest: DbtManifest, select: Collection[str], exclude: Collection[str], *, checks: bool
 ) -> ModelChoice:
-    """What is made of a project. Raises `InputError` for names that there are not."""
+    """The choice of models and tests of a project. Raises `InputError` for unknown names."""
     order = _in_order(manifest)
     _check_compiled(manifest, order)
     models = {manifest.called[n.id]: n for n in order if n.kind == "model"}
@@ -257,7 +257,7 @@ def chosen(
 def _left_out(
     manifest: DbtManifest, order: list[DbtNode], excluded: Collection[str]
 ) -> dict[str, str]:
-    """What is excluded, with what reads it, and snapshots; by name, with the reason."""
+    """The reasons against excluded nodes, readers of excluded models, and snapshots, by name."""
     reasons: dict[str, str] = {}
     for node in order:
         name = manifest.called[node.id]
@@ -317,7 +317,7 @@ def _with_what_they_read(manifest: DbtManifest, nodes: Collection[DbtNode]) -> I
 
 
 def _refusal(node: DbtNode) -> str | None:
-    """Why a model or a test cannot be maintained, as far as its configuration tells it."""
+    """The reason in a configuration why a model or a test cannot be maintained, or None."""
     if node.entry.get("language") == "python":
         return _PYTHON
     if node.kind == "model" and node.materialized not in (*WRITTEN, *_COMPOSED):

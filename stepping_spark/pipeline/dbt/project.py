@@ -45,7 +45,7 @@ from stepping_spark.sql.views import (
 log = logging.getLogger("stepping_spark.pipeline.dbt")
 
 _SCHEMA = "dbt"
-"""The schema of all tables in the trees: a name with a schema is never that of a query of WITH."""
+"""The schema of all tables in the trees: a name with a schema never refers to a WITH query."""
 
 _NARROW: dict[str, pa.DataType] = {
     "tinyint": pa.int8(),
@@ -86,7 +86,7 @@ def dbt_project(
 
 @dataclass
 class _Project:
-    """Models and tests as statements. `reads` are the models that each reads, by id."""
+    """Models and tests as statements. `reads` maps their ids to the ids of models they read."""
 
     manifest: DbtManifest
     choice: ModelChoice
@@ -98,24 +98,24 @@ class _Project:
 
     @property
     def nodes(self) -> tuple[DbtNode, ...]:
-        """What is planned, in order."""
+        """The planned models and tests, in order."""
         return (*self.choice.models, *self.choice.checks)
 
     @property
     def outputs(self) -> tuple[DbtNode, ...]:
-        """What becomes an output."""
+        """The models and tests that become outputs."""
         return (*self.choice.views, *self.choice.checks)
 
     @property
     def unread(self) -> list[str]:
-        """The tables of the project that no model reads that is maintained."""
+        """The seeds and sources of the project that no maintained model reads."""
         tables = [n for n in self.manifest.nodes.values() if n.kind in ("seed", "source")]
         return [name for n in tables if (name := self.manifest.called[n.id]) not in self.inputs]
 
     # -- the text
 
     def read(self) -> None:
-        """Parse what is planned, and find its tables."""
+        """Parse the planned models and tests, and find their tables."""
         self.refused = dict(self.choice.refused)
         for node in self.nodes:
             if node.id not in self.refused:
@@ -140,7 +140,7 @@ class _Project:
         return SqlStatement(statement.tree, text, self.manifest.called[node.id])
 
     def _rename(self, node: DbtNode, table: exp.Table, text: SqlText) -> None:
-        """Let a table have the name of its view or input, and still the alias that it has."""
+        """Rename a table in a tree to its view or input; its alias stays."""
         parts = table.parts
         read = self.manifest.by_table.get(tuple(p.name.lower() for p in parts))
         written = ".".join(p.name for p in parts)
@@ -171,7 +171,7 @@ class _Project:
     # -- the query
 
     def query(self, tables: Mapping[str, Any]) -> Any:
-        """The query function, which knows the columns of seeds and of these tables."""
+        """The query function, with the columns of seeds and of these tables."""
         sources = {n: self._seed(node) for n, node in self.inputs.items() if node.kind == "seed"}
         sources |= {n: table for n, table in tables.items() if hasattr(table, "source")}
         known = {n: table_of(n, table) for n, table in {**sources, **tables}.items()}
@@ -180,7 +180,7 @@ class _Project:
 
     @property
     def _name(self) -> str:
-        """The name of the function: of its only view, or of the project."""
+        """The name of the function: that of its only output, or of the project."""
         names = [self.manifest.called[node.id] for node in self.outputs]
         return names[0] if len(names) == 1 else self.manifest.project
 
@@ -215,7 +215,7 @@ class _Project:
         def streams_of(streams: Mapping[str, Stream]) -> Any:
             relations = {n: replace(used[n], stream=stream) for n, stream in streams.items()}
             by_id, wrong = self._streams(views, apart, relations, refused)
-            if wrong:  # which of the views that they are composed of is it?
+            if wrong:  # find the composed view at fault
                 raise self._failure(self._streams(views, list(views), relations, refused)[1])
             outputs = [by_id[node.id] for node in self.outputs]
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -225,10 +225,10 @@ class _Project:
     def _planned(
         self, tables: Mapping[str, SqlTable]
     ) -> tuple[dict[str, View], list[str], dict[str, str]]:
-        """The views of models and tests; those that are computed apart; why others are none.
+        """The views of nodes, the ids of views computed apart, and the reasons against others.
 
-        What is written is computed apart, once for all that read it. So is a view model that keeps
-        state and is read more than once; other views are composed into those that read them.
+        Outputs are computed apart, once for all readers. So is a view model that keeps state and
+        has several readers; other views are composed into their readers.
         """
         views = Views({name: list(t.columns) for name, t in tables.items()})
         by_id: dict[str, View] = {}
@@ -256,9 +256,9 @@ class _Project:
         given: Mapping[str, SqlTable],
         known: Mapping[str, str],
     ) -> tuple[dict[str, Stream], dict[str, str]]:
-        """The streams of these views, and why others cannot become operators.
+        """The streams of these views, and the reasons against views that have no operators.
 
-        `known` are those that are no views, with the reasons.
+        `known` has the reasons against models and tests without a view.
         """
         tables = dict(given)
         refused = dict(known)
@@ -268,7 +268,7 @@ class _Project:
             if node.id in which and not self._reads_refused(node, refused):
                 view = views[node.id]
                 if not view.tables <= tables.keys():
-                    continue  # nothing that is written reads it, so its input is none
+                    continue  # no output reads it, so its table is no input
                 try:
                     table = tables[view.name] = made_of(
                         view, tables, clock, whole_rows=self.whole_rows
@@ -279,7 +279,7 @@ class _Project:
         return streams, refused
 
     def _reads_refused(self, node: DbtNode, refused: dict[str, str]) -> bool:
-        """Whether it reads what cannot be maintained; then this is its reason."""
+        """Whether a node reads a refused node; if so, adds it to `refused`."""
         gone = [read for read in self.reads[node.id] if read in refused]
         if gone:
             refused[node.id] = f"it reads {self.manifest.called[gone[0]]}"
@@ -314,7 +314,7 @@ class _Project:
         return Seed(file, cache, self._kinds(node), str(node.config.get("delimiter") or ","))
 
     def _kinds(self, node: DbtNode) -> dict[str, pa.DataType]:
-        """The types of a seed's columns, as far as the project says them."""
+        """The types of a seed's columns that the project sets in `column_types`."""
         kinds: dict[str, pa.DataType] = {}
         adapter = self.manifest.adapter
         dialect = adapter if adapter in {d.value for d in Dialects} else "spark"

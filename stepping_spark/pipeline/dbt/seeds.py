@@ -1,8 +1,8 @@
 """A seed of a dbt project as a source: a CSV file that is edited.
 
-A change is the difference between the file that was read and the one that is there. So each file
-that is read is kept, as a copy under the digest of its bytes. A position is (edition, digest): how
-many files were read, and which one was the last.
+A change is the difference between the file that was read last and the current file. So each file
+that was read is kept, as a copy under the digest of its bytes. A position is (edition, digest): the
+number of files that were read, and the digest of the last.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from stepping_spark.rows.names import as_in_table, matched
 from stepping_spark.rows.schema import COUNT
 
 NULLS = ["", "null", "NULL", "Null"]
-"""What dbt reads as NULL."""
+"""The texts that dbt reads as NULL."""
 
 
 class Seed:
-    """The CSV file of a seed. `kinds` are Arrow types of columns, and `kept` is for its copies."""
+    """The CSV file of a seed. `kinds` has Arrow types of columns, `kept` is the copies' folder."""
 
     def __init__(self, file: Path, kept: Path, kinds: Mapping[str, pa.DataType], delimiter: str):
         self.file = file
@@ -39,7 +39,7 @@ class Seed:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for two that name the same file."""
+        """A value that is equal for two seeds of the same file."""
         return ("seed", str(self.file.resolve()))
 
     def source(self) -> SeedSource:
@@ -48,38 +48,38 @@ class Seed:
 
 
 class SeedSource:
-    """Reads the file of a seed, and then what was edited in it."""
+    """Reads the file of a seed, and then the changes by its edits."""
 
     unit = "edition"
-    """What the first number of a position counts, as messages say it."""
+    """The unit of the first number of a position, for messages."""
 
     def __init__(self, seed: Seed) -> None:
         self._seed = seed
         self._columns = pa.schema([])
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted, and of which types."""
+        """Set the wanted columns and their types."""
         self._columns = columns
 
     def close(self) -> None:
         """Nothing to do."""
 
     def schema(self) -> pa.Schema:
-        """The columns of the file: of the given types, or of those that the values show."""
+        """The columns of the file, with the given types or types inferred from the values."""
         columns = self._parsed(self._bytes(), self._seed.kinds).schema
         return pa.schema([pa.field(f.name, _type_in_rows(f.type)) for f in columns])
 
     def behind(self, after: Position | None) -> int:
-        """1, if the file is another one than was read, else 0."""
+        """1 if the file differs from the last one that was read, else 0."""
         return int(after is None or numbers_of(after)[1] != number_of(self._bytes()))
 
     def look(self, after: Position | None, portion: Portion) -> None:
-        """Refuse a file that was edited, if the copy of what was read is gone."""
+        """Refuse an edited file if the copy of the file read before is missing."""
         if after is not None and self.behind(after):
             self._read_before(numbers_of(after)[1])
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
-        """The rows that are new in the file, and those that are gone."""
+        """The new rows of the file with count 1, and those of the file read before with -1."""
         data = self._bytes()
         edition, known = (0, None) if after is None else numbers_of(after)[:2]
         if known == number_of(data):
@@ -97,7 +97,7 @@ class SeedSource:
             raise self._failure(f"it cannot be read: {e.strerror}; restore the file") from e
 
     def _rows(self, data: bytes, n: int) -> pa.Table:
-        """The rows of a file, each with this count, under the names of the fields."""
+        """The rows of a file, each with count `n`, with columns named like the fields."""
         header = self._parsed(data, {}).column_names
         names = matched(self._columns, header, self._failure)
         wanted = as_in_table(self._columns)
@@ -138,7 +138,7 @@ class SeedSource:
             ) from e
 
     def _keep(self, data: bytes) -> None:
-        """Keep a copy of what is read, which appears whole."""
+        """Store a copy of the bytes, by a rename, so that readers see a whole file."""
         copy = self._copy_of(number_of(data))
         try:
             if not copy.exists():
@@ -156,7 +156,7 @@ class SeedSource:
 
 
 def _type_in_rows(t: Any) -> Any:
-    """The type that rows have for values of a type that was found."""
+    """The type of a column in rows, for the type that the CSV reader inferred."""
     if pa.types.is_timestamp(t):
         return pa.timestamp("us", t.tz)
     return pa.string() if pa.types.is_null(t) or pa.types.is_time(t) else t

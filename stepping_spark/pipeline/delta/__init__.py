@@ -1,9 +1,10 @@
 """Delta tables as sources and sinks, by the package deltalake, without Spark: `st.DeltaTable`.
 
-`source` reads snapshots and change feeds, `sink` writes views, by deltalake or by `writing`, which
-marks old rows as gone. `log` reads what each commit did, and rows of a version by deltalake's scan;
-`files` finds the places of rows in data files, which deltalake does not say. All need the packages
-of `[delta]`, which take long to import, so they are imported when a table is read or written.
+`source` reads snapshots and change feeds. `sink` writes views, by deltalake or by `writing`, which
+marks old rows in deletion vectors. `log` reads the actions of each commit, and rows of a version by
+deltalake's scan. `files` finds the places of rows in data files, which deltalake does not return.
+All need the packages of `[delta]`, which take long to import, so they are imported when a table is
+read or written.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ class DeltaTable:
     Needs `pip install 'stepping-spark[delta]'`; reads and writes without Spark. `options` are
     deltalake's `storage_options`, for object stores.
 
-    **As a source** it gives the table's rows, then what each version changed, by the change data
+    ***As a source** it reads the table's rows, then the changes of each version, by the change data
     feed (`delta.enableChangeDataFeed`), which must be on. Versions from before it was switched on
-    are compared, as far as their files are there. With `diff="snapshot"` all are: a step then costs
-    what two versions hold in the partitions that changed. So do those of which deltalake cannot
-    read the feed: tables with column mapping, partitions whose paths are encoded (a space, a colon,
-    an accent), a version that changes the type of a column, and one that replaces the table.
+    are compared, as far as their files exist. With `diff="snapshot"` all versions are compared: a
+    step then reads the rows of two versions in the partitions that changed. Versions whose feed
+    deltalake cannot read are compared, too: tables with column mapping, partitions whose paths are
+    encoded (a space, a colon, an accent), a version that changes the type of a column, and one that
+    replaces the table.
 
     Columns are found by name; those that the row class does not have are not read. Columns may be
     added, dropped and reordered, renamed by column mapping, and become wider. OPTIMIZE and VACUUM
-    change nothing. An overwrite and `CREATE OR REPLACE TABLE` are ordinary changes: what differs
+    change nothing. An overwrite and `CREATE OR REPLACE TABLE` are ordinary changes: the difference
     between the two versions. Deletion vectors are read. A table that was deleted and created again
     is refused: the store keeps (version, table) as the position. `lag` counts versions that changed
     rows.
@@ -52,33 +54,33 @@ class DeltaTable:
       view. A step is one commit: an append if rows are only added, otherwise a merge by the key.
     - without `key`: the rows of the view and `_count_`, how often each occurs; merged by all
       columns, which then may not be lists, structs or floats.
-    - `changes=True`: what each step changed, for others to read: `_change_type` (`insert`,
+    - `changes=True`: the changes of each step, for other readers: `_change_type` (`insert`,
       `delete`), and `_step`, the step's number. With `key`, a key occurs once in a step: `insert`,
       `update_postimage` or `delete`, as Spark's `create_auto_cdc_flow` takes it, with
       `sequence_by="_step"` and `apply_as_deletes="_change_type = 'delete'"`.
 
-    Spark's tasks write a change of more than 256 MB that Spark has, each for a part of the keys. A
-    table that has rows is written anew, up to eight times the size of the change; the driver
-    commits the files. It writes others, and those that are append-only or that deltalake must
-    write.
+    Spark's tasks write a change of more than 256 MB in Spark, each for a part of the keys, and the
+    driver commits the files. They rewrite a table with rows, if it has at most eight times the size
+    of the change. The driver writes other changes, and tables that are append-only or that
+    deltalake must write.
 
     `columns={field: column}` are the columns that have other names in the table than fields in the
-    row class; `key` names fields. `on_invalid` says what becomes of rows of a source that are no
-    rows of the class: `"fail"`, `"drop"`, or a sink for them.
+    row class; `key` names fields. `on_invalid` decides about rows of a source that do not fit the
+    class: `"fail"`, `"drop"`, or a sink for them.
 
     Types that Delta does not have (durations) are refused when the pipeline is opened. A key that
     is not unique and an append-only table are refused before the step is committed.
 
-    A step that takes rows away writes the files anew that have one of them. Not so where the table
-    has `delta.enableDeletionVectors`: the step then writes its own rows, and the places of the old
-    ones, as deletion vectors within the log. With `deletion_vectors=True` the table is created so,
-    and refused if it is there without. Tables that also have partitions, column mapping,
-    constraints, or another feature that is not known here, are merged.
+    A step that deletes rows rewrites the files that contain them. If the table has
+    `delta.enableDeletionVectors`, the step instead writes its new rows, and the places of the old
+    rows, as deletion vectors within the log. With `deletion_vectors=True` the table is created with
+    this property, and an existing table without it is refused. Tables that also have partitions,
+    column mapping, constraints, or another unsupported feature are merged.
 
-    Every 64 steps small files are merged (OPTIMIZE), and files are written anew of which many rows
-    are gone. Old files stay. With `vacuum=True` they are removed, every 64 steps, when they are
-    older than `delta.deletedFileRetentionDuration` of the table, a week if nothing is said;
-    otherwise call VACUUM yourself.
+    Every 64 steps small files are merged (OPTIMIZE), and files with many deleted rows are
+    rewritten. Old files stay. With `vacuum=True` they are removed, every 64 steps, when they are
+    older than `delta.deletedFileRetentionDuration` of the table (a week by default); otherwise call
+    VACUUM yourself.
 
     The number of the step goes into the same commit. A table that already has rows of others, rows
     that others write between two steps, and a second pipeline raise `SinkError`; OPTIMIZE and
@@ -145,18 +147,18 @@ class DeltaTable:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for two that name the same table."""
+        """A value that is equal for two objects of the same table."""
         return same_path(self.path)
 
     def source(self) -> DeltaSource:
-        """The table as a source; an InputError if a package is not there."""
+        """The table as a source; raises `InputError` if a package is missing."""
         source: DeltaSource = _of("source").DeltaSource(
             self.path, self._options, by_snapshot=self.diff == "snapshot"
         )
         return source
 
     def sink(self) -> DeltaSink:
-        """The table as a sink; an InputError if a package is not there."""
+        """The table as a sink; raises `InputError` if a package is missing."""
         sink: DeltaSink = _of("sink").DeltaSink(
             self.path,
             self._options,

@@ -1,8 +1,8 @@
-"""The data files of a Delta table, as its log has them, and the rows in them that have some keys.
+"""The data files of a Delta table by its log, and the places of rows by their keys.
 
-deltalake gives neither the places of rows nor the actions of the log as they were written, and a
-writer of deletion vectors needs both. The protocol: "Action Reconciliation" and "Deletion Vectors"
-of https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+deltalake returns neither the places of rows nor the original actions of the log, and a writer of
+deletion vectors needs both. The protocol: "Action Reconciliation" and "Deletion Vectors" of
+https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ pc: Any = pyarrow.compute
 Places = npt.NDArray[np.int64]
 
 GROUP_ROWS = 1 << 14
-"""Rows of a row group: so many are read to find one of them."""
+"""Rows of a row group: all of them are read to find one."""
 
 _MAGIC = struct.pack("<i", 1681511377)  # a bitmap in the portable form
-# RFC 1924, as Python has it, and Z85, as Delta has it, differ in the characters alone.
+# RFC 1924, which Python uses, and Z85, which Delta uses, differ only in their characters.
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _TO_Z85, _FROM_Z85 = str.maketrans(_B85, _Z85), str.maketrans(_Z85, _B85)
 
 
 def vector_of(gone: BitMap64) -> dict[str, Any]:
-    """The places of rows that are gone, as the log says them: within it, and in no file."""
+    """The deletion vector of the places of deleted rows, stored inline in the log."""
     data = _MAGIC + gone.serialize()
     text = base64.b85encode(data + bytes(-len(data) % 4)).decode().translate(_TO_Z85)
     return {
@@ -57,26 +57,26 @@ def vector_of(gone: BitMap64) -> dict[str, Any]:
 
 
 def _bitmap_of(vector: Mapping[str, Any]) -> BitMap64:
-    """The opposite of `vector_of`."""
+    """The places of deleted rows in an inline deletion vector: the inverse of `vector_of`."""
     data = base64.b85decode(vector["pathOrInlineDv"].translate(_FROM_Z85))
     return BitMap64.deserialize(data[len(_MAGIC) : vector["sizeInBytes"]])
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data file: the action that added it, and the places of its rows that are gone."""
+    """A data file: the action that added it, and the places of its deleted rows."""
 
     action: Mapping[str, Any]
     gone: BitMap64 = field(default_factory=BitMap64)
 
     @property
     def path(self) -> str:
-        """Its path below the table."""
+        """Its path, relative to the table."""
         return str(self.action["path"])
 
     @property
     def is_unknown(self) -> bool:
-        """Whether its vector stands in a file that was not read."""
+        """Whether its deletion vector is in a file that was not read yet."""
         vector = self.action.get("deletionVector")
         return vector is not None and vector["storageType"] != "i" and not self.gone
 
@@ -106,12 +106,12 @@ class DataFile:
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has, the gone ones included; None: its statistics do not say it."""
+        """The number of its rows, deleted ones included; None if its statistics lack it."""
         count = self._stats.get("numRecords")
         return None if count is None else int(count)
 
     def may_have(self, column: str, wanted: Wanted) -> bool:
-        """Whether its statistics allow that a column has one of these values."""
+        """Whether by its statistics a column may contain one of the values."""
         least, most = (self._stats.get(s, {}).get(column) for s in ("minValues", "maxValues"))
         is_number = isinstance(least, int) and isinstance(most, int)
         return not is_number or wanted.may_be_in(Extent(least, most, nulls=True))
@@ -119,7 +119,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Extent:
-    """The least and the greatest value of some rows, if they are known; and whether NULL is one."""
+    """The least and the greatest value of some rows, or None; and whether NULL may occur."""
 
     least: Any
     most: Any
@@ -127,14 +127,14 @@ class Extent:
 
 
 class Wanted:
-    """The values of a column that are looked for."""
+    """The wanted values of a column."""
 
     def __init__(self, values: Any) -> None:
         self._nulls = bool(values.null_count)
         self._ordered = sorted(values.drop_null().unique().to_pylist())
 
     def may_be_in(self, bounds: Extent) -> bool:
-        """Whether rows with these bounds may have one of the values."""
+        """Whether rows with these bounds may contain one of the values."""
         if bounds.least is None or bounds.most is None or (self._nulls and bounds.nulls):
             return True
         try:
@@ -146,7 +146,7 @@ class Wanted:
 
 @dataclass
 class _Read:
-    """What is known of a file that was read: footer and bounds, or of a small one the rows."""
+    """The cache of a file: the footer and the bounds of row groups, or all rows of a small file."""
 
     footer: pq.FileMetaData | None = None
     bounds: Sequence[Extent] = ()
@@ -154,11 +154,11 @@ class _Read:
 
 
 class DataFiles:
-    """The data files of a table at a version, and the rows of them that are not gone.
+    """The data files of a table at a version, and a search for their rows by key.
 
-    `columns` are those that are read of a row; the first ones are the key. Of files with at most
-    `GROUP_ROWS` rows these columns are kept, and of others the footer: about a hundred small files
-    are there at most, since they are merged.
+    `columns` are the columns that are read; the first ones are the key. Of files with at most
+    `GROUP_ROWS` rows these columns are cached, of larger files the footer. There are about a
+    hundred small files at most, since they are merged.
     """
 
     def __init__(self, log: DeltaLog, columns: pa.Schema, key: Sequence[str]) -> None:
@@ -170,7 +170,7 @@ class DataFiles:
         self._known: dict[str, _Read] = {}
 
     def update(self, table: Table) -> None:
-        """Read what the log says of the table's version."""
+        """Update the files to the table's version, by its log."""
         version = table.version()
         if self._version is None or self._version > version:
             self.files, self._version = self._checkpoint(version)
@@ -184,7 +184,7 @@ class DataFiles:
         self._known = {path: known for path, known in self._known.items() if path in self.files}
 
     def _follow(self, version: int) -> None:
-        """Read the commits up to a version."""
+        """Apply the commits up to a version."""
         assert self._version is not None
         for number in range(self._version + 1, version + 1):
             actions = list(map(json.loads, self._log.text(number).splitlines()))
@@ -195,7 +195,7 @@ class DataFiles:
             self._version = number
 
     def _checkpoint(self, version: int) -> tuple[dict[str, DataFile], int]:
-        """The files of the last checkpoint, and its version; -1 where there is none."""
+        """The files of the last checkpoint and its version; none and -1 without a checkpoint."""
         checkpoint = self._log.checkpoint()
         if checkpoint is None or checkpoint[0] > version:
             return {}, -1
@@ -206,7 +206,7 @@ class DataFiles:
         return {f.path: f for f in files}, at
 
     def _read_vectors(self, table: Table) -> None:
-        """Deletion vectors that others wrote into files of their own."""
+        """Read all deletion vectors by deltalake, as other writers may store them in files."""
         by_name = {path.rsplit("/", 1)[-1]: path for path in self.files}
         for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
             for row in range(batch.num_rows):
@@ -216,7 +216,7 @@ class DataFiles:
                 self.files[path] = replace(self.files[path], gone=BitMap64(gone.tolist()))
 
     def find(self, keys: pa.Table) -> list[tuple[DataFile, Places, pa.Table]]:
-        """The rows whose key is one of these: file by file, with their places."""
+        """The rows with one of the keys, by file, with their places."""
         if not keys.num_rows:
             return []
         matches, wanted = [], Wanted(keys.column(0))
@@ -229,7 +229,7 @@ class DataFiles:
         return matches
 
     def _matching(self, f: DataFile, places: Places, rows: pa.Table, keys: pa.Table) -> Places:
-        """Which of some rows have one of the keys, and are not gone."""
+        """The indices of the rows that have one of the keys and are not deleted."""
         maybe = np.flatnonzero(pc.is_in(rows.column(0), value_set=keys.column(0)).to_numpy())
         if len(maybe) and f.gone:
             maybe = maybe[[place not in f.gone for place in places[maybe].tolist()]]
@@ -240,7 +240,7 @@ class DataFiles:
         return maybe[np.isin(ids[: len(maybe)], ids[len(maybe) :])]
 
     def _candidates(self, f: DataFile, wanted: Wanted) -> tuple[Places, pa.Table]:
-        """The rows of a file, but for the row groups that have none of the values."""
+        """The rows of a file, with their places, without row groups that cannot have the values."""
         known = self._known.setdefault(f.path, _Read())
         if known.rows is not None:
             return np.arange(known.rows.num_rows), known.rows
@@ -271,7 +271,7 @@ class DataFiles:
 
 
 def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
-    """All columns of the rows of a file that are not gone."""
+    """All columns of the rows of a file that are not deleted."""
     with system.open_input_file(f.path) as opened:
         read = pq.ParquetFile(opened).read()
     rows = pa.table([plain(read.column(n)) for n in read.column_names], names=read.column_names)
@@ -284,7 +284,7 @@ _SAID = ("path", "partitionValues", "size", "modificationTime", "stats", "deleti
 
 
 def _file_of(entry: Mapping[str, Any]) -> DataFile:
-    """What an action says, without what is empty; of a checkpoint, too."""
+    """The data file of an `add` action, of a commit or a checkpoint, without empty fields."""
     action = {name: entry[name] for name in _SAID if entry.get(name) is not None}
     action["partitionValues"] = dict(action.get("partitionValues") or {})
     vector = action.get("deletionVector")
@@ -295,9 +295,9 @@ def _file_of(entry: Mapping[str, Any]) -> DataFile:
 
 
 def _bounds_of(chunk: Any) -> Extent:
-    """What the statistics of a part of a column say."""
+    """The bounds in the statistics of a column chunk."""
     stats = chunk.statistics if chunk.is_stats_set else None
-    with suppress(pa.ArrowException, ValueError):  # of a type that has none in Python
+    with suppress(pa.ArrowException, ValueError):  # a type without values in Python
         if stats is not None and stats.has_min_max:
             return Extent(stats.min, stats.max, nulls=stats.null_count != 0)
     return Extent(None, None, nulls=True)

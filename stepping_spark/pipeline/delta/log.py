@@ -1,4 +1,4 @@
-"""The log of a Delta table: its commits and versions, and how rows of them are read."""
+"""The log of a Delta table: its commits and versions, and the reading of their rows."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _MAPPING = "delta.columnMapping.mode"
 _PHYSICAL = "delta.columnMapping.physicalName"
 
 NO_ARROW = ("variant", "interval", "geometry", "geography")
-"""Types of Delta, by how their names begin, for which deltalake has another type in Arrow."""
+"""Prefixes of the names of Delta types that deltalake maps to an unrelated type of Arrow."""
 
 
 @dataclass(frozen=True)
 class Meta:
-    """What the metadata of a table says that matters here.
+    """The metadata of a table, as far as this package needs it.
 
-    `physical` are the names of columns in files, where column mapping gives them other ones.
+    `physical` has the names of columns in files if the table uses column mapping.
     """
 
     table: str
@@ -57,26 +57,26 @@ class Meta:
 
     @property
     def mapped(self) -> bool:
-        """Whether columns have other names in files."""
+        """Whether columns have other names in files (column mapping)."""
         return bool(self.physical)
 
     @property
     def has_feed_columns(self) -> bool:
-        """Whether columns have the names that those of a change feed have."""
+        """Whether a column has the name of a column of the change feed."""
         return any(name.lower() in FEED_COLUMNS for name in self.fields.names)
 
     @property
     def texts(self) -> list[str]:
-        """The columns of text that the table is partitioned by."""
+        """The partition columns of type string."""
         return [n for n in self.partitions if pa.types.is_string(self.fields.field(n).type)]
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One version: whether rows may have changed, new metadata, and the steps it says it is.
+    """The commit of a version: whether rows may have changed, new metadata, and its steps by app.
 
-    `plain` says that no path needs decoding. `touched` are the values of the partitions in which
-    rows changed; None: unknown.
+    `plain`: no path is percent-encoded. `touched` has the values of the partitions in which rows
+    changed; None if unknown.
     """
 
     version: int
@@ -110,7 +110,7 @@ def meta_of(table: Table) -> Meta:
 
 
 def told_schema(table: Table) -> pa.Schema:
-    """The columns of an opened table; a type that Arrow does not have is an opaque one."""
+    """The columns of an opened table; a type without an equal in Arrow is opaque."""
     document = json.loads(table.schema().to_json())
     columns: Any = table.schema().to_arrow()
     fields = pa.schema(columns)
@@ -123,7 +123,7 @@ def told_schema(table: Table) -> pa.Schema:
 
 
 def _arrow_type(delta_type: Any, t: Any) -> pa.DataType:
-    """An Arrow type, opaque where Delta's has no equal in Arrow."""
+    """The Arrow type `t`, with opaque types where Delta's type has no equal in Arrow."""
     match delta_type:
         case {"type": "struct", "fields": list(fields)}:
             inner = zip(fields, t, strict=True)
@@ -140,7 +140,7 @@ def _arrow_type(delta_type: Any, t: Any) -> pa.DataType:
 
 
 def commit_of(version: int, text: str) -> Commit:
-    """What the file of a version says."""
+    """The actions in the commit file of a version."""
     changes, meta, plain = False, None, True
     steps: dict[str, int] = {}
     touched: list[Mapping[str, str | None]] | None = []
@@ -194,7 +194,7 @@ _THROUGH = re.compile(
 class DeltaLog:
     """A Delta table that is there, followed from version to version.
 
-    `failure` makes the error for what goes wrong, of what was tried and what would do.
+    `failure` makes an error of a reason with a remedy.
     """
 
     def __init__(
@@ -202,18 +202,18 @@ class DeltaLog:
     ) -> None:
         self.uri = uri
         self.address = uri if "://" in uri else os.path.abspath(uri)
-        """The same for tasks, which have a working directory of their own."""
+        """The URI with an absolute path, for tasks, which have another working directory."""
         self.options = dict(options) if options else None
         self._failure = failure
         self._table: Table | None = None
-        self._mark: tuple[int, int | None] = (-1, None)  # a version, and how it is recognized
+        self._mark: tuple[int, int | None] = (-1, None)  # a version, and the hash of its commit
         self._files: pafs.PyFileSystem | None = None
 
     @contextmanager
     def trying(self, what: str, remedy: str, gone: str | None = None) -> Iterator[None]:
-        """Errors of deltalake as ours: what could not be done, why, and what would do.
+        """Translate errors of deltalake: the failed action, the cause, and the remedy.
 
-        `gone` is what would do where a file is not there.
+        `gone` is the remedy for a missing file.
         """
         try:
             yield
@@ -234,7 +234,7 @@ class DeltaLog:
             raise self._failure(f"{what}: {_short_line(e)}; {would_do}") from e
 
     def exists(self) -> bool:
-        """Whether there is a table."""
+        """Whether the table exists."""
         with self.trying("it could not be found", "check the path and the credentials"):
             return Table.is_deltatable(self.uri, self.options)
 
@@ -248,11 +248,11 @@ class DeltaLog:
 
     @property
     def table(self) -> Table:
-        """The table as `newest` found it last: nothing is read again."""
+        """The table at the version of the last call of `newest`, without reading the log again."""
         return self.newest() if self._table is None else self._table
 
     def newest(self) -> Table:
-        """The table as it is now; opened again where it is another one under the same path."""
+        """The table at its newest version; opened again if the path has another table now."""
         if self._table is not None and self._mark[1] == self._marked(self._mark[0]):
             with self.trying("its log could not be read", "try again when it can be reached"):
                 self._table.update_incremental()
@@ -265,14 +265,14 @@ class DeltaLog:
         return self._table
 
     def _marked(self, version: int) -> int | None:
-        """What distinguishes a version from that with the same number of a table made again."""
+        """A hash of a version's commit, which differs if the table was created again; or None."""
         try:
             return hash(self.text(version))
         except (DeltaError, OSError):
             return None
 
     def rows(self, version: int) -> int:
-        """The rows of a version, as far as the log has their number; 0 if vectors say which go."""
+        """The rows of a version by its statistics; 0 if unknown or with deletion vectors."""
         table = self.table if self.table.version() == version else self.at(version)
         if is_on(table.metadata().configuration, VECTORS):
             return 0
@@ -288,7 +288,7 @@ class DeltaLog:
             return told_schema(table)
 
     def meta(self, version: int | None = None) -> Meta:
-        """The metadata at a version, or of the table as it was found last."""
+        """The metadata at a version, or of the table as `newest` returned it last."""
         table = self.table if version is None else self.at(version)
         with self.trying("its columns are not known", OTHER):
             return meta_of(table)
@@ -304,7 +304,7 @@ class DeltaLog:
                 raise
 
     def commit(self, version: int) -> Commit:
-        """What one version did."""
+        """The commit of a version."""
         with self.trying(
             f"the log of version {version} cannot be read",
             f"it was cleaned up before this pipeline had read it: {ANEW}",
@@ -320,13 +320,13 @@ class DeltaLog:
         return self._files
 
     def text(self, version: int) -> str:
-        """The file of a version, as it is."""
+        """The text of the commit file of a version."""
         with self.files.open_input_stream(f"_delta_log/{version:020d}.json") as file:
             text: bytes = file.read()
         return text.decode()
 
     def checkpoint(self) -> tuple[int, pa.Table] | None:
-        """The version of the last checkpoint, and its data files; None where there is none."""
+        """The version of the last checkpoint and its `add` actions; None without a checkpoint."""
         try:
             with self.files.open_input_stream("_delta_log/_last_checkpoint") as file:
                 pointer = json.loads(file.read())
@@ -343,12 +343,12 @@ class DeltaLog:
 
 
 def _short_line(e: BaseException) -> str:
-    """The first line of an error, without the names of the libraries that it came through."""
+    """The first line of an error, without the prefixes of the libraries that passed it on."""
     return _THROUGH.sub("", first_line(e))
 
 
 def _foreign(e: BaseException) -> bool:
-    """Whether deltalake or Arrow raised an error; a panic of Rust is no Exception."""
+    """Whether deltalake or Arrow raised an error; a panic of Rust is no `Exception`."""
     is_theirs = isinstance(
         e, DeltaError | OSError | pa.ArrowException | ValueError | NotImplementedError
     )
@@ -358,15 +358,15 @@ def _foreign(e: BaseException) -> bool:
 pc: Any = pyarrow.compute
 
 MOST = 1_000
-"""Partitions that a comparison of two versions names; more are read whole."""
+"""The most partition values in the condition of a comparison; with more it has no condition."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Versions that are read alike, from the first to the last: by their change feed, or compared.
+    """A range of versions that are read alike: by their change feed, or by a comparison.
 
-    `after` are the metadata of the last. A comparison is of the version before the first with the
-    last; `where` says which rows, in SQL.
+    `after` is the metadata of the last. A comparison is between the version before the first and
+    the last; `where` is the SQL condition of the compared rows.
     """
 
     first: int
@@ -379,11 +379,11 @@ class Span:
 def spans_of(
     changed: Sequence[Version], *, by_snapshot: bool, wanted: Callable[[Meta], pa.Schema]
 ) -> list[Span]:
-    """How versions that changed rows are read.
+    """The spans in which versions that changed rows are read.
 
-    They are compared if the change feed was off, if deltalake cannot read it (column mapping,
-    columns that are called like its own, paths that are encoded), and if the table was replaced or
-    its columns have other types since.
+    Versions are compared with `by_snapshot`, if the change feed was off, if deltalake cannot read
+    it (column mapping, columns with the names of feed columns, encoded paths), and if the version
+    replaced the table or changed the types of its columns.
     """
     spans: list[tuple[Span, list[Version]]] = []
     for v in changed:
@@ -411,9 +411,9 @@ def _same(v: Version, wanted: Callable[[Meta], pa.Schema]) -> bool:
 
 
 def _where(versions: Sequence[Version]) -> str:
-    """The partitions in which rows changed, in SQL; empty: all.
+    """The SQL condition of the partitions in which rows changed; empty for all rows.
 
-    It names the columns of text only, so that the texts of a log need no conversion.
+    It uses string columns only, as the log has all partition values as text.
     """
     first, last = versions[0].before, versions[-1].meta
     if first.mapped or last.mapped or any(first.partitions != v.meta.partitions for v in versions):
@@ -439,7 +439,7 @@ def _one_of(column: str, values: set[str | None]) -> str:
 
 
 def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Any]]:
-    """What the change feed says, with the count of each row."""
+    """The rows of the change feed, and the count of each row."""
     unique = dict.fromkeys([*columns, CHANGE])
     reader = table.load_cdf(span.first, span.last, columns=[quoted(name) for name in unique])
     for batch in pa.RecordBatchReader.from_stream(reader):
@@ -448,7 +448,7 @@ def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[
 
 
 def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Table]:
-    """These columns of the rows of a version for which a condition holds."""
+    """Some columns of the rows of a version that satisfy a condition."""
     names = ", ".join(map(quoted, dict.fromkeys(columns)))
     condition = f" WHERE {where}" if where else ""
     reader = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t{condition}")
@@ -458,7 +458,7 @@ def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Tab
 
 @dataclass(frozen=True)
 class DeltaFiles:
-    """Some data files of a version, by their numbers, for a task: without deletion vectors.
+    """Some data files of a version without deletion vectors, by their numbers, for a task.
 
     `names` has the column of each field.
     """
@@ -470,9 +470,9 @@ class DeltaFiles:
     numbers: tuple[int, ...] = ()
 
     def count(self) -> int | None:
-        """How many files the version has; None if Arrow does not read them as deltalake does.
+        """The number of files of the version; None if Arrow cannot read them as deltalake does.
 
-        It knows no deletion vectors, and takes an empty text as a partition for NULL.
+        Arrow does not apply deletion vectors, and reads an empty partition value as NULL.
         """
         table = self._table
         if any("" in values.values() for values in table.partitions()):
@@ -500,19 +500,19 @@ class DeltaFiles:
 
 
 def quoted(name: str) -> str:
-    """The name of a column in SQL: it may be a keyword, and have capitals."""
+    """The quoted name of a column in SQL: names may be keywords, and have capitals."""
     return '"{}"'.format(name.replace('"', '""'))
 
 
 def literal(value: str) -> str:
-    """A text in SQL."""
+    """A string literal in SQL."""
     return "'{}'".format(value.replace("'", "''"))
 
 
 def with_one_of(table: Table, values: Any, columns: Sequence[str]) -> pa.Table:
-    """These columns of the rows whose first column has one of the values.
+    """Some columns of the rows whose first column has one of the values.
 
-    The bounds of files say which files are read: values are given as a few ranges.
+    The condition is a few ranges of values, so that the bounds of files exclude files.
     """
     name = quoted(columns[0])
     ranges = [closed(f"{name} BETWEEN {a} AND {b}") for a, b in _ranges(values)]
@@ -528,7 +528,7 @@ def with_one_of(table: Table, values: Any, columns: Sequence[str]) -> pa.Table:
 
 
 def _ranges(values: Any) -> list[tuple[str, str]]:
-    """Ranges in SQL in which the values are; none for a type without literals."""
+    """The ranges that cover the values, as SQL literals; none for a type without literals."""
     for is_one, to_sql in _LITERALS.items():
         if is_one(values.type):
             return [(to_sql(least), to_sql(most)) for least, most in ranges_of(values)]

@@ -1,4 +1,4 @@
-"""A Delta table as a sink: the rows of a view, or its changes, a commit for each step."""
+"""A Delta table as a sink: the rows or the changes of a view, with a commit for each step."""
 
 from __future__ import annotations
 
@@ -59,25 +59,25 @@ from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 
 ANY = "stepping_spark"
-"""The application of every pipeline: two that write at the same moment are in each other's way."""
+"""The application id of all pipelines, so that the commits of two concurrent ones conflict."""
 
 MERGED_EVERY = 64
-"""Steps after which small files are merged: each step writes some, and a step by key reads keys.
+"""Steps between merges of small files: each step adds files, and a step by key reads keys.
 
-They are counted by all processes together: one that is started for each step merges, too.
+The number of the step decides, so processes that take one step each merge, too.
 """
 
 MERGED_BYTES = 1 << 20
-"""The size up to which files are then merged; each eighth time it is sixteen times larger.
+"""The target size of merged files; for each eighth merge it is sixteen times larger.
 
-So a row is written a few times in all, and not again with each merge.
+So a row is rewritten a few times in total, not at each merge.
 """
 
 TRIES = 5
-"""Attempts to commit, where others merge or remove files at the same time."""
+"""Attempts to commit while others merge or remove files."""
 
 UNSAFE_RENAME = "allow_unsafe_rename"
-"""In the options of deltalake: its commits are no writes that fail if the file is there."""
+"""The option of deltalake with which a commit does not fail if its file exists."""
 
 _OWN = "__delta_rs_"
 
@@ -89,9 +89,9 @@ _APPEND_ONLY = (
 
 @dataclass(frozen=True)
 class DeltaWrite:
-    """A step as it is written: all its rows, or by key. `of` is the change that it is made of.
+    """A step as it is written: all its rows, or split by key. `of` is the original change.
 
-    If tasks have written the rows, `files` has the actions, and the others have no rows.
+    If tasks have written the rows, `files` has the actions, and the other fields are empty.
     """
 
     step: int
@@ -102,7 +102,7 @@ class DeltaWrite:
 
     @property
     def takes_away(self) -> bool:
-        """Whether rows of the table go, as far as the step tells it."""
+        """Whether the step deletes or updates rows of the table."""
         if self.by_key is not None:
             return bool(self.by_key.changed.num_rows or self.by_key.gone.num_rows)
         counts = self.rows.column(COUNT).to_numpy() if COUNT in self.rows.column_names else None
@@ -112,8 +112,8 @@ class DeltaWrite:
 class DeltaSink:
     """Writes the steps of one view.
 
-    Each commit says its step twice: as that of this owner, and as that of any pipeline. So a table
-    of another owner is known, and of two that write at once Delta lets one through.
+    Each commit records its step twice: for this owner, and for any pipeline (`ANY`). So the sink
+    recognizes the table of another owner, and Delta rejects one of two concurrent commits.
     """
 
     def __init__(
@@ -135,12 +135,12 @@ class DeltaSink:
         self._form = TableForm(pa.schema([]), (), changes, "")
         self._owner = ""
         self._ready: DeltaWrite | None = None
-        self._seen = -1  # the version up to which nobody else wrote rows
+        self._seen = -1  # up to this version nobody else wrote rows
         self._where = f"Delta table {uri}"
         self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
-        """Make the table, or see that it is this owner's."""
+        """Create the table, or check that it belongs to this owner."""
         self._get_ready(columns, owner)
         if not self._log.exists():
             with self._writing("it could not be made"):
@@ -153,7 +153,7 @@ class DeltaSink:
         self._check_there()
 
     def look(self, columns: pa.Schema, owner: str) -> int:
-        """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
+        """Raise the errors of `open`, and create nothing; returns the owner's last step."""
         self._get_ready(columns, owner)
         if not self._log.exists():
             return 0
@@ -176,7 +176,7 @@ class DeltaSink:
         return self._log.newest().transaction_version(self._owner) or 0
 
     def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
-        """Refuse what `write` would refuse; it writes what is computed here."""
+        """Raise the errors that `write` would raise, and keep the computed rows for it."""
         table = self._log.newest()
         self._check_owner(table)
         self._ready = self._checked(table, step, change)
@@ -207,7 +207,7 @@ class DeltaSink:
         properties: CommitProperties,
         steps: Mapping[str, int],
     ) -> None:
-        """Write a step whose rows the driver has."""
+        """Write a step whose rows are on the driver."""
         marked = self._marking(table)
         if self._form.changes:
             self._append(table, ready.rows, properties)
@@ -222,7 +222,7 @@ class DeltaSink:
             self._by_count(table, ready.rows, properties)
 
     def _checked(self, table: Table, step: int, change: ZSetSpark[Any]) -> DeltaWrite:
-        """A step as it is written; a SinkError where its rows and the table do not allow it."""
+        """A step as it is written; raises `SinkError` if its rows or the table do not allow it."""
         may = self._may_be_by_tasks(table)
         large = large_change(change, self._log.uri) if may else None
         if large is not None:
@@ -244,9 +244,9 @@ class DeltaSink:
         return ready
 
     def _may_be_by_tasks(self, table: Table) -> bool:
-        """Whether files may come and go that deltalake has not written.
+        """Whether tasks may write and replace files of the table without deltalake.
 
-        Of an append-only table some may not go, as the rows would tell.
+        Not of an append-only table: the driver checks whether a step deletes rows.
         """
         append_only = is_on(table.metadata().configuration, APPEND_ONLY)
         renames = any(
@@ -257,7 +257,7 @@ class DeltaSink:
     def _files_of_tasks(
         self, table: Table, step: int, change: SparkRelation
     ) -> FilesOfTasks | None:
-        """Let tasks write the table anew as it is after a step, or the rows that are added.
+        """Let tasks rewrite the table with the rows after a step, or write the added rows.
 
         None if they cannot.
         """
@@ -267,7 +267,7 @@ class DeltaSink:
             with self._log.trying("its files are not known", "check the files of the table"):
                 known.update(table)
             files = list(known.files.values())
-        # Without data of changes, readers of the feed take files that come and go for the change.
+        # Without a feed file, readers of the feed take added and removed files for the change.
         feed = bool(files) and not self.anew and is_on(table.metadata().configuration, FEED)
         share = DeltaShare(self._form, step, self._log.address, self._options, feed)
         place = self._log.address, self._options, self._form.schema
@@ -284,7 +284,7 @@ class DeltaSink:
         return FilesOfTasks(table.version(), actions, not self._form.changes)
 
     def _tidy(self, before: int, step: int) -> None:
-        """Merge small files, and remove old ones; if somebody else does it just now, leave it."""
+        """Merge small files, and with `vacuum` remove old ones; errors are ignored."""
         every, most = MERGED_EVERY, MERGED_BYTES
         while step // (8 * every) > before // (8 * every):
             every, most = 8 * every, 16 * most
@@ -300,7 +300,7 @@ class DeltaSink:
     # -- the forms
 
     def _marking(self, table: Table) -> MarkedTable | None:
-        """What marks rows as gone, where the table wants it and has nothing that forbids it."""
+        """The writer of deletion vectors, if the table has them and no feature that forbids it."""
         if self._form.changes or why_merged(table, self._options):
             return None
         if self._marked is None:
@@ -324,9 +324,9 @@ class DeltaSink:
     def _commit_files(
         self, table: Table, ready: DeltaWrite, steps: Mapping[str, int]
     ) -> DeltaWrite | None:
-        """Write a step whose files are there; they are written anew if files of the table went.
+        """Commit the files of a step; compute the step again if the table has changed since.
 
-        Gives the step if it is the driver's then.
+        Returns the step if the driver must write it then.
         """
         left: list[DeltaWrite] = []
 
@@ -344,7 +344,7 @@ class DeltaSink:
         return left[0] if left else None
 
     def _trying_again(self, table: Table, write: Callable[[Table], None]) -> None:
-        """Write a step; again, where somebody else's commit came first and changed no rows."""
+        """Write a step; try again if another commit came first that changed no rows."""
         with self._writing("a step could not be written"):
             for attempt in range(1, TRIES + 1):
                 try:
@@ -363,7 +363,7 @@ class DeltaSink:
         *,
         instead: bool = False,
     ) -> None:
-        """Add rows to those that the table has, or have them instead of those."""
+        """Append rows to the table, or with `instead` replace all its rows by them."""
         data = self._form.in_table(rows)
         mode: Literal["append", "overwrite"] = "overwrite" if instead else "append"
         with self._writing("a step could not be appended"):
@@ -417,7 +417,7 @@ class DeltaSink:
             )
 
     def _same(self, fields: Sequence[str]) -> str:
-        """Whether a row of the table and one of the step are equal in some fields, in SQL."""
+        """The SQL condition that rows of the table and of the step are equal in some fields."""
         conditions = []
         for field in map(self._in_table, fields):
             name = quoted(field.name)
@@ -430,7 +430,7 @@ class DeltaSink:
         return as_in_table(self._form.columns).field(self._form.columns.get_field_index(name))
 
     def _check_new(self, table: Table, came: pa.Table) -> None:
-        """See that the keys of new rows are not there: then the view has two rows of one."""
+        """Raise `SinkError` if the table has the key of a new row: the key is not unique."""
         if not came.num_rows:
             return
         wanted = came.select(list(self._key))
@@ -446,10 +446,10 @@ class DeltaSink:
         if double is not None:
             raise not_unique(self._where, self._key, double)
 
-    # -- what is checked
+    # -- checks
 
     def _check_reserved(self) -> None:
-        """Refuse names that deltalake has for columns of its own, where it merges rows."""
+        """Refuse names that deltalake uses for its own columns when it merges rows."""
         wrong = [n for n in self._form.schema.names if n.lower().startswith((*FEED_COLUMNS, _OWN))]
         if wrong and not self._form.changes:
             raise self._failure(
@@ -474,7 +474,7 @@ class DeltaSink:
                 )
 
     def _check_there(self) -> None:
-        """Refuse a table that is there, and is not this owner's or not as it is wanted."""
+        """Refuse an existing table of another owner, with other columns or unfit features."""
         remedy = f"give a new path, or {REMOVED}"
         check_same(self._log.schema(), self._form.schema, self._where, remedy)
         table = self._log.newest()
@@ -522,7 +522,7 @@ class DeltaSink:
         self._seen = table.version()
 
     def _same_files(self, table: Table, version: int) -> bool:
-        """Whether the table has the rows of a version again, as after RESTORE."""
+        """Whether the table has the same files as at a version, as after RESTORE."""
         return set(table.file_uris()) == set(self._log.at(version).file_uris())
 
     @contextmanager

@@ -42,33 +42,33 @@ _VACUUMED = (
 )
 
 UNCHANGED = 8
-"""Versions without changed rows, after which the position is committed all the same.
+"""Versions without changed rows, after which the position is committed anyway.
 
-The log of versions is cleaned up in time, so a position must not stay behind for ever.
+The log of old versions is cleaned up, so a position must not stay behind for ever.
 """
 
 
 class DeltaSource(InPieces):
-    """What comes after a version.
+    """Reads the changes after a version.
 
-    A position is (version, table): all up to the version is read; `table` tells whether it is still
-    the same table. Within a version that is read in pieces it is (version, table, n, k): of the
-    next version k of n pieces are read, and with -n, of the snapshot of this version.
+    A position is (version, table): everything up to the version is read, and `table` identifies the
+    table. Within a version that is read in pieces it is (version, table, n, k): k of n pieces of
+    the next version are read; or with -n, k of n pieces of the snapshot of this version.
     """
 
     unit = "version"
-    """What the first number of a position counts, as messages say it."""
+    """The unit of the first number of a position, for messages."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None, *, by_snapshot: bool) -> None:
         super().__init__()
         self._log = DeltaLog(uri, options, self._failure)
         self._by_snapshot = by_snapshot
-        self._metas: dict[int, Meta] = {}  # by version: what holds after it
+        self._metas: dict[int, Meta] = {}  # by version: the metadata after it
         self._versions: dict[int, Version] = {}
         self._committed: int | None = None
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted; a SourceError where their changes could not be read."""
+        """Set the wanted columns; raises `SourceError` if their changes could not be read."""
         super().open(columns)
         self._metas, self._versions, self._committed = {}, {}, None
         if len(columns):
@@ -76,11 +76,11 @@ class DeltaSource(InPieces):
             self._check_feed()
 
     def schema(self) -> pa.Schema:
-        """The columns of the table as it is now."""
+        """The columns of the table at its newest version."""
         return self._log.schema()
 
     def behind(self, after: Position | None) -> int | None:
-        """The versions with changed rows that were not read."""
+        """The number of unread versions with changed rows."""
         newest = self._log.newest().version()
         if after is None:
             return newest + 1
@@ -89,7 +89,7 @@ class DeltaSource(InPieces):
         return changed + (bool(piece) and piece[0] < 0)
 
     def confirm(self, position: Position) -> None:
-        """Know which position is committed."""
+        """Remember the committed position."""
         self._committed = numbers_of(position)[0]
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
@@ -110,7 +110,7 @@ class DeltaSource(InPieces):
         return self._changes(version, last, portion)
 
     def look(self, after: Position | None, portion: Portion) -> Batch | None:
-        """What `read` would give, without its rows."""
+        """The batch that `read` would return, without rows."""
         newest = self._log.newest().version()
         self._check_feed()
         version, table, *piece = (newest, 0) if after is None else numbers_of(after)
@@ -122,7 +122,7 @@ class DeltaSource(InPieces):
         spans = self._spans(version, version + 1 if piece else last)
         return Batch((last, table), (self._schema_of(spans).empty_table(),)) if spans else None
 
-    # -- what is read
+    # -- batches
 
     def _snapshot(self, version: int, portion: Portion) -> Batch:
         meta, schema = self._meta(version), self._schema_at(version)
@@ -158,7 +158,7 @@ class DeltaSource(InPieces):
         return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
 
     def _changes(self, version: int, last: int, portion: Portion) -> Batch:
-        """What versions after one, up to another, changed; of fewer, where they are too large."""
+        """The changes of versions after one, up to `last`, or of fewer if they are too large."""
         while True:
             spans = self._spans(version, last)
             if not spans:
@@ -171,7 +171,7 @@ class DeltaSource(InPieces):
             if len(changed) == 1:
                 break
             last = changed[len(changed) // 2 - 1]
-        if changed[0] > version + 1:  # what comes before it changed nothing
+        if changed[0] > version + 1:  # the versions before it changed nothing
             return self._nothing(version, changed[0] - 1)
         pieces = Chunks(self._stream(spans, schema), schema, portion=portion)
         at = version, number_of(self._meta(version).table)
@@ -179,12 +179,12 @@ class DeltaSource(InPieces):
         return self._piece(at, pieces.n, 0)
 
     def _nothing(self, version: int, last: int) -> Batch:
-        """A batch without rows; its position is committed once it is far from the one that is."""
+        """A batch without rows; its position is committed if it is far after the committed one."""
         far = self._committed is not None and last - self._committed >= UNCHANGED
         return Batch(self._position(last), (), last - version, final=far)
 
     def _piece(self, at: tuple[int, int], n: int, k: int) -> Batch:
-        """One piece of what comes after a version; made again where another process made them."""
+        """One piece of the rows after a version; cut again if this process lacks the pieces."""
         version, table = at
         piece = self._pieces(at, abs(n), lambda: self._cut(version, n)).read(k)
         if k + 1 < abs(n):
@@ -200,7 +200,7 @@ class DeltaSource(InPieces):
         return Chunks(self._rows_of(version, 1, schema), schema, n=-n)
 
     def _stream(self, spans: Sequence[Span], schema: pa.Schema) -> Iterator[pa.Table]:
-        """What versions changed, as rows with counts."""
+        """The changes of versions, as rows with counts."""
         for span in spans:
             if not span.by_feed:
                 yield from self._rows_of(span.last, 1, schema, span.where)
@@ -238,7 +238,7 @@ class DeltaSource(InPieces):
             ) from e
         return pa.table([*values, counts], schema=schema)
 
-    # -- which versions
+    # -- versions
 
     def _meta(self, version: int) -> Meta:
         if version not in self._metas:
@@ -249,7 +249,7 @@ class DeltaSource(InPieces):
         return version, number_of(self._meta(version).table)
 
     def _after(self, version: int, last: int) -> list[Version]:
-        """The versions after one, up to another; what is older is forgotten."""
+        """The versions after one, up to another; drops older ones from the cache."""
         self._versions = {n: v for n, v in self._versions.items() if n > version}
         self._metas = {n: meta for n, meta in self._metas.items() if n >= version}
         for number in range(version + 1, last + 1):
@@ -260,7 +260,7 @@ class DeltaSource(InPieces):
         return [self._versions[n] for n in range(version + 1, last + 1)]
 
     def _spans(self, version: int, last: int) -> list[Span]:
-        """How the versions that changed rows are read; those that are read alike together."""
+        """The spans of versions that changed rows; versions that are read alike share a span."""
         changed = [v for v in self._after(version, last) if v.commit.changes_rows]
         dark = [v.number for v in changed if not v.meta.feed]
         if dark and not self._by_snapshot and not self._log.meta().feed:
@@ -273,21 +273,21 @@ class DeltaSource(InPieces):
         return spans
 
     def _wanted_schema(self, meta: Meta) -> pa.Schema:
-        """The wanted columns as they are with these metadata, those that are there."""
+        """The wanted columns that exist by these metadata, with their types."""
         names = {column_of(field).lower() for field in self._columns}
         return pa.schema([f for f in meta.fields if f.name.lower() in names])
 
-    # -- what is checked
+    # -- checks
 
     def _check_feed(self) -> None:
-        """Refuse a table whose later versions could not be read."""
+        """Refuse a table without a change feed, unless versions are compared."""
         if not self._by_snapshot and not self._log.meta().feed:
             raise self._failure(
                 f"its change feed is off, so nobody will know what its versions change; {_SWITCH}"
             )
 
     def _check_table(self, table: int, version: int, newest: int) -> None:
-        """Refuse another table; one that was replaced (CREATE OR REPLACE) goes on in its log."""
+        """Refuse another table; a table replaced by CREATE OR REPLACE continues the same log."""
         now = number_of(str(self._log.table.metadata().id))
         if newest < version or (now != table and number_of(self._log.meta(version).table) != table):
             raise self._failure(
@@ -296,9 +296,9 @@ class DeltaSource(InPieces):
             )
 
     def _names(self, meta: Meta, version: int) -> dict[str, str]:
-        """The column of each field; others are not read.
+        """The column of each field; other columns are not read.
 
-        By column mapping a column that was renamed since is found under its older name.
+        With column mapping, a column that was renamed since is found under its old name.
         """
         try:
             return self._names_in_table(meta, version)
@@ -322,14 +322,14 @@ class DeltaSource(InPieces):
         )
 
     def _schema_at(self, version: int) -> pa.Schema:
-        """The schema of what is read of a version, with counts."""
+        """The schema of the columns read from a version, with counts."""
         meta = self._meta(version)
         names = self._names(meta, version)
         fields = [plain_field(meta.fields.field(column), name) for name, column in names.items()]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def _schema_of(self, spans: Sequence[Span]) -> pa.Schema:
-        """The schema of what is read of some versions, whose types may differ."""
+        """The common schema of the columns read from several versions, whose types may differ."""
         versions = {n for s in spans for n in ((s.last,) if s.by_feed else (s.first - 1, s.last))}
         try:
             return common_schema([self._schema_at(n) for n in sorted(versions)])

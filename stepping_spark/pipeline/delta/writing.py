@@ -1,10 +1,10 @@
-"""Data files and commits of a Delta table that this project writes by itself.
+"""Data files and commits of a Delta table, written without deltalake.
 
-deltalake reads deletion vectors and writes none, and it writes no data files in Spark's tasks. A
-merge writes each file anew that has one of the rows, so that ten rows of millions cost megabytes.
+deltalake reads deletion vectors but writes none, and it writes no data files in Spark's tasks. Its
+merge rewrites each file that contains one of the rows, so that ten rows of millions cost megabytes.
 With deletion vectors a step is one commit with the new rows in a small file, the places of the old
-ones, and what changed, for readers of the change feed. The protocol: "Deletion Vectors" and "Add
-CDC File" of https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
+rows, and the changes, for readers of the change feed. The protocol: "Deletion Vectors" and "Add CDC
+File" of https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FILE_ROWS = 1_000_000
 """The most rows of a file."""
 
 MOST_GONE = 1 << 14
-"""Rows of a file that are gone: with more, or a quarter of it, the rest is written anew."""
+"""A file with more deleted rows, or with more than a quarter deleted, is rewritten."""
 
 _KNOWN = frozenset(
     ("appendOnly", "changeDataFeed", "deletionVectors", "invariants", "timestampNtz", "variantType")
@@ -53,7 +53,7 @@ _CONSTRAINT = "delta.constraints."
 
 
 def why_not_written(table: Table, options: Mapping[str, str] | None) -> str:
-    """Why deltalake writes a table, and not a `TableWriter`; empty if one may write it."""
+    """Why only deltalake may write a table; empty if a `TableWriter` may."""
     metadata = table.metadata()
     unknown = sorted(frozenset(table.protocol().writer_features or ()) - _KNOWN)
     if unknown:
@@ -70,7 +70,7 @@ def why_not_written(table: Table, options: Mapping[str, str] | None) -> str:
 
 
 def why_merged(table: Table, options: Mapping[str, str] | None) -> str:
-    """Why steps of a table are not marked here, but merged by deltalake; empty if they are."""
+    """Why deltalake must merge the steps of a table; empty if a `MarkedTable` may write them."""
     features = table.protocol().writer_features or ()
     if not is_on(table.metadata().configuration, VECTORS) or "deletionVectors" not in features:
         return f"{VECTORS} is not set: set it to true (ALTER TABLE … SET TBLPROPERTIES)"
@@ -78,14 +78,14 @@ def why_merged(table: Table, options: Mapping[str, str] | None) -> str:
 
 
 def milliseconds() -> int:
-    """The time, as the log has it."""
+    """The current time in milliseconds, the unit of the log."""
     return int(time.time() * 1e3)
 
 
 class TableWriter:
     """Writes data files and commits of a table, without deltalake.
 
-    `columns` are those of the table; `key` are those by which rows are found.
+    `columns` are the columns of the table; `key` names those by which rows are found.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class TableWriter:
         return _objects(self.uri, self.options)
 
     def put(self, rows: pa.Table) -> list[dict[str, Any]]:
-        """Write data files; gives the actions that add them.
+        """Write data files; returns the actions that add them.
 
-        The rows are in the order of the key, so that a row group has a small part of the keys.
+        The rows are sorted by the key, so that a row group has a small range of keys.
         """
         sortable = [n for n in self.key if not pa.types.is_nested(rows.schema.field(n).type)]
         if sortable:
@@ -127,7 +127,7 @@ class TableWriter:
         ).added
 
     def put_feed(self, feed: Sequence[tuple[str, pa.Table]]) -> dict[str, Any]:
-        """Write what changed; gives the action that says it."""
+        """Write the changes for the change feed; returns their `cdc` action."""
         parts = [
             rows.select(self.columns.names)
             .cast(self.columns)
@@ -155,7 +155,7 @@ class TableWriter:
         actions: Sequence[Mapping[str, Any]],
         steps: Mapping[str, int] | None = None,
     ) -> None:
-        """The version after one of the table, which others have not written; else an error.
+        """Commit the next version of the table; raises an error if another commit came first.
 
         `steps` are the last steps of applications.
         """
@@ -181,7 +181,7 @@ class TableWriter:
             obstore.put(self._objects, path, text.encode(), mode="create", use_multipart=False)
         every = int(table.metadata().configuration.get(_CHECKPOINT) or 100)
         if version % every == 0:
-            with suppress(DeltaError, OSError):  # the step is committed; the next one comes
+            with suppress(DeltaError, OSError):  # the step is committed; a later checkpoint will do
                 newest = log.newest()
                 newest.create_checkpoint()
                 newest.cleanup_metadata()
@@ -189,7 +189,7 @@ class TableWriter:
 
 @dataclass(frozen=True)
 class _Change:
-    """What a step does: the keys of old rows, and what the feed says; new rows are a part of it."""
+    """A change: the keys of old rows, the new rows, and the change feed, which includes them."""
 
     old: pa.Table
     rows: pa.Table
@@ -199,10 +199,10 @@ class _Change:
 class MarkedTable:
     """Writes the steps of a table by deletion vectors.
 
-    `columns` are those of the table. State: for each data file its action in the log, the footer,
-    and of small ones the keys. A step reads one row group of each file that may have a key, of
-    `GROUP_ROWS` rows, and writes its own rows, those before it, and the places of all rows that are
-    gone of the files that it touches.
+    `columns` are the columns of the table. State: for each data file its action in the log and its
+    footer, and the keys of small files. A step reads one row group, of `GROUP_ROWS` rows, of each
+    file that may have a key. It writes its new rows, the change feed with the old rows, and the
+    places of all deleted rows of the files that it touches.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class MarkedTable:
         self._writer = TableWriter(log.uri, options, columns, key)
 
     def find(self, table: Table, keys: pa.Table) -> pa.Table:
-        """The rows that have one of the keys: the columns of the key, and the count."""
+        """The rows with one of the keys: their key columns and the count."""
         self._files.update(table)
         parts = [rows for _, _, rows in self._files.find(keys)]
         return pa.concat_tables([self._read.empty_table(), *parts])
@@ -232,7 +232,7 @@ class MarkedTable:
         self._write(table, _Change(old, rows, split.feed), steps)
 
     def by_count(self, table: Table, change: pa.Table, steps: Mapping[str, int]) -> None:
-        """Write a step whose rows have counts that are added to those of the table."""
+        """Write a step whose counts are added to the counts of rows in the table."""
         keys = change.select(self._key)
         before = self.find(table, keys)
         names = self._read.names
@@ -240,11 +240,11 @@ class MarkedTable:
         after = both.group_by(self._key, use_threads=False).aggregate([(COUNT, "sum")])
         after = after.rename_columns(names)
         after = after.filter(pc.not_equal(after.column(COUNT), 0))
-        feed = (("delete", before), ("insert", after))  # a count may be that of another row
+        feed = (("delete", before), ("insert", after))  # with another count it is another row
         self._write(table, _Change(keys, after, feed), steps)
 
     def _write(self, table: Table, change: _Change, steps: Mapping[str, int]) -> None:
-        """One commit; where somebody else was faster, deltalake's error."""
+        """Write a step as one commit; raises `CommitFailedError` if another commit came first."""
         self._files.update(table)
         now = milliseconds()
         marked = self._files.find(change.old)
@@ -257,7 +257,7 @@ class MarkedTable:
         self._writer.commit(self._log, table, "MERGE" if marked else "WRITE", actions, steps)
 
     def renew(self, table: Table) -> None:
-        """Write the files anew of which many rows are gone."""
+        """Rewrite the files with many deleted rows."""
         self._files.update(table)
         now = milliseconds()
         actions = []
@@ -277,7 +277,7 @@ class MarkedTable:
 class FilesOfTasks:
     """The actions of a step whose files tasks have written, for a version of the table.
 
-    `rewrites` says that files go which the version has: it fits no other version.
+    `rewrites`: the actions remove files of this version, so they fit no other version.
     """
 
     version: int
@@ -287,7 +287,7 @@ class FilesOfTasks:
 
 @dataclass(frozen=True)
 class DeltaPart:
-    """Some data files of a table, for a task, which reads the rows that are not gone."""
+    """Some data files of a table, for a task, which reads the rows that are not deleted."""
 
     uri: str
     options: Mapping[str, str] | None
@@ -307,7 +307,7 @@ class DeltaPart:
 
 @dataclass(frozen=True)
 class DeltaShare:
-    """The work of a task that writes a step: data files, and with `feed` what changed."""
+    """The work of a task that writes a step: data files, and with `feed` the change feed."""
 
     form: TableForm
     step: int
@@ -316,7 +316,7 @@ class DeltaShare:
     feed: bool
 
     def write(self, rewritten: Rewritten) -> list[object]:
-        """Write the files; gives the actions that add them."""
+        """Write the files; returns the actions that add them."""
         form = self.form
         writer = TableWriter(self.uri, self.options, form.schema, form.order)
         actions: list[object] = [*writer.put(rewritten.rows)]
@@ -330,7 +330,7 @@ _DELTALAKE = ("s3_allow_unsafe_rename",)
 
 
 def _objects(uri: str, options: Mapping[str, str]) -> Any:
-    """The place of a table, as obstore has it, by the options of deltalake."""
+    """The obstore store of a table, configured by the options of deltalake."""
     if "://" not in uri:
         return LocalStore(os.path.abspath(uri))
     config: dict[str, Any] = {}
@@ -350,7 +350,7 @@ _PROVIDER = re.compile("^(aws|azure|google)_")
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Errors of obstore as those of deltalake, and of files."""
+    """Translate errors of obstore to those of deltalake, and to `OSError`."""
     try:
         yield
     except AlreadyExistsError as e:
@@ -360,9 +360,10 @@ def _failures() -> Iterator[None]:
 
 
 def _stats(rows: pa.Table) -> dict[str, Any]:
-    """The statistics of a file, for readers that leave files out.
+    """The statistics of a file, by which readers skip files.
 
-    Bounds are those of types that JSON has without loss; a longer text is not a bound.
+    Only integers, strings and dates have bounds, as JSON stores them without loss; a text of more
+    than `_TEXT` characters is no bound.
     """
     bounds: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}}
     nulls = {}
@@ -382,4 +383,4 @@ def _stats(rows: pa.Table) -> dict[str, Any]:
     return {"numRecords": rows.num_rows, **bounds, "nullCount": nulls}
 
 
-_TEXT = 32  # characters of a text that is a bound
+_TEXT = 32  # the most characters of a text that is a bound

@@ -28,29 +28,29 @@ class Files:
 
     `path` is a directory, a URI of pyarrow (`s3://bucket/orders`), or a path in `filesystem`.
 
-    **As a source** it gives the rows of the files that are added to the directory, in the order of
+    ***As a source** it reads the rows of files that are added to the directory, in the order of
     their names, or with `order="time"` in the order in which they were written. `kind` is
     `"parquet"`, `"json"` (one object per line) or `"csv"` (with a header, commas between fields,
     and double quotes around a field that contains commas or line breaks; an empty field is an empty
     text if its type is `str` or `str | None`, and otherwise NULL). Rows are only added, so the
     query may be compiled with `append_only`. Columns that the row class does not have are not read.
     In text, an int has no fraction, a `datetime` has a zone (`Z` or an offset), and a
-    `st.LocalDateTime` has none. `columns={field: column}` names columns that have other names than
-    their fields. A line that is no row of the input is an error, or goes where `on_invalid` says:
-    `"fail"`, `"drop"`, or a sink, which gets it as `st.Rejected`.
+    `st.LocalDateTime` has none. `columns={field: column}` maps fields to columns with other names.
+    `on_invalid` decides about lines that do not fit the input: `"fail"`, `"drop"`, or a sink, which
+    gets them as `st.Rejected`.
 
     Names that begin with `_` or `.` are ignored: write a file under such a name and rename it, so
     that it appears whole. Subdirectories are not read; they raise `SourceError`. Spark's file names
     have no order (`part-00000-…` with a UUID): read what Spark writes with `order="time"`, and run
-    the pipeline while no Spark job writes there, because a job names its files one after another. A
-    file that was read and is then written again or removed, or a new file that sorts before files
-    that were read, raises `SourceError`. `lag` counts files.
+    the pipeline while no Spark job writes there, because the files of a job appear one after
+    another. A file that is rewritten or removed after it was read, or a new file that sorts before
+    files that were read, raises `SourceError`. `lag` counts files.
 
     **As a sink** it writes a Parquet file for each step that changed the view, `step-….parquet`:
     the whole view after the step, at the cost of the whole view. The newest file is the view; the
-    one before it stays for readers. With `changes=True` the file has what the step changed, with
+    one before it stays for readers. With `changes=True` the file has the changes of the step, with
     `_change_type` and `_step`, like `st.DeltaTable`, and with `key` one row for each key. A file
-    appears whole, and says which step it is of. Files of others raise `SinkError`.
+    appears whole, and its name has the step. Files of other writers raise `SinkError`.
 
     >>> Path("landing").mkdir()
     >>> lines = '{"id": 1, "note": "a"}\\n{"id": 2, "note": "b"}\\n'
@@ -101,7 +101,7 @@ class Files:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for two that name the same directory."""
+        """A value that is equal for two objects of the same directory."""
         return same_path(self.path, self._filesystem)
 
     def source(self) -> FilesSource:

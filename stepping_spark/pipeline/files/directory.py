@@ -1,4 +1,4 @@
-"""A directory of files, on a disk or on an object store: what is in it, in order."""
+"""A directory on a disk or on an object store: listing, writing and removing its files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from stepping_spark.pipeline.protocols import KEPT
 from stepping_spark.spark.session import first_line
 
 HIDDEN = ("_", ".")
-"""How the names of files begin that are not looked at: those that are being written."""
+"""Prefixes of the names of files that are ignored, such as unfinished ones."""
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file as a listing shows it."""
+    """A file in a listing."""
 
     name: str
     size: int
@@ -29,7 +29,7 @@ class ListedFile:
 
 
 class FilesDirectory:
-    """A directory; `failure` makes the error for what goes wrong in it."""
+    """A directory; `failure` makes the error for a reason."""
 
     def __init__(
         self,
@@ -56,12 +56,12 @@ class FilesDirectory:
         return self._found
 
     def path_of(self, name: str) -> str:
-        """Where a file of it is."""
+        """The path of a file in the directory."""
         return f"{self.place[1].rstrip('/')}/{name}"
 
     @contextmanager
     def trying(self, what: str, remedy: str) -> Iterator[None]:
-        """Errors of files as ours."""
+        """Translate errors of files."""
         try:
             yield
         except FileNotFoundError as e:
@@ -70,20 +70,20 @@ class FilesDirectory:
             raise self._failure(f"{what}: {first_line(e)}; {remedy}") from e
 
     def make(self) -> None:
-        """Make it, where it is not there."""
+        """Create the directory if it does not exist."""
         with self.trying("it could not be made", "check the path and the rights"):
             self.place[0].create_dir(self.place[1], recursive=True)
 
     def is_there(self) -> bool:
-        """Whether there is a directory, or something else that is in its place."""
+        """Whether the directory, or a file of that name, exists."""
         system, path = self.place
         with self.trying("it could not be found", "check the path and the credentials"):
             return system.get_file_info(path).type != pafs.FileType.NotFound
 
     def files(self, *, only: bool = False) -> list[ListedFile]:
-        """The files in it, in the order of their names; none that are being written.
+        """The files in it, in the order of their names, without hidden ones.
 
-        `only`: directories in it are an error, for nobody would read what is in them.
+        `only`: directories in it are an error, because their files would not be read.
         """
         system, path = self.place
         with self.trying("it could not be listed", "create the directory, or check the path"):
@@ -132,12 +132,12 @@ class FilesDirectory:
 
 
 def digest(files: Sequence[ListedFile]) -> int:
-    """A whole number that other files, or files that were written again, do not have."""
+    """A digest of names, sizes and times, which differs for other or rewritten files."""
     return _number(f"{file.name} {file.size} {file.time}" for file in files)
 
 
 def is_digest(number: int, files: Sequence[ListedFile]) -> bool:
-    """Whether a number is the digest of these files; version 0.1 left out the times."""
+    """Whether a number is the digest of these files, with or without times (version 0.1)."""
     return number in (digest(files), _number(f"{file.name} {file.size}" for file in files))
 
 
@@ -146,7 +146,7 @@ def _number(lines: Iterable[str]) -> int:
 
 
 def _settle(draft: str, final: str) -> None:
-    """Give a written file its name, so that it is there after a crash of the machine."""
+    """Rename a written file durably, so that it survives a crash of the machine."""
     with open(draft, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(draft, final)

@@ -1,8 +1,8 @@
-"""How the files of a directory are read: Parquet by Arrow, JSON and CSV by field.
+"""The formats of files in a directory: Parquet is read by Arrow, JSON and CSV by field.
 
-Each field of JSON and CSV is read as text, and converted by itself. So if its type does not have a
-value, this row does not fit, and the others do. A time without a zone is no `datetime`, and one
-with a zone is no `st.LocalDateTime`.
+Fields of JSON and CSV are read as text, and converted one by one. So a value outside its type makes
+only its own row a misfit. A time without a zone is no `datetime`, and a time with a zone is no
+`st.LocalDateTime`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from stepping_spark.zsets.from_arrow import cast_or_null, told_type
 pc: Any = pyarrow.compute
 
 BLOCK = 1 << 24
-"""Bytes of CSV that are read at once; more, if a record has more."""
+"""The bytes of CSV that are read at once; more for a record that is larger."""
 
 MOST = 1 << 30
 """The most bytes of one record of CSV."""
@@ -44,9 +44,9 @@ _STRADDLES = "straddling object"
 
 @dataclass(frozen=True)
 class TextBlock:
-    """Rows of a file, with the names of the fields, and lines that are no rows: `MISFITS`.
+    """Rows of a file, with columns named like the fields, and lines that are no rows.
 
-    A column `AT` of the misfits says which line of the file each is, if that is known.
+    `misfits` has the columns of `MISFITS`, and a column `AT` with the line number, if known.
     """
 
     rows: pa.Table
@@ -54,7 +54,7 @@ class TextBlock:
 
 
 def _empty(columns: pa.Schema) -> pa.Table:
-    """No rows, with the types that the columns have in the table."""
+    """A table without rows, with the types of the table's columns."""
     wanted = as_in_table(columns)
     return pa.table([pa.nulls(0, f.type) for f in wanted], names=columns.names)
 
@@ -63,7 +63,7 @@ def _empty(columns: pa.Schema) -> pa.Table:
 
 
 def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
-    """The rows of a CSV file, which has a header; a text that is empty is an empty text."""
+    """The rows of a CSV file with a header; an empty field of a text column is an empty text."""
     yield TextBlock(_empty(columns), MISFITS.empty_table())
     with system.open_input_stream(path) as file:
         opened: Any = file
@@ -106,7 +106,7 @@ def _csv_tables(
     block: int,
     wrong: list[dict[str, Any]],
 ) -> Iterator[pa.Table]:
-    """The columns of a file as bytes; `wrong` gets the lines that have more or fewer fields."""
+    """Some columns of a file as bytes; adds lines with too many or too few fields to `wrong`."""
 
     def ragged(line: Any) -> Literal["skip"]:
         reason = f"expected {line.expected_columns} fields, found {line.actual_columns}"
@@ -136,7 +136,7 @@ def _csv_tables(
 
 
 def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
-    """The rows of a file with a JSON object in each line; a field that is missing is NULL."""
+    """The rows of a file with a JSON object in each line; a missing field is NULL."""
     yield TextBlock(_empty(columns), MISFITS.empty_table())
     with system.open_input_stream(path) as file:
         data = file.read().removeprefix(b"\xef\xbb\xbf")
@@ -150,7 +150,7 @@ def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Tex
 
 
 def _in_any_case(text: str, columns: pa.Schema) -> dict[str, str]:
-    """The key of each field: the column's name, or the only one that differs in case."""
+    """The key of each field: the column's name, or the only key that differs from it in case."""
     names = dict(columns_of(columns))
     seen = {
         field: set(re.findall(f'"({re.escape(name)})"\\s*:', text, re.IGNORECASE))
@@ -179,7 +179,7 @@ def _keys_of(line: str) -> Iterable[str]:
 def _json_parts(
     lines: list[tuple[int, bytes]], schema: pa.Schema
 ) -> Iterator[tuple[pa.Table, list[int], pa.Table]]:
-    """The objects of lines, the numbers of these, and misfits. What cannot be read is halved."""
+    """The objects of lines, their line numbers, and misfits. Unreadable parts are halved."""
     if not lines:
         return
     table = _parsed([line for _, line in lines], schema)
@@ -197,7 +197,7 @@ def _json_parts(
 
 
 def _misfits(rows: list[dict[str, Any]], lines: list[int] | None) -> pa.Table:
-    """Rows that are none, with the numbers of their lines, if they are known."""
+    """A table of misfits, with their line numbers, if known."""
     misfits = pa.Table.from_pylist(rows, MISFITS)
     if lines is None:
         return misfits
@@ -206,9 +206,9 @@ def _misfits(rows: list[dict[str, Any]], lines: list[int] | None) -> pa.Table:
 
 
 def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
-    """The objects of lines; None: one of the lines has none, or another."""
+    """The objects of lines; None if a line is no object, or does not fit the schema."""
     if not all(line.startswith(b"{") for line in lines):
-        return None  # of a line that is null, pyarrow makes no error, but an end of the process
+        return None  # pyarrow raises no error for a line `null`, but ends the process
     data = b"\n".join(lines)
     try:
         data.decode()
@@ -225,7 +225,7 @@ def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
 
 
 def _wrong_with(line: bytes, schema: pa.Schema) -> str:
-    """Why a line is no row."""
+    """The reason why a line is no row."""
     try:
         row = loads(line)
     except UnicodeDecodeError:
@@ -242,7 +242,7 @@ def _wrong_with(line: bytes, schema: pa.Schema) -> str:
 
 
 def _as_text(t: pa.DataType) -> pa.DataType:
-    """A type as JSON has it: with texts in place of dates and times, at any depth."""
+    """A type in JSON: with strings in place of dates and times, at any depth."""
     if isinstance(t, pa.StructType):
         return pa.struct([pa.field(f.name, _as_text(f.type)) for f in t])
     if isinstance(t, pa.ListType):
@@ -254,7 +254,7 @@ def _as_text(t: pa.DataType) -> pa.DataType:
 
 
 def has_no_text(t: pa.DataType, *, nested: bool) -> bool:
-    """Whether values of a type cannot be read from text: a duration, in CSV also a list."""
+    """Whether a type has no form in text: durations, structs without `nested`, and lists."""
     if isinstance(t, pa.StructType):
         return not nested or any(has_no_text(f.type, nested=nested) for f in t)
     if isinstance(t, pa.ListType):
@@ -263,9 +263,9 @@ def has_no_text(t: pa.DataType, *, nested: bool) -> bool:
 
 
 def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = None) -> TextBlock:
-    """The columns in the wanted types; a row with a value that its type does not have is none.
+    """The rows with the wanted types; a row with a value outside its type is a misfit.
 
-    `lines` are the numbers of the rows' lines, if they are known.
+    `lines` are the line numbers of the rows, if known.
     """
     arrays: list[Array] = []
     reasons: dict[int, str] = {}
@@ -299,7 +299,7 @@ def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = No
 
 
 def _of_text(table: pa.Table) -> pa.Table:
-    """The fields of CSV, which were read as bytes, as text."""
+    """The columns of CSV, which were read as bytes, decoded to text."""
 
     def text(column: Any) -> Any:
         if not pa.types.is_binary(column.type):
@@ -310,7 +310,7 @@ def _of_text(table: pa.Table) -> pa.Table:
 
 
 def _valued(array: Any, t: Any) -> tuple[Array, Iterable[int]]:
-    """Values in a type, at any depth, and the places of those that it does not have."""
+    """Values cast to a type, at any depth, and the indices of values outside the type."""
     if array.type == t:
         return array, ()
     if isinstance(t, pa.StructType):
@@ -329,20 +329,20 @@ def _valued(array: Any, t: Any) -> tuple[Array, Iterable[int]]:
 
 
 class Format(Protocol):
-    """A kind of files."""
+    """A format of files."""
 
     def read(self, system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
-        """The rows of a file, with the names of the fields, and the lines that are no rows."""
+        """The rows of a file, with columns named like the fields, and lines that are no rows."""
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
-        """The columns of a file; their types are a guess, where its lines are text."""
+        """The columns of a file; for text formats their types are inferred."""
 
 
 class Parquet:
-    """Files of typed columns."""
+    """Parquet files, whose columns have types."""
 
     def read(self, system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
-        """The rows of a file, whose columns have the types of the file."""
+        """The rows of a file, with the types of the file."""
         with system.open_input_file(path) as opened:
             file: Any = pq.ParquetFile(opened)
             there = file.schema_arrow
@@ -366,7 +366,7 @@ class JsonLines:
     read = staticmethod(json)
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
-        """The fields of all objects of a file, with the types of their values."""
+        """The fields of the objects of a file, with types inferred from their values."""
         with system.open_input_stream(path) as file:
             opened: Any = file
             columns: pa.Schema = pajson.read_json(opened).schema
@@ -379,7 +379,7 @@ class Csv:
     read = staticmethod(csv)
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
-        """The columns of a file, with types that all of their values have."""
+        """The columns of a file, with types inferred from their values."""
         with system.open_input_stream(path) as file:
             options = pacsv.ParseOptions(newlines_in_values=True)
             opened: Any = file

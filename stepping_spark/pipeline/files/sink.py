@@ -1,4 +1,4 @@
-"""A directory of Parquet files as a sink: the view after each step, or what each step changed."""
+"""A directory of Parquet files as a sink: the view after each step, or the changes of each step."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 
 KEPT = 2
-"""Snapshots that stay, so that one that somebody is reading is not removed at once."""
+"""The number of snapshots that stay, so that readers of the previous one can finish."""
 
 _NAME = re.compile(r"step-(\d{10})-([0-9a-f]{12})\.parquet")
 
 
 class FilesSink:
-    """A file for each step, whose name says the step and the owner: it appears whole."""
+    """Writes a file for each step, which appears whole; its name has the step and the owner."""
 
     def __init__(self, path: str, key: tuple[str, ...], filesystem: Any, *, changes: bool) -> None:
         self._directory = FilesDirectory(path, filesystem, self._failure)
@@ -38,13 +38,13 @@ class FilesSink:
         self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
-        """Make the directory, or see that it is this owner's."""
+        """Create the directory, or check that it belongs to this owner."""
         self._get_ready(columns, owner)
         self._directory.make()
         self._steps()
 
     def look(self, columns: pa.Schema, owner: str) -> int:
-        """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
+        """Raise the errors of `open`, and create nothing; returns the owner's last step."""
         self._get_ready(columns, owner)
         return self.last_step() if self._directory.is_there() else 0
 
@@ -64,11 +64,11 @@ class FilesSink:
         return max(self._steps(), default=0)
 
     def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
-        """Refuse a key that is not unique, and a row that goes and never was."""
+        """Refuse a key that is not unique, and the deletion of a row that never existed."""
         self._prepared = step, self._file_of(step, change, self._steps())
 
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
-        """Write the step's file; of snapshots the oldest goes."""
+        """Write the step's file, and remove old snapshots."""
         steps = self._steps()
         known, table = self._prepared or (0, None)
         if known != step or table is None:
@@ -80,7 +80,7 @@ class FilesSink:
                 self._directory.remove(self._name(old))
 
     def _file_of(self, step: int, change: ZSetSpark[Any], steps: list[int]) -> pa.Table:
-        """What the step's file has."""
+        """The table in the step's file."""
         rows = change.to_arrow()
         if self._changes:
             where = f"directory {self._directory.shown}"
@@ -89,7 +89,7 @@ class FilesSink:
         return self._whole(last, to_table(rows, self._columns))
 
     def _whole(self, last: int, change: pa.Table) -> pa.Table:
-        """The view after a change of what it was."""
+        """All rows of the view after a change to those of the last step."""
         system, _ = self._directory.place
         columns = as_in_table(self._columns)
         rows = columns.empty_table()
@@ -114,7 +114,7 @@ class FilesSink:
         return f"step-{step:010d}-{self._owner}.parquet"
 
     def _steps(self) -> list[int]:
-        """The steps that are there; a SinkError where somebody else has written."""
+        """The steps with a file; raises `SinkError` for a file of another writer."""
         steps = []
         for file in self._directory.files():
             match = _NAME.fullmatch(file.name)

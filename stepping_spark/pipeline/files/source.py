@@ -28,14 +28,15 @@ from stores.threads import side_by_side
 
 
 class FilesSource(InPieces):
-    """The files that come after others.
+    """Reads the files after those that were read.
 
-    A position is (files, digest): so many files are read, with these names, sizes and times. Within
-    a file that is read in pieces it is (files, digest, n, k): of the next one k of n are read.
+    A position is (files, digest): the number of files that are read, and the digest of their names,
+    sizes and times. Within a file that is read in pieces it is (files, digest, n, k): k of n pieces
+    of the next file are read.
     """
 
     unit = "file"
-    """What the first number of a position counts, as messages say it."""
+    """The unit of the first number of a position, for messages."""
 
     def __init__(self, path: str, kind: str, order: str, filesystem: Any) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class FilesSource(InPieces):
         self._for_tasks = kind == "parquet"
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted; a SourceError for a type that the files cannot hold."""
+        """Set the wanted columns; raises `SourceError` for a type that the format lacks."""
         super().open(columns)
         if self._kind == "parquet":
             return
@@ -57,7 +58,7 @@ class FilesSource(InPieces):
                 )
 
     def schema(self) -> pa.Schema:
-        """The columns of the newest file. Fields of text have the types that are wanted of them."""
+        """The columns of the last file; for text formats, or without files, the wanted columns."""
         files = self._files()
         if self._columns.names and (self._kind != "parquet" or not files):
             return as_in_table(self._columns)
@@ -69,11 +70,11 @@ class FilesSource(InPieces):
             return FORMATS[self._kind].schema(system, path)
 
     def behind(self, after: Position | None) -> int | None:
-        """The files that were not read."""
+        """The number of unread files."""
         return len(self._files()) - (0 if after is None else numbers_of(after)[0])
 
     def look(self, after: Position | None, portion: Portion) -> None:
-        """Refuse files that `read` refuses, as far as a listing tells it."""
+        """Raise the errors of `read` that a listing of the files shows."""
         done, known, *_ = (0, digest([])) if after is None else numbers_of(after)
         self._check(self._files(), done, known)
 
@@ -122,9 +123,10 @@ class FilesSource(InPieces):
         return whole
 
     def _by_tasks(self, files: Sequence[ListedFile], portion: Portion) -> DataFrame | None:
-        """The rows of Parquet files as a DataFrame; None if the driver is to read them.
+        """The rows of Parquet files as a DataFrame; None if the driver must read them.
 
-        The driver looks at each value: it reads files whose types do not say that all of them fit.
+        The driver checks each value, so it reads files whose column types do not guarantee that all
+        values fit.
         """
         session = portion.tasks() if self._for_tasks else None
         if session is None:
@@ -143,7 +145,7 @@ class FilesSource(InPieces):
             self._for_tasks = fits(files[0]) and all(side_by_side(fits, files[1:]))
         except (KeyError, TypeError, pickle.PicklingError):
             self._for_tasks = False
-        if not self._for_tasks:  # nor for what comes later: it would read all footers again
+        if not self._for_tasks:  # nor for later files: each check reads their footers
             return None
         paths = [self._directory.path_of(file.name) for file in files]
         parts = [replace(part, paths=tuple(some)) for some in shares_of(paths)]
@@ -151,7 +153,7 @@ class FilesSource(InPieces):
         return frame_of_files(session, parts, part.schema, what)
 
     def _fits(self, wanted: pa.Schema, file: ListedFile) -> bool:
-        """Whether the columns of a file have types all of whose values the fields have."""
+        """Whether the types of a file's columns guarantee that all values fit the fields."""
         there = _Rows(self._parts(file), file.name).schema
         return all(holds_all(f.type, bare_type(there.field(f.name).type)) for f in wanted)
 
@@ -163,7 +165,7 @@ class FilesSource(InPieces):
         k: int,
         misfits: pa.Table | None = None,
     ) -> Batch:
-        """One piece of a file; lines that are no rows are those of the first."""
+        """One piece of a file; all misfits of the file come with the first piece."""
         known = digest(files[:done])
         piece = self._pieces((done, known), n, lambda: self._cut(files[done], n)).read(k)
         if k + 1 < n:
@@ -181,7 +183,7 @@ class FilesSource(InPieces):
         return files
 
     def _check(self, files: list[ListedFile], done: int, known: int) -> None:
-        """See that the files that were read are the first ones, and as they were."""
+        """Check that the files that were read come first and are unchanged."""
         if len(files) < done or not is_digest(known, files[:done]):
             raise self._failure(
                 f"the first {done} files, by {self._order}, are not those that were read: one of "
@@ -198,7 +200,7 @@ class FilesSource(InPieces):
             yield from FORMATS[self._kind].read(system, path, self._columns)
 
     def _trying(self, file: ListedFile) -> AbstractContextManager[None]:
-        """Errors of a file as ours; one that is named after another kind may be of that kind."""
+        """Translate errors of a file; a remedy is another kind, if its name has the suffix."""
         named = [kind for kind in FORMATS if kind != self._kind and f".{kind}" in file.name]
         other = f"read it as kind={named[0]!r}, or " if named else ""
         return self._directory.trying(f"{file.name} cannot be read", other + CORRECT)
@@ -211,18 +213,18 @@ CORRECT = "correct or remove the file"
 
 
 REMOTE = ("s3", "gcs", "abfs", "hdfs")
-"""File systems that tasks on other machines reach, too."""
+"""File systems that tasks on other machines can reach."""
 
 
 def holds_all(wanted: pa.DataType, there: pa.DataType) -> bool:
-    """Whether a type has all values of another one: the same, or that of wider ints."""
+    """Whether a type has all values of another type: an equal type, or wider signed integers."""
     both_ints = pa.types.is_signed_integer(wanted) and pa.types.is_signed_integer(there)
     return wanted == there or (both_ints and there.bit_width <= wanted.bit_width)
 
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """Some files of a directory, of which a task reads the wanted columns."""
+    """Some Parquet files of a directory, for a task, which reads the wanted columns."""
 
     system: pafs.FileSystem
     paths: tuple[str, ...]
@@ -230,12 +232,12 @@ class ParquetFiles:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows, with counts; what the query takes for NOT NULL may be NULL."""
+        """The schema of the rows, with counts; fields that are not nullable may be NULL here."""
         fields = [pa.field(f.name, bare_type(type_in_table(f.type))) for f in self.wanted]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows, each with the count 1. A SourceError names the file that cannot be read."""
+        """The rows, each with the count 1. Raises `SourceError` for an unreadable file."""
         for path in self.paths:
             try:
                 for table in _Rows(Parquet().read(self.system, path, self.wanted), path).tables():
@@ -245,7 +247,7 @@ class ParquetFiles:
 
 
 class _Rows:
-    """The rows of one file, each with the count 1. Once they are read, `misfits` are the others."""
+    """The rows of one file, each with the count 1. After they are read, `misfits` is complete."""
 
     def __init__(self, parts: Iterator[TextBlock], name: str) -> None:
         first = next(parts)
@@ -257,11 +259,11 @@ class _Rows:
 
     @property
     def misfits(self) -> pa.Table:
-        """The lines that are no rows."""
+        """The lines that are no rows, as far as the file is read."""
         return pa.concat_tables([self._placed(part) for part in self._misfits])
 
     def _placed(self, misfits: pa.Table) -> pa.Table:
-        """Misfits with the file that they are in, and the line where it is known."""
+        """Misfits with the name of their file, and the line number, if known."""
         lines = [None] * misfits.num_rows
         if AT in misfits.column_names:
             lines = misfits.column(AT).to_pylist()

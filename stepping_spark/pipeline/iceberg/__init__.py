@@ -1,9 +1,9 @@
 """Iceberg tables as sources and sinks, by the package pyiceberg, without Spark: `st.IcebergTable`.
 
 `source` reads the difference between two snapshots. `sink` writes views, and finds and rewrites the
-files of a step. `place` is the catalog. `types` are those of Iceberg and Arrow, and the values that
-pyiceberg would lose. All need pyiceberg, which takes long to import, so it is imported when a table
-is read or written.
+files of a step. `place` loads the table from its catalog. `types` converts types between Iceberg
+and Arrow, and detects values that pyiceberg would lose. All need pyiceberg, which takes long to
+import, so it is imported when a table is read or written.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 class IcebergTable:
     """An Iceberg table, as a source or as a sink: `st.IcebergTable("shop.orders", catalog="prod")`.
 
-    Needs `pip install 'stepping-spark[iceberg]'`, and what pyiceberg needs for the catalog, such as
-    `pip install 'pyiceberg[sql-sqlite]'`; reads and writes without Spark. `name` has the namespace
-    and the table. `catalog` is the name of a catalog, which `options`, pyiceberg's configuration
-    file or its environment variables describe, or a catalog that pyiceberg has loaded.
+    Needs `pip install 'stepping-spark[iceberg]'`, and the packages that pyiceberg needs for the
+    catalog, such as `pip install 'pyiceberg[sql-sqlite]'`; reads and writes without Spark. `name`
+    has the namespace and the table. `catalog` is the name of a catalog, which `options`,
+    pyiceberg's configuration file or its environment variables describe, or a catalog that
+    pyiceberg has loaded.
 
-    **As a source** it gives the rows of the current snapshot, then what each newer one changed. A
-    change is the difference between two snapshots: files that both have are not read, and a row
+    ***As a source** it reads the rows of the current snapshot, then the changes of each newer one.
+    A change is the difference between two snapshots: files that both have are not read, and a row
     that stays in a rewritten file cancels out. So rows may be appended, overwritten, merged and
-    deleted, and a table may be rolled back; compaction changes nothing. A step costs the files that
+    deleted, and a table may be rolled back; compaction changes nothing. A step reads the files that
     differ, and the lists of files of both snapshots.
 
     The snapshot that was read last must still exist: keep snapshots for longer than the pipeline
@@ -46,15 +47,15 @@ class IcebergTable:
     snapshot. `key`, `changes` and `columns` are as for `st.DeltaTable`: the rows of the view by
     key, all rows with `_count_`, or a change feed. A step by key rewrites the files that hold its
     keys; only files whose bounds allow a key are read. Spark's tasks write a change of more than
-    256 MB that Spark has, as for `st.DeltaTable`. Every 64 steps small files are merged; call
+    256 MB in Spark, as for `st.DeltaTable`. Every 64 steps small files are merged; call
     `expire_snapshots` yourself. The number of the step is in the snapshot's summary and in the
     table's properties. A table that already has rows of others, rows that others write between two
     steps, and a second pipeline raise `SinkError`; compaction and expired snapshots do not. Rows of
     a view go to tables without partitions. Types that Iceberg does not have (durations) are refused
     when the pipeline is opened.
 
-    `on_invalid` says what becomes of rows of a source that are no rows of the class: `"fail"`,
-    `"drop"`, or a sink for them.
+    `on_invalid` decides about rows of a source that do not fit the class: `"fail"`, `"drop"`, or a
+    sink for them.
 
     Raises `SourceError` and `SinkError`, which name the table.
 
@@ -119,17 +120,17 @@ class IcebergTable:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for two that name the same table."""
+        """A value that is equal for two objects of the same table."""
         catalog = self._catalog if isinstance(self._catalog, str) else self._catalog.name
         return ("iceberg", catalog, self.name)
 
     def source(self) -> Source:
-        """The table as a source; an InputError if pyiceberg is not there."""
+        """The table as a source; raises `InputError` if pyiceberg is missing."""
         source: Source = _of("source").IcebergSource(self.name, self._catalog, self._options)
         return source
 
     def sink(self) -> Sink:
-        """The table as a sink; an InputError if pyiceberg is not there."""
+        """The table as a sink; raises `InputError` if pyiceberg is missing."""
         sink: Sink = _of("sink").IcebergSink(
             self.name, self._catalog, self._options, self.key, changes=self.changes
         )

@@ -1,4 +1,4 @@
-"""Where an Iceberg table is: its catalog and its name, and errors of both as ours."""
+"""An Iceberg table in its catalog, and the translation of errors of pyiceberg."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_EQUALITY = (
 
 
 class IcebergPlace:
-    """A table in a catalog; `failure` makes the error for what goes wrong."""
+    """A table in a catalog; `failure` makes the error for a reason."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class IcebergPlace:
             return catalog.load_table(self.name)
 
     def table_if_there(self) -> Table | None:
-        """The table as it is now; None: there is none."""
+        """The table as it is now; None if it does not exist."""
         catalog = self.catalog()
         with self.trying("it cannot be loaded", "check the catalog and the name"):
             try:
@@ -63,9 +63,9 @@ class IcebergPlace:
 
     @contextmanager
     def trying(self, what: str, remedy: str) -> Iterator[None]:
-        """Errors of pyiceberg as ours: what could not be done, why, and what would do.
+        """Translate errors of pyiceberg: the failed action, the cause, and the remedy.
 
-        Its errors, those of Arrow and those of what catalogs are made of have no class in common.
+        Errors of pyiceberg, Arrow and the libraries of catalogs have no class in common.
         """
         try:
             yield
@@ -76,7 +76,7 @@ class IcebergPlace:
             raise self._failure(f"{what}: {self._safe_line(e)}; {would_do}") from e
 
     def _safe_line(self, e: BaseException) -> str:
-        """The first line of an error, without what options hold: passwords may be among them."""
+        """The first line of an error, without values of options, as they may be passwords."""
         line = first_line(e)
         for secret in sorted(self._secrets(), key=len, reverse=True):
             line = line.replace(secret, "***")

@@ -61,19 +61,19 @@ from stepping_spark.zsets.spark import ZSetSpark
 ex: Any = pyiceberg.expressions
 
 FILE_BYTES = 32 << 20
-"""How large a data file gets: a step rewrites the files that hold its keys."""
+"""The most bytes of a data file. They are few, as a step rewrites the files with its keys."""
 
 SMALL, MANY = FILE_BYTES // 32, 8
-"""So many files that are smaller are merged, now and then."""
+"""`MANY` or more files of less than `SMALL` bytes are merged, now and then."""
 
 
 @dataclass
 class Rewrite:
-    """What a step does to a table: files that go, and rows that are written."""
+    """The effect of a step on a table: removed files, written rows, and added files."""
 
     gone: list[DataFile] = field(default_factory=list)
     rows: list[pa.Table] = field(default_factory=list)
-    files: list[DataFile] = field(default_factory=list)  # with rows that tasks have written
+    files: list[DataFile] = field(default_factory=list)  # written by tasks
 
 
 def arrow_of(table: Table | IcebergPart) -> pa.Schema:
@@ -83,14 +83,14 @@ def arrow_of(table: Table | IcebergPart) -> pa.Schema:
 
 
 def holding(table: Table, keys: pa.Table) -> list[FileScanTask]:
-    """The files that may hold rows with one of these keys, by the bounds of their columns."""
+    """The files that may contain one of the keys, by the bounds of their columns."""
     parts = [part for name in keys.column_names if (part := _within(name, keys.column(name)))]
     condition = functools.reduce(And, parts) if parts else AlwaysTrue()
     return list(table.scan(row_filter=condition).plan_files())
 
 
 def _within(name: str, values: Any) -> BooleanExpression | None:
-    """A condition that holds for these values of a column; None: bounds say nothing of it."""
+    """A condition on bounds that all values of a column satisfy; None for other types, or NULL."""
     t = values.type
     known = pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date(t)
     if not (known or pa.types.is_timestamp(t)) or values.null_count or not len(values):
@@ -105,7 +105,7 @@ def _within(name: str, values: Any) -> BooleanExpression | None:
 def rows_in(
     table: Table | IcebergPart, task: FileScanTask, columns: Sequence[str] = ()
 ) -> pa.Table:
-    """The rows of a file that are not deleted; of some columns, or of all."""
+    """The rows of a file that are not deleted, with some columns or all."""
     wanted = table.schema().select(*columns) if columns else table.schema()
     rows = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task])
     types = arrow_of(table)
@@ -114,7 +114,7 @@ def rows_in(
 
 
 def places(rows: pa.Table, keys: pa.Table) -> Any:
-    """For each row the place of its key among some keys, or -1."""
+    """For each row the index of its key in `keys`, or -1."""
     names = keys.column_names
     ids = key_ids(pa.concat_tables([rows.select(names).cast(keys.schema), keys]), names)
     mine, theirs = ids[: rows.num_rows], ids[rows.num_rows :]
@@ -124,7 +124,7 @@ def places(rows: pa.Table, keys: pa.Table) -> Any:
 
 
 def written(table: Table | IcebergPart, rows: pa.Table, order: Sequence[str]) -> Iterator[DataFile]:
-    """Data files with these rows, in the order of some columns, so that files hold few keys."""
+    """New data files with these rows, sorted by `order`, so that a file has few keys."""
     if not rows.num_rows:
         return
     sortable = [n for n in order if not pa.types.is_nested(rows.schema.field(n).type)]
@@ -138,7 +138,7 @@ def written(table: Table | IcebergPart, rows: pa.Table, order: Sequence[str]) ->
 
 
 def check_lists(rows: pa.Table, where: str) -> None:
-    """Refuse a list that pyiceberg would lose."""
+    """Refuse NULL for a list of structs, which pyiceberg would lose."""
     if (lost := lost_list(rows)) is not None:
         raise SinkError(
             f"{where}: column {lost} has NULL for a list of structs, which pyiceberg writes as an "
@@ -148,7 +148,7 @@ def check_lists(rows: pa.Table, where: str) -> None:
 
 @dataclass(frozen=True)
 class IcebergPart:
-    """A table as tasks have it, with some of its files."""
+    """A table with some of its files, for a task."""
 
     metadata: TableMetadata
     io: FileIO
@@ -181,7 +181,7 @@ class IcebergShare:
 
 
 def small(tasks: Iterable[FileScanTask]) -> list[FileScanTask]:
-    """The files that are better merged."""
+    """The small files to merge; none if they are few."""
     files = [task for task in tasks if task.file.file_size_in_bytes < SMALL]
     return files if len(files) >= MANY else []
 
@@ -190,10 +190,10 @@ pc: Any = pyarrow.compute
 
 OWNER = "stepping-spark.owner"
 STEP = "stepping-spark.step"
-"""Which view of which state wrote a snapshot, and with which step; the table has the last ones."""
+"""The properties with the owner and the step, of a snapshot and of the table (the last ones)."""
 
 MERGED_EVERY = 64
-"""Steps after which small files are merged."""
+"""The steps between merges of small files."""
 
 PROPERTIES = {
     "write.target-file-size-bytes": str(FILE_BYTES),
@@ -206,7 +206,7 @@ _ANOTHER = "give another name, or drop the table to write it again"
 
 @dataclass(frozen=True)
 class IcebergWrite:
-    """A step as it is written to a table whose current snapshot is `at`."""
+    """A computed step for a table whose current snapshot is `at`; `of` is the original change."""
 
     step: int
     of: ZSetSpark[Any]
@@ -214,16 +214,16 @@ class IcebergWrite:
     rewrite: Rewrite
 
     def fits(self, table: Table, step: int, change: ZSetSpark[Any]) -> bool:
-        """Whether it was computed for this step, and for the table as it is."""
+        """Whether it was computed for this step and change, and for the current snapshot."""
         return self.of is change and (self.step, self.at) == (step, _current(table))
 
 
 class IcebergSink:
     """Writes the steps of one view.
 
-    A step is one snapshot. Its summary says the owner and the step, and so do the properties of the
-    table, in the same commit: they stay when snapshots expire. A commit is refused when the table
-    has another snapshot than the one that was read, so of two that write at once one gets through.
+    A step is one snapshot. Its summary has the owner and the step, and so do the properties of the
+    table, in the same commit: they stay when snapshots expire. A commit fails if the table's
+    snapshot has changed since it was read, so only one of two concurrent commits succeeds.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class IcebergSink:
         self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
-        """Make the table, or see that it is this owner's."""
+        """Create the table, or check that it belongs to this owner."""
         self._get_ready(columns, owner)
         table = self._place.table_if_there()
         if table is None:
@@ -252,7 +252,7 @@ class IcebergSink:
         self._check(table)
 
     def look(self, columns: pa.Schema, owner: str) -> int:
-        """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
+        """Raise the errors of `open`, and create nothing; returns the owner's last step."""
         self._get_ready(columns, owner)
         table = self._place.table_if_there()
         if table is None:
@@ -268,7 +268,7 @@ class IcebergSink:
         return self._step_of(self._place.table())
 
     def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
-        """Refuse what `write` would refuse; it writes what is computed here."""
+        """Raise the errors that `write` would raise, and keep the computed step for it."""
         table = self._place.table()
         self._check_owner(table)
         self._ready = self._computed(table, step, change)
@@ -286,7 +286,7 @@ class IcebergSink:
     # -- a step
 
     def _computed(self, table: Table, step: int, change: ZSetSpark[Any]) -> IcebergWrite:
-        """What a step does to a table; a SinkError where its rows and the table do not allow it."""
+        """The computed step; raises `SinkError` if its rows or the table do not allow it."""
         large: SparkRelation | None = None
         if table.spec().is_unpartitioned():
             large = large_change(change, table.metadata.location)
@@ -314,7 +314,7 @@ class IcebergSink:
         return IcebergWrite(step, change, _current(table), rewrite)
 
     def _by_tasks(self, table: Table, step: int, change: SparkRelation) -> Rewrite | None:
-        """Let tasks write the table anew as it is after a step, or the rows that are added.
+        """Let tasks rewrite the table with the rows after a step, or write the added rows.
 
         None if they cannot.
         """
@@ -368,7 +368,7 @@ class IcebergSink:
         return rewrite
 
     def _merge(self, table: Table, rewrite: Rewrite) -> None:
-        """Write the rows of small files anew, together with those of the step."""
+        """Add the rows of small files to the rewrite, and remove those files."""
         gone = {file.file_path for file in rewrite.gone}
         for task in small(table.scan().plan_files()):
             if task.file.file_path not in gone:
@@ -376,10 +376,10 @@ class IcebergSink:
                 rewrite.rows.append(rows_in(table, task))
 
     def _commit(self, table: Table, step: int, rewrite: Rewrite) -> None:
-        """One snapshot and the properties of the table, both or neither."""
+        """Commit one snapshot and the properties of the table, atomically."""
         marks = {OWNER: self._owner, STEP: str(step)}
         properties = {**table.metadata.properties, **_NO_RETRY}
-        # A commit that is tried again would be on top of what another pipeline wrote meanwhile.
+        # A retried commit would follow a commit of another pipeline.
         table.metadata = table.metadata.model_copy(update={"properties": properties})
         schema = arrow_of(table)
         parts = [part.select(schema.names).cast(schema) for part in rewrite.rows]
@@ -446,7 +446,7 @@ class IcebergSink:
         self._check_owner(table)
 
     def _step_of(self, table: Table) -> int:
-        """The last step of this owner that the rows of the table are of."""
+        """The last step of this owner in the table; 0 if none."""
         for snapshot in _back(table):
             if (step := self._mine(snapshot)) is not None:
                 return step
@@ -456,7 +456,7 @@ class IcebergSink:
         return int(properties[STEP]) if properties.get(OWNER) == self._owner else 0
 
     def _mine(self, snapshot: Snapshot) -> int | None:
-        """The step that a snapshot is of; None: it is none of this owner."""
+        """The step of a snapshot of this owner; None for other snapshots."""
         properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
         return int(properties[STEP]) if properties.get(OWNER) == self._owner else None
 
@@ -509,7 +509,7 @@ def _current(table: Table) -> int | None:
 
 
 def _back(table: Table) -> Iterator[Snapshot]:
-    """The snapshots from the current one back, as far as they are kept."""
+    """The snapshots from the current one back to the oldest that is kept."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         yield snapshot

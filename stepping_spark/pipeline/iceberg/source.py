@@ -1,4 +1,4 @@
-"""An Iceberg table as a source: what differs between the snapshot that was read and a newer one."""
+"""An Iceberg table as a source: the difference between the last read snapshot and a newer one."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ ScanTasks: TypeAlias = "Mapping[object, FileScanTask]"
 
 @dataclass(frozen=True)
 class FileDifference:
-    """The files that only one of two snapshots has: the columns wanted of them, and a count."""
+    """The files that only one of two snapshots has, with their wanted columns and a count."""
 
     parts: tuple[tuple[Schema, ScanTasks, int], ...]
 
     @property
     def rows(self) -> int:
-        """How many rows these files hold; some of them may be deleted."""
+        """The number of rows in these files, deleted ones included."""
         return sum(task.file.record_count for _, files, _ in self.parts for task in files.values())
 
 
 @dataclass(frozen=True)
 class IcebergFiles:
-    """Some data files of a snapshot, with what is deleted of them.
+    """Some data files of a snapshot, with their delete files.
 
-    `names` has the column of each field of the `schema`, and `count` is that of each row.
+    `names` has the column of each field of the `schema`, and `count` is the count of each row.
     """
 
     table: str
@@ -69,7 +69,7 @@ class IcebergFiles:
     files: tuple[FileScanTask, ...]
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows, with counts. A SourceError for those that pyiceberg would not read whole."""
+        """The rows, with counts. Raises `SourceError` if pyiceberg would lose values."""
         for task in self.files:
             if (lost := loss(self.io, task, self.wanted)) is not None:
                 raise failure(self.table, lost)
@@ -85,7 +85,7 @@ class IcebergFiles:
 
 
 def failure(table: str, reason: str) -> SourceError:
-    """The error for a table, by its name."""
+    """The error for a table of this name."""
     return SourceError(f"Iceberg table {table}: {reason}")
 
 
@@ -94,15 +94,15 @@ def _unread(before: int, to: int) -> str:
 
 
 class IcebergSource(InPieces):
-    """What comes after a snapshot.
+    """Reads the changes after a snapshot.
 
-    A position is (snapshot, table): all up to the snapshot is read; `table` tells whether it is
-    still the same table. Of a difference that is read in pieces it is (snapshot, table, n, k, to):
-    k of n pieces of what leads from one snapshot to the other are read.
+    A position is (snapshot, table): everything up to the snapshot is read, and `table` identifies
+    the table. Within a difference that is read in pieces it is (snapshot, table, n, k, to): k of n
+    pieces of the difference between the snapshot and `to` are read.
     """
 
     unit = "snapshot"
-    """What the first number of a position is, as messages say it."""
+    """The name of the first number of a position, for messages."""
 
     def __init__(self, name: str, catalog: str | Catalog, options: Mapping[str, str]) -> None:
         super().__init__()
@@ -113,13 +113,13 @@ class IcebergSource(InPieces):
         return self._arrow_schema(self._place.table().schema())
 
     def behind(self, after: Position | None) -> int | None:
-        """The snapshots that were not read and changed rows."""
+        """The number of unread snapshots that changed rows."""
         table = self._place.table()
         ends = self._ends(table, NOTHING if after is None else numbers_of(after)[0])
         return sum(not rewrites(table.snapshot_by_id(end)) for end in ends)
 
     def look(self, after: Position | None, portion: Portion) -> Batch | None:
-        """What `read` would give, without its rows."""
+        """The batch that `read` would return for all new snapshots, without rows."""
         table = self._place.table()
         before, number, *piece = self._numbers(table, after)
         ends = piece[2:] or self._ends(table, before)[-1:]
@@ -130,7 +130,7 @@ class IcebergSource(InPieces):
         return Batch((ends[0], number), (self._schema_at(table, ends[0]).empty_table(),))
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
-        """What some snapshots changed, or the next piece of what one did."""
+        """The changes of some snapshots, or the next piece of a difference."""
         table = self._place.table()
         before, number, *piece = self._numbers(table, after)
         if piece:
@@ -138,12 +138,12 @@ class IcebergSource(InPieces):
         ends = self._ends(table, before)
         if not ends:
             return None
-        # The first load is one difference: what was before the current snapshot is of no use.
+        # The first load reads the current snapshot only, not its history.
         ends = ends[-1:] if after is None else ends[: portion.versions]
         return self._changes(table, before, number, ends, portion)
 
     def _numbers(self, table: Table, after: Position | None) -> tuple[int, ...]:
-        """The numbers of a position, which is one of this table."""
+        """The numbers of a position; raises `SourceError` if it is of another table."""
         number = number_of(str(table.metadata.table_uuid))
         numbers = (NOTHING, number) if after is None else numbers_of(after)
         if numbers[1] != number:
@@ -153,12 +153,13 @@ class IcebergSource(InPieces):
             )
         return numbers
 
-    # -- which snapshots
+    # -- snapshots
 
     def _ends(self, table: Table, before: int) -> list[int]:
         """The snapshots after one, the oldest first.
 
-        One that the table was rolled back from, or whose line is cut, leads to the current one.
+        If `before` is no ancestor of the current snapshot, only the current one: after a rollback,
+        or if snapshots between them expired.
         """
         current = table.current_snapshot()
         if current is None or current.snapshot_id == before:
@@ -172,15 +173,15 @@ class IcebergSource(InPieces):
             at = snapshot.parent_snapshot_id
         return ends[::-1] if before in (at, NOTHING) else ends[:1]
 
-    # -- what is read
+    # -- batches
 
     def _changes(
         self, table: Table, before: int, number: int, ends: list[int], portion: Portion
     ) -> Batch:
-        """What leads to one of some snapshots: as far as the portion allows."""
+        """The changes up to the last of these snapshots that the portion allows."""
         rewritten = self._rewritten(table, before, ends)
         if rewritten:
-            # Its position is committed: the snapshot before it may expire.
+            # The position is committed, so that the snapshot before it may expire.
             return Batch((ends[rewritten - 1], number), (), rewritten, final=True)
         planned = functools.cache(functools.partial(self._files, table))
         while True:
@@ -204,7 +205,7 @@ class IcebergSource(InPieces):
         return self._piece(table, before, number, pieces.n, 0, to)
 
     def _rewritten(self, table: Table, before: int, ends: list[int]) -> int:
-        """How many of the next snapshots only rewrote files."""
+        """The number of next snapshots that only rewrote files, before another kind."""
         for n, end in enumerate(ends):
             snapshot = table.snapshot_by_id(end)
             follows = snapshot is not None and snapshot.parent_snapshot_id == (
@@ -215,7 +216,7 @@ class IcebergSource(InPieces):
         return len(ends)
 
     def _piece(self, table: Table, before: int, number: int, n: int, k: int, to: int) -> Batch:
-        """One piece of a difference; made again where another process made them."""
+        """One piece of a difference; cut again if this process lacks the pieces."""
         cut = functools.partial(self._cut, table, before, to, n=n)
         piece = self._pieces((before, number, n, to), n, cut).read(k)
         if k + 1 < n:
@@ -230,7 +231,7 @@ class IcebergSource(InPieces):
     def _difference(
         self, table: Table, before: int, to: int, planned: Callable[[int], ScanTasks]
     ) -> FileDifference:
-        """The files that only one of two snapshots has; `planned` gives those of each."""
+        """The files that only one of two snapshots has; `planned` returns the files of each."""
         with self._place.trying(
             f"the files of snapshots {before} and {to} cannot be listed", RETRY
         ):
@@ -238,8 +239,8 @@ class IcebergSource(InPieces):
             if before == NOTHING:
                 return FileDifference(((schema, new, 1),))
             old_schema, old = self._wanted_schema(table, before), planned(before)
-            # A column that was dropped, and one that was added under its name, are two: then what
-            # a file holds that both snapshots have is not the same.
+            # A column that was dropped and added again under its name is another column: then rows
+            # of a file in both snapshots may differ.
             if old_schema.field_ids == schema.field_ids:
                 same = old.keys() & new.keys()
                 old = {key: task for key, task in old.items() if key not in same}
@@ -257,7 +258,7 @@ class IcebergSource(InPieces):
     def _files_of(
         self, table: Table, before: int, to: int, difference: FileDifference, schema: pa.Schema
     ) -> Iterator[IcebergFiles]:
-        """The files of each snapshot in a difference."""
+        """The files of each part of a difference."""
         for wanted, files, count in difference.parts:
             names = self._names(wanted, to if count > 0 else before)
             every = tuple(files.values())
@@ -284,19 +285,20 @@ class IcebergSource(InPieces):
         what = f"Iceberg table {self._place.name}: {_unread(before, to)}"
         return frame_of_files(session, parts, schema, what)
 
-    # -- what a snapshot has
+    # -- files and columns of a snapshot
 
     def _files(self, table: Table, snapshot: int) -> ScanTasks:
-        """The files of a snapshot, by their paths and those of what is deleted of them."""
+        """The files of a snapshot, by their paths and the paths of their delete files."""
         return {
             (task.file.file_path, frozenset(file.file_path for file in task.delete_files)): task
             for task in table.scan(snapshot_id=snapshot).plan_files()
         }
 
     def _wanted_schema(self, table: Table, snapshot: int) -> Schema:
-        """The wanted columns as a snapshot has them.
+        """The wanted columns in the schema of a snapshot.
 
-        A column that was added since the snapshot is read by the schema of the table: it is NULL.
+        If a column was added after the snapshot, uses the table's current schema: the column is
+        NULL.
         """
         if table.snapshot_by_id(snapshot) is None:
             raise self._failure(
@@ -313,7 +315,7 @@ class IcebergSource(InPieces):
         raise missing
 
     def _names(self, schema: Schema, snapshot: int) -> dict[str, str]:
-        """The column of each field; others are not read."""
+        """The column of each field; other columns are not read."""
         return found_columns(
             self._columns,
             self._arrow_schema(schema),
@@ -321,12 +323,12 @@ class IcebergSource(InPieces):
         )
 
     def _schema_at(self, table: Table, snapshot: int) -> pa.Schema:
-        """The schema of what is read of a snapshot, with counts."""
+        """The schema of the columns read from a snapshot, with counts."""
         with self._place.trying(f"snapshot {snapshot} cannot be read", RETRY):
             return self._rows_of(self._wanted_schema(table, snapshot), snapshot)
 
     def _rows_of(self, wanted: Schema, snapshot: int) -> pa.Schema:
-        """The schema of rows with these columns, under the names of the fields, with counts."""
+        """The schema of rows with these columns, named like the fields, with counts."""
         columns = self._arrow_schema(wanted)
         names = self._names(wanted, snapshot).items()
         fields = [
@@ -335,7 +337,7 @@ class IcebergSource(InPieces):
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def _schema_of(self, difference: FileDifference, before: int, to: int) -> pa.Schema:
-        """The schema of what a difference holds, whose two snapshots may have other types."""
+        """The common schema of a difference, whose two snapshots may have different types."""
         schemas = [
             self._rows_of(wanted, to if count > 0 else before)
             for wanted, _, count in difference.parts
@@ -348,7 +350,7 @@ class IcebergSource(InPieces):
             ) from None
 
     def _arrow_schema(self, schema: Schema) -> pa.Schema:
-        """Columns in Arrow, with the types that are given; an opaque type where Arrow has none."""
+        """Columns in Arrow, with the types in which they are read; opaque if Arrow has none."""
         with self._place.trying("its columns are not known", RETRY):
             return pa.schema(told_fields(schema))
 
@@ -359,7 +361,7 @@ class IcebergSource(InPieces):
 
 
 def told_fields(schema: Schema) -> Iterator[pa.Field[Any]]:
-    """Columns in Arrow, with the types that are given; an opaque type where Arrow has none."""
+    """Columns in Arrow, with the types in which they are read; opaque if Arrow has none."""
     for field in schema.fields:
         try:
             column = schema_to_pyarrow(Schema(field), include_field_ids=False).field(0)

@@ -1,8 +1,8 @@
 """Types of Iceberg and of Arrow, and lists of structs, whose values pyiceberg would lose.
 
-It has a NULL in place of which there is a list of structs read, and written, as an empty list. And
-it matches the fields of structs in lists of lists by their names in a file, which are other ones
-where a field was renamed, or has a name that Avro does not allow.
+pyiceberg reads and writes NULL for a list of structs as an empty list. And it matches the fields of
+structs in lists of lists by their names in a file, which differ if a field was renamed, or has a
+name that Avro does not allow.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _ATOMS: dict[pa.DataType, IcebergType] = {
 
 
 class NoType(Exception):
-    """A column whose type Iceberg does not have; the text is the column's path and type."""
+    """An error for a column whose type Iceberg lacks; its text is the column's path and type."""
 
 
 def schema_of(columns: pa.Schema) -> Schema:
-    """The columns of a view as a schema of Iceberg. Raises `NoType` for a type that it has not."""
+    """The columns of a view as a schema of Iceberg. Raises `NoType` for a type that it lacks."""
     ids = itertools.count(1)
     return Schema(*[_field(field, field.name, ids) for field in columns])
 
@@ -79,7 +79,7 @@ def _type(t: pa.DataType, path: str, ids: Iterator[int]) -> IcebergType:
 
 
 def readable(t: pa.DataType) -> pa.DataType:
-    """A type as a source gives it: UUIDs are texts, as in rows, and bytes have no fixed length."""
+    """The type in which a source reads `t`: UUIDs are strings, and bytes have no fixed length."""
     if isinstance(t, pa.StructType):
         return pa.struct([field.with_type(readable(field.type)) for field in t])
     if isinstance(t, pa.ListType | pa.LargeListType):
@@ -90,7 +90,7 @@ def readable(t: pa.DataType) -> pa.DataType:
 
 
 def converted(column: Any, t: pa.DataType) -> Any:
-    """A column of a table in a type as `readable` gives it, or in a wider one."""
+    """A column of a table cast to its `readable` type, or to a wider one."""
     if not _has_uuids(column.type):
         return column.cast(t)
     return pa.array(map(_with_text_uuids, column.to_pylist()), t)
@@ -105,7 +105,7 @@ def _has_uuids(t: pa.DataType) -> bool:
 
 
 def _with_text_uuids(value: Any) -> Any:
-    """A value of Python with texts for UUIDs."""
+    """A Python value with strings in place of UUIDs, at any depth."""
     match value:
         case uuid.UUID():
             return str(value)
@@ -120,7 +120,7 @@ _ID = b"PARQUET:field_id"
 
 
 def lost_name(columns: pa.Schema) -> str | None:
-    """The path of a field that would be lost by its name; None: there is none."""
+    """The path of a field that pyiceberg would lose because of its name, or None."""
     for path, t in _in_lists_of_lists(columns):
         for field in t:
             if make_compatible_name(field.name) != field.name:
@@ -129,7 +129,7 @@ def lost_name(columns: pa.Schema) -> str | None:
 
 
 def lost_list(rows: pa.Table) -> str | None:
-    """The column in which a list of structs is NULL; None: none is."""
+    """The first column in which a list of structs is NULL, or None."""
     for name in rows.column_names:
         chunks: Any = rows.column(name).chunks
         if any(map(_has_null_list, chunks)):
@@ -138,9 +138,9 @@ def lost_list(rows: pa.Table) -> str | None:
 
 
 def loss(io: FileIO, task: FileScanTask, wanted: Schema) -> str | None:
-    """What pyiceberg would lose of a file, and what would do; None: nothing.
+    """The values of a file that pyiceberg would lose, and the remedy; None if it loses none.
 
-    It reads the columns that have lists of structs once more, and nothing where there are none.
+    It reads the columns with lists of structs once more, and no file without such columns.
     """
     columns = schema_to_pyarrow(wanted)
     risky = {n: f for f in columns if _has_lists_of_structs(f) for n in (f.name, _number(f))}
@@ -168,7 +168,7 @@ _INSTEAD = (
 
 
 def _number(field: pa.Field[Any]) -> int | str:
-    """The number of a column, or its name where files were written without numbers."""
+    """The field id of a column, or its name if the file was written without ids."""
     number = (field.metadata or {}).get(_ID)
     return field.name if number is None else int(number)
 

@@ -1,11 +1,11 @@
 """Tables of Postgres as sources and sinks.
 
-`table` is what users write. `link` is the connection. `log` makes a log of changes, which triggers
-write. `followed` is a table as the catalogs have it, and tells whose its log is, and whether it
-lacks changes. `types` has the types of its columns and their values. `source` reads the log, whose
-lines `lines` makes rows. `sink` writes views; `staging` compares a step's rows with the table
-before. All of it needs psycopg. Where that is not installed, `Postgres` is a class that says so
-when it is used.
+`table` is the public class. `link` is the connection. `log` installs a log of changes, which
+triggers write. `followed` reads a table from the catalogs, and checks the owner and the
+completeness of its log. `types` has the types of its columns and their values. `source` reads the
+log, and `lines` converts its lines to rows. `sink` writes views; `staging` compares a step's rows
+with the table before. All of it needs psycopg. Without psycopg, `Postgres` is a class that raises
+an error when it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ except ImportError as e:
     _missing = e
 
     class Postgres:  # type: ignore[no-redef]
-        """Stands for the table that needs psycopg."""
+        """Stands in for the table if psycopg is missing."""
 
         def __init__(self, *_: object, **__: object) -> None:
             raise InputError(

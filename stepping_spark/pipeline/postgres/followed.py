@@ -1,6 +1,6 @@
-"""A table that is followed, as the catalogs of Postgres have it: columns, partitions, triggers.
+"""A followed table in the catalogs of Postgres: its columns, partitions and triggers.
 
-Also whose its log is (`Marks`), and whether the log has all changes of the table (`Doubts`).
+Also checks of its log: whether the log is ours (`Marks`), and whether it is complete (`Doubts`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _NO_TABLES = {
 
 @dataclass(frozen=True)
 class FollowedColumn:
-    """A column; `version` changes whenever its definition does."""
+    """A column; `version` changes with its definition."""
 
     number: int
     name: str
@@ -73,18 +73,18 @@ class FollowedColumn:
     virtual: bool
     required: bool
     dimensions: int
-    """Of an array, as it was declared; rows may have others."""
+    """The declared dimensions of an array; rows may have others."""
 
 
 @dataclass(frozen=True)
 class FollowedMember:
-    """The table, or a partition or an inheriting table of it; `file` is where its rows are."""
+    """The table, or a partition or an inheriting table of it; `file` is the number of its file."""
 
     oid: int
     place: tuple[str, str]
     kind: str
     cloned: bool
-    """Whether it has the triggers of the partitioned table that it is a part of."""
+    """Whether it has copies of the triggers of its partitioned table."""
     file: int | None
     readable: bool
     durable: bool
@@ -114,7 +114,7 @@ class Trigger:
 
 @dataclass(frozen=True)
 class Followed:
-    """A table as it is now."""
+    """The current state of a followed table in the catalogs."""
 
     oid: int
     key: Sequence[str]
@@ -124,11 +124,11 @@ class Followed:
 
     @cached_property
     def with_rows(self) -> list[FollowedMember]:
-        """Those that have rows of their own."""
+        """The members that store rows of their own."""
         return [m for m in self.members if m.kind == "r"]
 
     def state(self, function: int) -> dict[str, Any]:
-        """What changes when rows may have changed without a trigger."""
+        """The files and versions that differ if rows may have changed without a trigger."""
         return {
             "files": {str(m.oid): m.file for m in self.members},
             "versions": {str(c.number): c.version for c in self.columns},
@@ -137,7 +137,7 @@ class Followed:
 
 
 def followed_of(connection: Connection, link: Link) -> Followed:
-    """The table of a link. Raises its failure if it is not there, or no table."""
+    """The table of a link. Raises the link's failure if it is missing, or cannot be followed."""
     row = run(connection, _RELATION, link.schema, link.table).fetchone()
     if row is None:
         raise link.failure("it is not there; check the name and schema=")
@@ -171,7 +171,7 @@ def followed_of(connection: Connection, link: Link) -> Followed:
 def triggers_of(
     connection: Connection, members: Sequence[FollowedMember], function: int = 0
 ) -> list[Trigger]:
-    """The triggers of these relations, and those that call a function."""
+    """The triggers of these relations, and the triggers that call a function."""
     rows = run(connection, _TRIGGERS, [m.oid for m in members], function).fetchall()
     return [
         Trigger(oid, version, relation, (schema, table), *rest)
@@ -206,7 +206,7 @@ WHERE n.nspname = $1 AND t.typname = $2 AND t.typrelid = 0 AND t.typcategory <> 
 
 @dataclass(frozen=True)
 class Note:
-    """What the comment on a log says.
+    """The content of the comment on a log.
 
     `shapes` are the columns of the table at each installation: its oid, and number, name and kind
     of each column. Lines up to `first` belong to installations before the last shape; `mended` is
@@ -227,7 +227,7 @@ def log_of(schema: str, table: str) -> sql.Identifier:
 
 
 def _names_of(schema: str, table: str) -> dict[str, sql.Composable]:
-    """The names of the log, its function and its triggers."""
+    """The SQL names of the log, its function and its triggers."""
     log = log_of(schema, table)
     return {
         "log": log,
@@ -238,14 +238,14 @@ def _names_of(schema: str, table: str) -> dict[str, sql.Composable]:
 
 
 class Marks:
-    """What is there of the log of one table, and whether it is ours."""
+    """Finds the log of one table and its function, and checks that they are ours by comments."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self.names = _names_of(link.schema, link.table)
 
     def note(self, connection: Connection) -> Note | None:
-        """The log's note; None if there is no log. What is not ours is an error."""
+        """The log's note; None if there is no log. Raises an error if the relation is not ours."""
         row = run(connection, _LOG_FOUND, self._link.schema, self._link.table + LOG).fetchone()
         if row is None:
             return None
@@ -266,7 +266,7 @@ class Marks:
         )
 
     def function(self, connection: Connection) -> int | None:
-        """The oid of our function; an error if a function of that name is not ours."""
+        """The oid of the log's function, or None. Raises an error if it is not ours."""
         name = self._link.table + LOG
         row = run(connection, _FUNCTION_FOUND, self._link.schema, name).fetchone()
         if row is not None and not str(row[1]).startswith(MARK):
@@ -274,7 +274,7 @@ class Marks:
         return None if row is None else int(row[0])
 
     def check_names(self, connection: Connection, table: Followed) -> None:
-        """Refuse names that the application has; and a table that another log of ours follows."""
+        """Refuse names that the application uses, and a table that another log of ours follows."""
         function = self.function(connection)
         taken = run(connection, _TAKEN, self._link.schema, self._link.table + LOG).fetchone()
         if taken is not None:
@@ -296,7 +296,7 @@ class Marks:
 
     @property
     def again(self) -> str:
-        """How a user installs again."""
+        """The commands with which a user installs again."""
         return (
             f"stepping-spark source install --again URL {self._link.table} --schema "
             f"{self._link.schema}, or st.Postgres(…).install(again=True)"
@@ -311,7 +311,7 @@ ORDER BY tgenabled = 'A' DESC
 
 
 class Doubts:
-    """What would make the log of one table incomplete."""
+    """Checks whether the log of one table may be incomplete."""
 
     def __init__(self, link: Link, marks: Marks) -> None:
         self._link = link
@@ -320,9 +320,9 @@ class Doubts:
     def check(
         self, connection: Connection, note: Note, table: Followed, wanted: Sequence[str]
     ) -> None:
-        """Raise an error if rows may have changed that the log does not have.
+        """Raise an error if the log may lack changes of rows.
 
-        `wanted` are the columns that are read; others may come, go and be renamed.
+        `wanted` are the columns that are read; other columns may be added, dropped and renamed.
         """
         self.check_kept(connection, note)
         self._check_table(note, table)
@@ -338,7 +338,7 @@ class Doubts:
             raise self._broken(f"what happened to it could not be written to its log: {lost[0]}")
 
     def check_kept(self, connection: Connection, note: Note) -> None:
-        """Raise an error if rows of the log may have been removed, which nothing can mend."""
+        """Raise an error if rows of the log may have been removed, which cannot be mended."""
         row = run(connection, _KEPT, note.oid, self._marks.function(connection) or 0).fetchone()
         if row is None or row[0] != "A":
             raise self._link.failure(
@@ -367,7 +367,7 @@ class Doubts:
             raise self._broken(f"it was renamed or moved; it was {'.'.join(note.name)}")
 
     def check_renamed(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
-        """Raise an error for a wanted column that the table had, and has under another name now."""
+        """Raise an error if a wanted column of the table was renamed."""
         oid, before = note.shapes[-1]
         names = {name.lower() for name in wanted} - {c.name.lower() for c in table.columns}
         now = {c.number: c.name for c in table.columns}
@@ -417,7 +417,7 @@ class Doubts:
                 )
 
     def _lacks(self, connection: Connection, note: Note, member: FollowedMember) -> bool:
-        """Whether a part that came after the installation has other rows than the log says."""
+        """Whether a part that is newer than the installation has other rows than the log."""
         shown = ".".join(member.place)
         if not member.readable:
             raise self._link.failure(

@@ -1,4 +1,4 @@
-"""Lines of a log as rows: what cancels out is left out, and what does not fit is said."""
+"""Converts lines of a log to rows: lines that cancel out are left out, others may be misfits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class OtherNameError(LookupError):
 class LinesOfShape:
     """The lines of one shape: its columns by field, as (name in the table, kind, Arrow type).
 
-    Lines up to the number `mended` that have another name for a column are no rows; other lines
-    take them away again. Such a line after it raises `OtherNameError`.
+    A line up to the number `mended` with another name for a column is a misfit, unless other lines
+    cancel it. Such a line after `mended` raises `OtherNameError`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LinesOfShape:
         self._mended = mended
 
     def rows_of(self, lines: Iterable[tuple[int, int, str]]) -> tuple[pa.Table, pa.Table]:
-        """The rows of lines (number, count, text), each with its count; and what is no row."""
+        """The rows of lines (number, count, text) with their counts added up, and misfits."""
         by_text: Counter[str] = Counter()
         last: dict[str, int] = {}
         for number, count, text in lines:
@@ -86,13 +86,13 @@ class LinesOfShape:
         return table.filter(fits) if reasons else table, pa.Table.from_pylist(misfits, MISFITS)
 
     def _keyed(self, text: str, reasons: Iterable[str]) -> str:
-        """Why a row does not fit, after its key."""
+        """The key of a row and the reasons why it does not fit."""
         fields = _fields(text)
         key = ", ".join(f"{name} = {fields.get(name)}" for name in self._key)
         return f"{key}: {'; '.join(reasons)}" if key else "; ".join(reasons)
 
     def _values(self, text: str) -> tuple[Any, ...]:
-        """The values of the columns, lists and objects as text, so that they can be counted."""
+        """The values of the columns; lists and objects as text, so that they are hashable."""
         if not self._exact:
             try:
                 fields, _ = DECODER.raw_decode(text)
@@ -106,7 +106,7 @@ class LinesOfShape:
 
 
 def _fields(text: str, exact: Container[str] = ()) -> dict[str, Any]:
-    """The values of a row; lists and objects, and all that is `exact`, as the text in JSON."""
+    """The values of a row; lists, objects and `exact` columns as their JSON text."""
     fields: dict[str, Any] = {}
     at = 1
     while text[at : at + 1] == '"':
@@ -125,7 +125,7 @@ def _fields(text: str, exact: Container[str] = ()) -> dict[str, Any]:
 
 
 def _end_of(text: str, at: int) -> int:
-    """Where a list or an object ends, however deep it is."""
+    """The end of a list or an object, at any depth."""
     depth = 0
     for token in _TOKEN.finditer(text, at):
         if token[0] in "[{":

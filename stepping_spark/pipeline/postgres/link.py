@@ -1,4 +1,4 @@
-"""A connection to the database of a table, made when it is needed and again where it was lost."""
+"""A connection to the database of a table, made on demand, and again if it was lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REMEDIES = {
 
 
 class Link:
-    """The connection; errors are made by `failure`, and show no password."""
+    """The connection to one table; its errors are of the type `failure`, and show no password."""
 
     def __init__(
         self, url: str, schema: str, table: str, role: str, failure: type[SteppingError]
@@ -44,12 +44,12 @@ class Link:
         return f"table {self.table!r} of {self._address or 'a Postgres database'}"
 
     def failure(self, reason: str) -> SteppingError:
-        """The error for what is wrong with the table."""
+        """An error about the table."""
         return self._error(f"{self}: {reason}")
 
     @contextmanager
     def transaction(self, what: str) -> Iterator[Connection]:
-        """A transaction, which reads one snapshot; all or nothing."""
+        """A transaction that reads one snapshot; it commits everything or nothing."""
         with self._table_errors():
             connection = self._connected()
             assert self._address is not None
@@ -67,7 +67,7 @@ class Link:
 
     @contextmanager
     def changing(self, what: str) -> Iterator[Connection]:
-        """A transaction in which each statement sees what is committed when it begins."""
+        """A transaction in which each statement sees the commits before its own begin."""
         with self._table_errors():
             connection = self._connected()
             assert self._address is not None
@@ -88,7 +88,7 @@ class Link:
 
     @contextmanager
     def _refused(self, what: str) -> Iterator[None]:
-        """Errors of statements, which are no errors of the server, as those of the table."""
+        """Translate errors of statements with a known remedy into errors of the table."""
         try:
             yield
         except psycopg.Error as e:
@@ -101,7 +101,7 @@ class Link:
 
     @contextmanager
     def _table_errors(self) -> Iterator[None]:
-        """Errors of connections as those of the table."""
+        """Translate errors of connections into errors of the table."""
         try:
             yield
         except StoreError as e:
@@ -111,12 +111,12 @@ class Link:
 def run(
     connection: Connection, text: str, *params: Any, **names: sql.Composable
 ) -> psycopg.Cursor[Any]:
-    """Run a statement with names in braces and parameters as $1, $2, …; several, without these."""
+    """Run a statement with names in braces and parameters $1, $2, …; several only without those."""
     return connection.execute(sql.SQL(text).format(**names).as_string(), params or None)
 
 
 def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str]:
-    """The columns of a table, with their types; none: it is not there."""
+    """The columns of a table with their types; empty if it does not exist."""
     cursor = connection.execute(
         "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) "
         "FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid "
@@ -129,11 +129,11 @@ def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str
 
 
 def database_of(url: str) -> tuple[str, ...]:
-    """The server and the database of a URL, whoever the user is."""
+    """The host, the port and the database of a URL; the URL alone if it is invalid."""
     try:
         known = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        return (url,)  # what is wrong with it is said when it is opened
+        return (url,)  # the error is raised when it is opened
     user = known.get("user") or ""
     return (
         str(known.get("host") or "localhost"),
@@ -143,5 +143,5 @@ def database_of(url: str) -> tuple[str, ...]:
 
 
 def listed(names: list[str], form: Callable[[sql.Identifier], sql.Composable]) -> sql.Composed:
-    """Something of each column, with commas."""
+    """The SQL of each column, joined with commas."""
     return sql.SQL(", ").join(form(sql.Identifier(name)) for name in names)

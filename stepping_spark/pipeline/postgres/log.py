@@ -1,8 +1,8 @@
-"""The log of changes of a table: what makes it, and what writes it.
+"""The log of changes of a table: its installation, and the triggers that write it.
 
-The log is a table, a function and triggers. A comment on the first two is the mark that they are
-ours. The comment of the table is a note, in JSON: which table is followed, the columns that it had,
-and its partitions and triggers. What has changed since, and no trigger could see, shows there.
+The log is a table, a function and triggers. A comment on the first two marks them as ours. The
+comment of the table is a note, in JSON: the followed table, and its columns, partitions and
+triggers at the installation. A comparison with the note shows later changes that no trigger sees.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from stepping_spark.pipeline.postgres.followed import (
 from stepping_spark.pipeline.postgres.link import Link, run
 from stores.postgres.connection import LONGEST, Connection
 
-# A line has the JSON of a row, how often it came, and from which relation. A line without a row
-# says how many rows were trimmed; one with the count 0 says what could not be logged.
+# A line has the JSON of a row, its count, and its relation. A line without a row has the number of
+# trimmed rows; a line with the count 0 has the error of a change that could not be logged.
 _TABLE = """
 CREATE TABLE {log} (
     _id bigint GENERATED ALWAYS AS IDENTITY,
@@ -42,10 +42,11 @@ CREATE INDEX ON {log} (_xid, _id);
 CREATE INDEX ON {log} (_id) WHERE _row IS NULL OR _count_ = 0
 """
 
-# The settings make a row the same JSON in each session. `*=` compares the stored images, so it
-# needs no equality of types, and sees what equality does not. Nothing here may fail, since the
-# application's statement would fail with it: so names are looked up, and TRUNCATE, which needs
-# rights to read, notes its failure. Only the trigger on the log, which has an argument, fails.
+# The settings make the JSON of a row equal in all sessions. `*=` compares stored images, so it
+# needs no equality of types, and detects differences that equality ignores. The function must not
+# fail, since the application's statement would fail, too: so names are looked up, and TRUNCATE,
+# which needs rights to read, logs its failure. Only the trigger on the log, which has an argument,
+# fails.
 _FUNCTION = """
 CREATE OR REPLACE FUNCTION {log}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = '' SET extra_float_digits = 1 SET IntervalStyle = 'postgres'
@@ -112,7 +113,7 @@ _EXISTING = """
 INSERT INTO {log} (_shape, _part, _count_, _row)
 SELECT $1, $2, 1, pg_catalog.row_to_json(t) FROM ONLY {on} t
 """
-# What the lines of the log add up to, taken away.
+# The negative sums of the lines of the log.
 _AWAY = """
 INSERT INTO {log} (_shape, _part, _count_, _row)
 SELECT _shape, 0, -sum(_count_), _row::text::json FROM {log}
@@ -140,7 +141,7 @@ class ChangeLog:
     # -- install
 
     def install(self, connection: Connection, *, again: bool) -> bool:
-        """Make the log and the triggers; False: they are there already, and as they should be."""
+        """Create the log and the triggers; False if they exist already, and are in order."""
         if len(f"{self._link.table}{LOG}".encode()) > LONGEST:
             most = LONGEST - len(LOG)
             raise self._link.failure(
@@ -148,8 +149,8 @@ class ChangeLog:
                 f"allows names of {LONGEST} bytes: rename the table to one of up to {most} bytes"
             )
         followed_of(connection, self._link)
-        # It waits for all who write the table. Without a number of this transaction so far, its
-        # number is larger than those of all that have.
+        # The lock waits for all writers of the table. This transaction has no number yet, so its
+        # number will be larger than theirs.
         run(connection, "LOCK TABLE {on} IN SHARE ROW EXCLUSIVE MODE", on=self._link.name)
         table = followed_of(connection, self._link)
         note = self.marks.note(connection)
@@ -171,7 +172,7 @@ class ChangeLog:
         return bool(run(connection, text, **self._names).fetchall()[0][0])
 
     def _restate(self, connection: Connection, table: Followed, note: Note | None) -> None:
-        """Write what the log lacks: all rows, or the difference if it has the same columns."""
+        """Write the missing rows to the log: all rows, or for equal columns the difference."""
         shape = (table.oid, [(c.number, c.name, c.kind) for c in table.columns])
         shapes = [] if note is None else note.shapes
         first = 0 if note is None else note.first
@@ -214,7 +215,7 @@ class ChangeLog:
         run(connection, _DIFFERENCE, shape, rows=rows, log=self._names["log"])
 
     def _watch(self, connection: Connection, table: Followed, shape: int) -> None:
-        """Make the function and the triggers, and remove ours from where they do not belong."""
+        """Create the function and the triggers, and remove misplaced triggers of ours."""
         run(
             connection,
             _FUNCTION,
@@ -249,7 +250,7 @@ class ChangeLog:
         )
 
     def uninstall(self, connection: Connection) -> bool:
-        """Remove what is ours: the function with its triggers, and the log; False: nothing is."""
+        """Remove the function with its triggers, and the log; False if none of them exists."""
         note = self.marks.note(connection)
         function = self.marks.function(connection)
         if note is None and function is None:

@@ -1,7 +1,7 @@
 """A table of Postgres as a sink: a step's rows and its number, in one transaction.
 
-Before a step is committed, its rows are staged and compared with the table (`staging`), from where
-they are written.
+Before a step is committed, `staging` stages its rows and compares them with the table. After the
+commit they are written from the staging tables.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from stores.postgres.connection import LONGEST, Connection
 MOST_KEYS = 32
 MOST_COLUMNS = 1600
 COUNTED = 1_000_000
-"""So many rows of a table are counted when it is opened; of a larger one, whether it has any."""
+"""Up to this size the rows of a table are counted at its opening; a larger one must have a row."""
 
 _OF_SYSTEM = ("tableoid", "xmin", "cmin", "xmax", "cmax", "ctid")
 
 
 @dataclass(frozen=True)
 class Noted:
-    """What `STEPS` says of a table: earlier versions of the package did not say rows and number.
+    """The entry of a table in `STEPS`; older versions of the package wrote no rows and number.
 
-    The number is that of the server, which a table keeps when it is renamed.
+    The number is the oid of the table, which stays when it is renamed.
     """
 
     name: str
@@ -66,10 +66,10 @@ class PostgresSink:
         self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
-        """Make the table, or see that it is this owner's."""
+        """Create the table, or check that it belongs to this owner."""
         self._begin(columns, owner)
         with self._link.changing("could not be made") as connection:
-            # Two that make the same table at once wait for each other.
+            # Concurrent processes that create the same table wait for each other.
             run(connection, "SELECT pg_catalog.pg_advisory_xact_lock(7023, 1)")
             run(
                 connection,
@@ -92,7 +92,7 @@ class PostgresSink:
             self._become_owner(connection, noted)
 
     def look(self, columns: pa.Schema, owner: str) -> int:
-        """Refuse what `open` refuses, and make nothing; gives the last step of the owner."""
+        """Raise the errors of `open`, and create nothing; returns the owner's last step."""
         self._begin(columns, owner)
         with self._link.transaction("could not be looked at") as connection:
             counted = columns_of(connection, self._link.schema, STEPS)
@@ -103,7 +103,7 @@ class PostgresSink:
             return self._checked(noted) if noted is not None and noted.step else 0
 
     def _begin(self, columns: pa.Schema, owner: str) -> None:
-        """Take columns under their names in the table; refuse those that no table can have."""
+        """Set the columns under their names in the table; refuse names that no table can have."""
         check_key(self._given_key, columns, self._where)
         self._columns, self._owner = as_in_table(columns), owner
         self._key = [column_of(columns.field(name)) for name in self._given_key]
@@ -142,9 +142,9 @@ class PostgresSink:
             return self._checked(noted)
 
     def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
-        """Refuse the rows of a step that the table would refuse.
+        """Stage the rows of a step; raises an error if the table would refuse them.
 
-        Changes nothing, but makes a table again that was removed, for it gets all rows now.
+        It changes no table, but creates a removed table again, as the step has all its rows.
         """
         with self._link.changing("cannot take the rows of the step") as connection:
             if self.is_removed:
@@ -171,14 +171,14 @@ class PostgresSink:
             run(connection, text, step, more, self._link.table, steps=self._steps)
         self._staged = None
 
-    # -- whose it is
+    # -- the owner
 
     def _claim(self, connection: Connection) -> Noted | None:
-        """What is noted of the table, locked until the transaction ends."""
+        """The entry of the table, locked until the transaction ends."""
         return self._noted(connection, "FOR UPDATE")
 
     def _noted(self, connection: Connection, lock: str = "") -> Noted | None:
-        """What is noted under the table's name; or of this owner, before the table was renamed."""
+        """The entry under the table's name; or of this owner, if the table was renamed."""
         text = (
             "SELECT name, owner, step, (pg_catalog.to_jsonb(s) ->> 'rows')::bigint, "
             "(pg_catalog.to_jsonb(s) ->> 'number')::bigint "
@@ -192,7 +192,7 @@ class PostgresSink:
         return None if row is None else Noted(*row)
 
     def _become_owner(self, connection: Connection, noted: Noted | None) -> None:
-        """Be the owner of a table that has no step yet; note the name and number of any other."""
+        """Register as the owner of a table without steps; else update its name and number."""
         text = "SELECT pg_catalog.to_regclass($1)::oid::bigint"
         ((number,),) = run(connection, text, self._link.name.as_string()).fetchall()
         if noted is not None and noted.step:
@@ -222,17 +222,17 @@ class PostgresSink:
             )
         return noted.step
 
-    # -- whether it has the rows
+    # -- the rows
 
     def _was_removed(self, connection: Connection, noted: Noted | None) -> bool:
-        """Whether steps of this owner went to the table, and it is not there any more."""
+        """Whether the table has steps of this owner, but does not exist any more."""
         if noted is None or not noted.step:
             return False
         there = columns_of(connection, self._link.schema, self._link.table)
         return not there and self._checked(noted) > 0
 
     def _check_table(self, connection: Connection, noted: Noted | None) -> bool:
-        """Whether the table is there; refuse what is no table of this view, or has lost rows."""
+        """Whether the table exists; refuse one that is not of this view, or has lost rows."""
         there = columns_of(connection, self._link.schema, self._link.table)
         if there:
             self._check_columns(there)
@@ -245,14 +245,14 @@ class PostgresSink:
         return bool(there)
 
     def _check_kept(self, connection: Connection) -> None:
-        """Lock what is noted; refuse a table of others, and one that is not there or empty."""
+        """Lock the entry; refuse a table of another owner, a missing one, or an emptied one."""
         noted = self._claim(connection)
         self._checked(noted)
         assert noted is not None
         self._check_rows(connection, noted, 1)
 
     def _check_rows(self, connection: Connection, noted: Noted, most: int) -> None:
-        """Refuse a table that was dropped or has fewer rows than were written, up to so many."""
+        """Refuse a table that was dropped, or that has fewer rows than were written, or none."""
         known = 0 if self.anew else noted.rows or 0
         name = self._link.name.as_string()
         ((there,),) = run(connection, "SELECT pg_catalog.to_regclass($1)", name).fetchall()

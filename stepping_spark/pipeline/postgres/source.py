@@ -18,10 +18,10 @@ from stepping_spark.pipeline.protocols import ANEW, MISFITS, Batch, Portion, Pos
 from stepping_spark.rows.names import column_of, matched
 from stores.postgres.connection import Connection
 
-# All transactions before the oldest one that runs have ended, so nothing is added before it.
+# All transactions before the oldest running one have ended, so no line is added before it.
 _HORIZON = "SELECT pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::bigint"
 
-# Who may not see the statistics of others still sees their process.
+# A user without the right to see the statistics of others still sees their process.
 _HOLDER = """
 SELECT pg_catalog.format('process %s of %s', pid, coalesce(usename, 'an unknown user')), xact_start
 FROM pg_catalog.pg_stat_activity WHERE backend_xid = $1::text::xid8::xid
@@ -32,12 +32,12 @@ FROM pg_catalog.pg_prepared_xacts WHERE transaction = $1::text::xid8::xid
 
 
 def horizon_of(connection: Connection) -> int:
-    """The oldest transaction that runs, or the next one."""
+    """The number of the oldest running transaction, or of the next one."""
     return int(connection.execute(_HORIZON).fetchall()[0][0])
 
 
 def holder_of(connection: Connection, transaction: int) -> str:
-    """A transaction that runs, in words: whose it is, and since when it is open."""
+    """A running transaction in words: its owner, and the time since which it is open."""
     row = run(connection, _HOLDER, str(transaction)).fetchone()
     if row is None:
         return f"transaction {transaction}, which is open on the server"
@@ -56,18 +56,18 @@ LogPlace = tuple[int, int, int, int]
 
 
 class PostgresSource:
-    """The changes that a log has after a position.
+    """Reads the changes in a log after a position.
 
-    A position is (transaction, id, log, first): all is read up to the row of the log with this id
-    of this transaction, in the order of transactions; `log` tells whether it is still the same log.
-    Read are transactions before the oldest one that still runs: none that is read later is before
-    them. A source that begins with a log that was installed again reads what came `first` after
-    that, which is all rows.
+    A position is (transaction, id, log, first): everything is read up to the row of the log with
+    this id of this transaction, in the order of transactions; `log` is the oid of the log. The
+    source reads transactions before the oldest running one: no later one comes before them. A
+    source that begins with a log that was installed again reads only lines after `first`, which
+    have all rows.
     """
 
     unit = "transaction"
     counts = "log row"
-    """What the first number of a position counts, as messages say it."""
+    """The units for messages: `unit` of a position's first number, `counts` of `behind`."""
 
     def __init__(self, url: str, schema: str, table: str, *, trim: bool) -> None:
         self._link = Link(url, schema, table, "source", SourceError)
@@ -75,24 +75,24 @@ class PostgresSource:
         self._columns = pa.schema([])
         self._log = ChangeLog(self._link)
         self._name = log_of(schema, table)
-        self._held = 0  # the transaction that the last message was about
+        self._held = 0  # the transaction of the last message
 
     # -- the log
 
     def install(self, *, again: bool = False) -> bool:
-        """Make the log and the triggers; False: they are there already."""
+        """Create the log and the triggers; False if they exist already."""
         with self._link.changing("could not be given a log of changes") as connection:
             return self._log.install(connection, again=again)
 
     def uninstall(self) -> bool:
-        """Remove the log and the triggers; False: there are none."""
+        """Remove the log and the triggers; False if there are none."""
         with self._link.changing("could not have its log of changes removed") as connection:
             return self._log.uninstall(connection)
 
-    # -- what a pipeline calls
+    # -- the methods of a source
 
     def open(self, columns: pa.Schema) -> None:
-        """Say which columns are wanted; see that the log is as it should be, if there are any."""
+        """Set the wanted columns; if there are any, check the log and the table."""
         self._columns = columns
         if not len(columns):
             return
@@ -108,7 +108,7 @@ class PostgresSource:
         self._link.close()
 
     def schema(self) -> pa.Schema:
-        """The columns of the table; a wanted one has the type that suits, if it has several."""
+        """The columns of the table; a wanted column has the wanted type, if its kind allows it."""
         with self._link.transaction("could not be looked at") as connection:
             table = followed_of(connection, self._link)
         wanted = self._types(table)
@@ -123,13 +123,13 @@ class PostgresSource:
         )
 
     def behind(self, after: Position | None) -> int | None:
-        """The rows of the log that were not read, also those that wait for a transaction."""
+        """The number of unread rows of the log, also rows that wait for a transaction."""
         with self._link.transaction("could not be looked at") as connection:
             transaction, number, _, first = self._after(connection, self._noted(connection), after)
             return self._count(connection, _AFTER, str(transaction), number, first)
 
     def look(self, after: Position | None, portion: Portion) -> None:
-        """Refuse a log and a table that `read` refuses."""
+        """Raise the errors of `read` about the log and the table."""
         with self._link.transaction("could not be looked at") as connection:
             note, _ = self._checked_log(connection)
             transaction, number, _, first = self._after(connection, note, after)
@@ -155,7 +155,7 @@ class PostgresSource:
         return Batch((until, entries[-1][0], log, first), tables, versions, misfits=misfits)
 
     def confirm(self, position: Position) -> None:
-        """Remove from the log what is committed, where this is wanted."""
+        """With `trim`, remove the committed rows from the log."""
         if self._trim:
             transaction, number, *_ = numbers_of(position)
             self._forget(transaction, number)
@@ -163,9 +163,9 @@ class PostgresSource:
     def _last(
         self, connection: Connection, bounds: tuple[str, int, int, str], portion: Portion
     ) -> tuple[int, int | None, int] | None:
-        """The last transaction that is read now, how many of its rows if not all, and of how many.
+        """(last transaction to read, number of rows if only a part, number of whole transactions).
 
-        None where there is nothing new.
+        None if there is nothing new.
         """
         text = (
             "SELECT _xid::text::bigint, count(*), "
@@ -192,7 +192,7 @@ class PostgresSource:
         return int(run(connection, text, *bounds, log=self._name).fetchall()[0][0])
 
     def _say_if_held(self, connection: Connection, *bounds: Any) -> None:
-        """Log, once for each transaction, that rows wait for one that is open."""
+        """Log, once for each open transaction, the rows that wait for it."""
         horizon = horizon_of(connection)
         if horizon == self._held:
             return
@@ -208,7 +208,7 @@ class PostgresSource:
     def _rows(
         self, entries: Sequence[tuple[Any, ...]], note: Note, table: Followed
     ) -> tuple[tuple[pa.Table, ...], pa.Table]:
-        """The rows of lines, a table for each shape that they have; and what is no row."""
+        """The rows of lines, in one table for each shape, and the misfits."""
         by_shape: dict[int, list[tuple[int, int, str]]] = {}
         for number, shape, count, text in entries:
             by_shape.setdefault(shape, []).append((number, count, text))
@@ -226,7 +226,7 @@ class PostgresSource:
     def _shape(
         self, note: Note, shape: int, table: Followed
     ) -> dict[str, tuple[str, PostgresKind, pa.DataType]]:
-        """For each field: the column that it was in a shape, its kind then and its type."""
+        """For each field: the name and kind of its column in a shape, and its Arrow type."""
         oid, columns = note.shapes[shape - 1]
         now = {c.name: c.number for c in table.columns}
         of_number = {number: (name, kind) for number, name, kind in columns}
@@ -246,20 +246,20 @@ class PostgresSource:
         return matched(self._columns, [c.name for c in table.columns], self._link.failure)
 
     def _types(self, table: Followed) -> dict[str, pa.DataType]:
-        """The types that are wanted, by column."""
+        """The wanted types, by column."""
         return {
             column: self._columns.field(field).type
             for field, column in self._matched(table).items()
         }
 
-    # -- whether it can be read
+    # -- checks
 
     def _checked_log(self, connection: Connection) -> tuple[Note, Followed]:
-        """The log's note and the table, both of which are as they should be."""
+        """The log's note and the table; raises an error if the log may be incomplete."""
         table = followed_of(connection, self._link)
         note = self._log.marks.note(connection)
         if note is None:
-            self._log.marks.check_names(connection, table)  # it may be followed by another name
+            self._log.marks.check_names(connection, table)  # perhaps under another name
             raise self._not_installed()
         self._log.doubts.check_renamed(note, table, [column_of(f) for f in self._columns])
         self._log.doubts.check(connection, note, table, list(self._matched(table).values()))
@@ -272,7 +272,7 @@ class PostgresSource:
         return note
 
     def _after(self, connection: Connection, note: Note, after: Position | None) -> LogPlace:
-        """The position, which is checked: the log is the same, and has what comes after it."""
+        """The checked position: the log is the same, and has all lines after it."""
         transaction, number, known, *rest = (
             (0, 0, note.oid, note.first) if after is None else numbers_of(after)
         )
@@ -298,7 +298,7 @@ class PostgresSource:
         )
 
     def _forget(self, transaction: int, number: int) -> None:
-        """Remove what is committed from the log; lines without a row say up to where."""
+        """Remove the committed lines from the log; lines without a row mark the position."""
         with self._link.changing("could not be trimmed") as connection:
             text = """
                 WITH gone AS (

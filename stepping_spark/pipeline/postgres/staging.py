@@ -1,7 +1,7 @@
-"""The rows of a step in temporary tables, compared with the table of a sink, and written to it.
+"""Stages the rows of a step in temporary tables, and writes them to the table of a sink.
 
-The temporary tables have the constraints and the indexes of the sink's table. So what Postgres
-would refuse is known before a step is committed, and nothing is changed.
+The temporary tables have the constraints and the indexes of the sink's table. So Postgres refuses
+wrong rows before a step is committed, without a change to the table.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from stepping_spark.zsets.spark import ZSetSpark
 from stores.postgres.connection import Connection
 
 STEPS = "stepping_spark_steps"
-"""The table of a schema that says, for each table of views, whose it is and its last step."""
+"""The table in a schema with the owner and the last step of each table of a view."""
 
 FEW = 1_000
-"""Rows of a step that the planner finds by their key without statistics."""
+"""The most rows of a step without ANALYZE: the planner finds them by key without statistics."""
 
 SAME = "hash_record_extended(ROW({names}), 0)"
-"""What rows of a table without a key are found by: an index of it has no limits."""
+"""The hash by which rows of a table without a key are found: its index has no size limit."""
 
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The rows of a step in temporary tables, and how many each has."""
+    """The rows of a step in temporary tables, and the number of rows in each."""
 
     step: int
     change: ZSetSpark[Any]
     rows: dict[str, int]
 
     def name(self, part: str) -> sql.Identifier:
-        """The table of a part."""
+        """The temporary table of a part."""
         return sql.Identifier("pg_temp", f"stepping_{part}")
 
 
 class Staging:
-    """The steps of one view, on their way to its table."""
+    """Stages, compares and writes the steps of one view."""
 
     def __init__(self, link: Link, given: pa.Schema, key: Sequence[str], *, feed: bool) -> None:
         self._link = link
@@ -63,7 +63,7 @@ class Staging:
     ) -> StagedRows:
         """Copy the rows into temporary tables, and compare them with the table.
 
-        There is nothing to compare if the table gets them `anew`, in the place of its rows.
+        It compares nothing if the rows replace all rows of the table (`anew`).
         """
         rows = to_table(change.to_arrow(), self._given)
         parts: dict[str, pa.Table]
@@ -77,7 +77,7 @@ class Staging:
         counts = {part: rows.num_rows for part, rows in parts.items() if rows.num_rows}
         staged = StagedRows(step, change, counts)
         for part in counts:
-            # Those that are taken away have negative counts, which a constraint may forbid.
+            # Deleted rows have negative counts, which a constraint may forbid.
             checked = "" if part == "counted" else " INCLUDING CONSTRAINTS"
             self._copy(connection, staged.name(part), parts[part], checked)
             if part == "counted" or (part != "fed" and counts[part] > FEW):
@@ -109,7 +109,7 @@ class Staging:
     def has(
         self, connection: Connection, staged: StagedRows, step: int, change: ZSetSpark[Any]
     ) -> bool:
-        """Whether this connection has the rows of the step."""
+        """Whether this connection still has the staged rows of the step."""
         text = "SELECT pg_catalog.to_regclass($1) IS NOT NULL"
         return (
             staged.step == step
@@ -121,7 +121,7 @@ class Staging:
         )
 
     def _same(self) -> sql.Composable:
-        """The condition that a row of the table, t, is that of a staged one, s."""
+        """The condition that a row `t` of the table and a staged row `s` have the same key."""
         if not self._key:
             columns = [sql.Identifier(name) for name in self._columns.names]
             sides = (
@@ -140,7 +140,7 @@ class Staging:
         )
 
     def _compare(self, connection: Connection, staged: StagedRows) -> None:
-        """Refuse rows that are there and come, and those that go or change and are not there."""
+        """Refuse new rows whose key exists, and deleted or changed rows that do not exist."""
         names = {"table": self._link.name, "same": self._same()}
         for part in ("gone", "changed"):
             if part in staged.rows:
@@ -166,7 +166,7 @@ class Staging:
             self._check_all(of - counts[0][0], of)
 
     def write(self, connection: Connection, staged: StagedRows) -> int:
-        """Write the rows to the table, and drop them; gives how many more rows it has then."""
+        """Write the staged rows to the table, and drop them; returns how many rows it grew by."""
         more = 0
         names = {"table": self._link.name, "same": self._same()}
         for part, rows in staged.rows.items():
@@ -187,7 +187,7 @@ class Staging:
     def _insert(
         self, connection: Connection, names: dict[str, sql.Composable], *, counted: bool
     ) -> int:
-        """Add rows; a row that is there already has its count added, and goes if none is left."""
+        """Insert rows, or add counted rows to existing rows and delete those with the count 0."""
         names = {**names, "columns": listed(self._written, lambda c: c)}
         text = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {s} s"
         if not counted:

@@ -1,9 +1,9 @@
-"""Types of columns of Postgres in Arrow, and values as JSON has them.
+"""Types of columns of Postgres in Arrow, and conversion of values from and to JSON.
 
 A kind is JSON, so that a log can keep it: `["int4"]`, `["numeric", 10, 2]`, `["list", kind]`,
 `["row", [[name, kind], …]]`, `["enum", {oid: label}]`, `["json"]`, or `["other", name]` for a type
-that Arrow does not have, whose values can be read as text. The text of a `["named", name]` changes
-with the names of other things, as that of a `regclass`, so nothing can read it.
+that Arrow lacks, whose values can be read as text. The text of a `["named", name]`, such as a
+`regclass`, changes with the names of other objects, so it cannot be read.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 
 
 def kinds_of(connection: Connection, table: int) -> Callable[[int, int], PostgresKind]:
-    """What says the kind of a column of the table, by the type's oid and modifier."""
+    """A function from the oid and the modifier of a type in the table to its kind."""
     types = {row[0]: row[1:] for row in run(connection, _TYPES, table).fetchall()}
 
     def kind(oid: int, modifier: int) -> PostgresKind:
@@ -108,7 +108,7 @@ def _base(name: str, modifier: int) -> PostgresKind:
 
 
 def goes_on(old: PostgresKind, new: PostgresKind) -> bool:
-    """Whether the values of a kind are still the same, so that only labels were added, if any."""
+    """Whether values of the old kind are still valid: the kinds are equal up to new enum labels."""
     if old[0] == "enum" == new[0]:
         return all(new[1].get(oid) == label for oid, label in old[1].items())
     if old[0] == "list" == new[0]:
@@ -125,8 +125,8 @@ def arrow_of(
 ) -> pa.DataType:
     """The Arrow type of a kind.
 
-    Where a kind has several, it is the `wanted` one if that is among them: a numeric without digits
-    is any Decimal, JSON is text or what it may hold, and text is what Arrow has no type for.
+    If a kind allows several types, it is the `wanted` one if possible: any Decimal for a numeric
+    without digits, text or a nested type for JSON, and text for types that Arrow lacks.
     """
     name = kind[0]
     if name == "list":
@@ -156,7 +156,7 @@ def arrow_of(
 
 
 def suited(kind: PostgresKind, dimensions: int = 0) -> pa.DataType:
-    """The Arrow type that a row class has for a kind: text is what Arrow has no type for."""
+    """The Arrow type of a kind in a row class: text for types that Arrow lacks."""
     name = kind[0]
     if name == "other":
         return pa.string()
@@ -171,7 +171,7 @@ def suited(kind: PostgresKind, dimensions: int = 0) -> pa.DataType:
 
 
 def is_exact(kind: PostgresKind) -> bool:
-    """Whether a value is read as the text that JSON has for it."""
+    """Whether a value is read as its JSON text."""
     return bool(kind[0] == "json")
 
 
@@ -183,13 +183,13 @@ def _opaque(name: str) -> pa.DataType:
 
 
 class JsonNumber(str):
-    """The text of a number in JSON, which differs from a text of the same characters."""
+    """The text of a number in JSON, distinct from a string of the same characters."""
 
     __slots__ = ()
 
 
 DECODER = json.JSONDecoder(parse_int=JsonNumber, parse_float=JsonNumber)
-_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # which JSON has as texts
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")  # JSON has them as strings
 _BY_TEXT: tuple[Callable[[Any], bool], ...] = (
     pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp,
     pa.types.is_string,
@@ -197,9 +197,9 @@ _BY_TEXT: tuple[Callable[[Any], bool], ...] = (
 
 
 def array_of(values: Sequence[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapping[int, str]]:
-    """Values of JSON as an array, and why some of them do not fit, by their place.
+    """Values of JSON as an array, and the reasons of values that do not fit, by index.
 
-    What does not fit is NULL in the array. Lists and structs are given as the text of JSON.
+    A value that does not fit is NULL in the array. Lists and structs are JSON texts.
     """
     try:
         if any(known(t) for known in _BY_TEXT):
@@ -209,7 +209,7 @@ def array_of(values: Sequence[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapp
         if pa.types.is_decimal(t):  # Arrow's own cast of text wraps around where it overflows
             return pa.array([None if v is None else Decimal(v) for v in values], t), {}
     except (pa.ArrowException, TypeError, UnicodeError, InvalidOperation):
-        pass  # one of them does not fit, and is looked for
+        pass  # a value does not fit: find it below
     items: list[Any] = []
     wrong: dict[int, str] = {}
     for i, given in enumerate(values):
@@ -228,7 +228,7 @@ def _parsed(text: str) -> Any:
 
 
 def _value(given: Any, t: pa.DataType) -> Any:
-    """A value that Arrow takes for the type; a ValueError that says what does not fit."""
+    """A value that Arrow accepts for the type; raises `ValueError` if it does not fit."""
     if given is None:
         return None
     if isinstance(t, pa.ListType):
@@ -298,7 +298,7 @@ _SPAN = re.compile(
 
 
 def span_of(text: str) -> dt.timedelta:
-    """An interval as Postgres writes it; months have no fixed length, so they do not fit."""
+    """The span of an interval in the text form of Postgres; intervals with months do not fit."""
     match = _SPAN.fullmatch(text)
     if match is None or not text:
         raise ValueError(f"{text!r} is no span of days and seconds")
@@ -319,16 +319,16 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
     "bigint": ("integer", "smallint", "numeric"),
     "text": ("character varying", "uuid"),
 }
-"""Types of columns that somebody else made, which hold such values or refuse them."""
+"""Other types of existing columns that hold the same values, or refuse them."""
 
 
 def type_name(t: pa.DataType) -> str:
-    """The type of a column that holds these values, as Postgres calls it."""
+    """The name in Postgres of the column type for these values."""
     return full_name(pg_type(t))
 
 
 def holds(column: str, t: pa.DataType) -> bool:
-    """Whether a column of this type holds such values, without a conversion that loses any."""
+    """Whether a column of this type can hold such values without loss."""
     wanted = type_name(t)
     if isinstance(t, pa.Decimal128Type):
         digits, _, scale = column.removeprefix("numeric(").rstrip(")").partition(",")
@@ -343,7 +343,7 @@ class Unfit(ValueError):
 
 
 def rows_of(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table as psycopg takes them; Unfit for a value that Postgres cannot hold."""
+    """The rows of a table for psycopg; raises `Unfit` for a value that Postgres cannot hold."""
     columns = [_values(field, table.column(field.name)) for field in table.schema]
     return zip(*columns, strict=True)
 
@@ -370,7 +370,7 @@ def _short(text: str) -> str:
 
 
 def json_of(value: Any) -> str:
-    """A value as JSON, in the way of Postgres' `to_jsonb`: what JSON does not have is text."""
+    """A value as JSON, like Postgres' `to_jsonb`: values that JSON lacks are strings."""
     match value:
         case None:
             return "null"
@@ -407,7 +407,7 @@ def _text(value: str) -> str:
 
 
 def span_text(span: dt.timedelta) -> str:
-    """A span of time as Postgres writes an interval."""
+    """A span of time in the text form of an interval of Postgres."""
     minutes, seconds = divmod(span.seconds, 60)
     micros = f".{span.microseconds:06}".rstrip("0").rstrip(".")
     time = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}{micros}"
