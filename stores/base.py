@@ -1,4 +1,4 @@
-"""What the stores have in common: their JSON, registers by name, the last step, and commits."""
+"""The common parts of stores: JSON decoding, registers by name, the last step, and commits."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ class Served(Generic[T]):
 
     def __init__(self) -> None:
         self.is_open = False
-        """Whether a store is open: it is not before it was opened, and after it was closed."""
+        """Whether the store is open: after `open`, and before `close`."""
         self.all: dict[str, T] = {}
-        """By the name that the state has for a register; none where the store is not open."""
+        """The entry of a register, by its name in the state; empty if the store is not open."""
         self.by_name: dict[str, T] = {}
         """The entry of a register, by its name in a circuit."""
         self._names: dict[str, str] = {}
@@ -99,7 +99,7 @@ class Served(Generic[T]):
         self._find()
 
     def replace(self, entries: Mapping[str, T]) -> None:
-        """Serve other entries, those of a circuit that the state evolved to, by its names."""
+        """Serve the entries of the circuit that the state evolved to, by the circuit's names."""
         self.all, self._names = dict(entries), {name: name for name in entries}
         self._find()
 
@@ -145,7 +145,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True)
 class LastStep:
-    """The last committed step: all that a store says of it, beside its registers and outputs."""
+    """The record of the last committed step, without its registers and outputs."""
 
     step: int = 0
     now: Now = None
@@ -178,7 +178,7 @@ class LastStep:
 
 @dataclass(kw_only=True)
 class BeforeStep:
-    """What tasks know of the last committed step, and what an attempt of a task has added."""
+    """A task's view of the last committed step, and the additions of one attempt of the task."""
 
     last: LastStep
     added: list[AddedRows] = field(default_factory=list)
@@ -249,8 +249,8 @@ class BaseStore(Closing, Generic[E, P]):
     ) -> None:
         """Make the additions of the step durable and visible, all at once.
 
-        After an error none of them are, and the same step may be made again. If the connection to a
-        store is lost meanwhile, `last_step` tells whether the step was committed.
+        After an error no addition is visible, and the same step may be taken again. If the
+        connection was lost meanwhile, `last_step` shows whether the step was committed.
         """
         self._begin_step()
         try:

@@ -94,8 +94,8 @@ class InspectedState(Protocol):
     def copy_from(self, source: InspectedState, offsets: Mapping[str, int]) -> None:
         """Make this a copy of the last step of another state, with other offsets for some.
 
-        Nothing is here yet, or a copy that was not finished. The other state's writer may go on.
-        Raises `StoreUnavailable` for a state that is kept in another way, or in another database.
+        This place is empty, or holds an unfinished copy. The other state's writer may go on.
+        Raises `StoreUnavailable` for a state in another kind of store, or in another database.
         """
 
     def reader(self, registers: Sequence[Register], *, evolve: bool = False) -> Store | None:
@@ -129,7 +129,7 @@ def other_kind(place: str, source: str) -> StoreUnavailable:
 
 
 def _outline(text: str) -> str:
-    """The text without parentheses and what is in them."""
+    """The text without parentheses and their contents."""
     shown, depth = "", 0
     for c in text:
         depth -= c == ")"

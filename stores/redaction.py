@@ -67,7 +67,7 @@ class Uri:
 
     @property
     def parameters(self) -> Iterator[tuple[str, str]]:
-        """The parameters behind the `?`."""
+        """The name and the value of each parameter behind the `?`."""
         for parameter in self.more.removeprefix("?").split("&"):
             name, _, value = parameter.partition("=")
             yield unquote(name), unquote(value)
@@ -92,9 +92,9 @@ def uri_of(text: str) -> Uri | None:
 
 
 def wrong_with_names(names: Mapping[str, Any]) -> str | None:
-    """What is wrong with the parts of a Postgres address that are shown; None if nothing.
+    """The problem of the parts of a Postgres address that messages show; None if there is none.
 
-    They are unquoted, by libpq's names.
+    `names` has the unquoted parts, by libpq's names.
     """
     for part in ("user", "host", "hostaddr", "dbname", "service"):
         value = str(names.get(part) or "")
@@ -116,7 +116,7 @@ def is_of_postgres(text: str) -> bool:
 
 
 def wrong_with_files(text: str) -> str | None:
-    """What is wrong with the address of a Parquet store, without quoting it; None if nothing."""
+    """The problem of the address of a Parquet store, without quoting it; None if there is none."""
     if is_of_postgres(text):
         return f"expected a path or a URI of files, found a URL of Postgres; {TABLES}"
     if "://" in text:
@@ -125,7 +125,7 @@ def wrong_with_files(text: str) -> str | None:
 
 
 def wrong_with_path(text: str) -> str | None:
-    """What is wrong with a path, without quoting it; None if nothing."""
+    """The problem of a path, without quoting it; None if there is none."""
     if "\0" in text:
         return "a path has no character NUL; leave it out"
     if text.startswith(("./", "../")) or (text.startswith("/") and not text.startswith("//")):
@@ -140,7 +140,7 @@ def wrong_with_path(text: str) -> str | None:
 
 
 def wrong_with_postgres(text: str) -> str | None:
-    """What is wrong with the address of a database, without quoting it; None if nothing so far.
+    """The problem of the address of a database, without quoting it; None if none shows so far.
 
     Connection strings, `host=… dbname=…`, are left to libpq's parser.
     """

@@ -20,17 +20,17 @@ def _pool() -> ThreadPoolExecutor:
 
 @functools.cache
 def _sorters() -> ThreadPoolExecutor:
-    """Few, so that sorts neither wait for each other's processor nor all have memory at once."""
+    """A small pool, so that sorts do not compete for processors, nor all use memory at once."""
     return ThreadPoolExecutor(max(1, min(4, (os.cpu_count() or 1) - 1)), "stepping-spark-sorts")
 
 
 @functools.cache
 def _mergers() -> ThreadPoolExecutor:
-    """Their work waits for the threads above: in one pool with it, it could wait for ever."""
+    """A pool of its own: merges wait for threads of the other pools, and could deadlock in them."""
     return ThreadPoolExecutor(4, "stepping-spark-merges")
 
 
-# The threads of a pool are not in a process that is forked: what is given to them would wait.
+# A forked process does not have the threads of a pool: work submitted to the pool would wait.
 os.register_at_fork(after_in_child=_pool.cache_clear)
 os.register_at_fork(after_in_child=_sorters.cache_clear)
 os.register_at_fork(after_in_child=_mergers.cache_clear)
@@ -54,12 +54,12 @@ def later(f: Callable[[], T]) -> Future[T]:
 
 
 def sorted_later(f: Callable[[], T]) -> Future[T]:
-    """The same for work that Arrow and NumPy do, without the interpreter's lock."""
+    """Begin to run work of Arrow and NumPy, which releases the interpreter's lock, in a thread."""
     return _submitted(_sorters(), f)
 
 
 def merged_later(f: Callable[[], T]) -> Future[T]:
-    """The same for work that gives some of its own to other threads, and waits for it."""
+    """Begin to run work that submits parts of itself to other threads, and waits for them."""
     return _submitted(_mergers(), f)
 
 

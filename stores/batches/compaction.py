@@ -1,4 +1,4 @@
-"""Merges the batches of a register by size, and the steps that stores of batches share.
+"""Merges the batches of a register by size; `BatchStore` is the common base of their stores.
 
 A batch is merged with the next older one while that is less than twice as large. So the sizes of
 batches double from the newest to the oldest, their number is logarithmic, and a row is rewritten a
@@ -33,7 +33,7 @@ _log = logging.getLogger("stepping_spark")
 
 
 class Counted(Protocol):
-    """Rows, as they are counted."""
+    """Anything with a number of rows."""
 
     @property
     def rows(self) -> int:
@@ -45,7 +45,7 @@ class Sized(Counted, Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Their size in bytes."""
+        """The size of the batch in bytes."""
 
 
 def size_of(batches: Sequence[Sized]) -> Size:
@@ -137,12 +137,12 @@ class Tiers(Generic[B]):
         self._merges: list[tuple[tuple[B, ...], Work[B]]] = []
         self._set_aside: list[B] = []  # batches that failed to merge
         self._put_off: list[B] = []  # batches to retry at the next step
-        self._tended: tuple[B, ...] = ()  # those that were left when it was tended
-        # An interrupt may leave a thread that merges, and nobody knows of it.
+        self._tended: tuple[B, ...] = ()  # the batches that the last `tend` returned
+        # After an interrupt, a merging thread may still run that nobody waits for.
         self._lock = threading.RLock()
 
     def is_due(self, batches: tuple[B, ...]) -> bool:
-        """Whether there is something to merge, or to look at: batches have come, or wait."""
+        """Whether `tend` has work: batches are new, a merge is in progress, or was put off."""
         return batches is not self._tended or bool(self._merges or self._put_off)
 
     def tend(self, batches: tuple[B, ...], rows: int) -> tuple[B, ...]:
@@ -170,7 +170,7 @@ class Tiers(Generic[B]):
             return batches
 
     def exchange(self, moved: Mapping[B, B]) -> None:
-        """Know batches by others with the same rows, in merges that are under way too."""
+        """Replace batches by others with the same rows, also in merges in progress."""
 
         def now(batches: Iterable[B]) -> tuple[B, ...]:
             return tuple(moved.get(b, b) for b in batches)
@@ -186,7 +186,7 @@ class Tiers(Generic[B]):
             self.rows_written += b.rows
 
     def compacted(self, batches: tuple[B, ...]) -> tuple[B, ...]:
-        """The same register in one batch."""
+        """The rows of the register merged into one batch."""
         with self._lock:
             self._merges, self._set_aside = [], []
             if len(batches) < 2:
@@ -254,14 +254,14 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     """A store of batches of type B."""
 
     _stay: Mapping[str, str] = {}
-    """Of the registers that stay in the next circuit, their names in the state."""
+    """The registers that stay in the next circuit, by its names, with their names in the state."""
     _merging: Future[Mapping[str, tuple[B, ...]]] | None = None
-    """The batches of registers, which another thread merges while tasks take the step under way.
+    """The merge of batches in another thread, while tasks take the step under way.
 
-    A step that fails leaves them to the next one.
+    If the step fails, the next one collects the result.
     """
     _merged = 0
-    """Rows of each register that it merges."""
+    """The rows of each register that this merge may process."""
 
     @abstractmethod
     def _batches(self) -> Mapping[str, tuple[B, ...]]:
@@ -289,13 +289,13 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
         return {n: tiers.tend(batches.get(n, ()), rows) for n, tiers in self._registers.all.items()}
 
     def _wait_for_merging(self) -> None:
-        """Wait until another thread has merged what it was given."""
+        """Wait until the other thread has finished its merge."""
         merging = self._merging
         if merging is not None:
             wait([merging])
 
     def _end_merging(self) -> None:
-        """Take what another thread has merged. Raises its error."""
+        """Wait for the merge of the other thread, and use its batches. Raises its error."""
         merging = self._merging
         if merging is None:
             return
@@ -311,7 +311,7 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     ) -> None:
         """Merge batches faster than rows are added, so that they cannot pile up.
 
-        What another thread has merged is taken before.
+        The rows that another thread has merged already count.
         """
         merged, self._merged = self._merged, 0
         for name, tiers in self._registers.all.items():
@@ -341,7 +341,7 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
         """In the current step, replace the registers of the state: see `EvolvingStore`."""
         self._begin_step()
-        self._end_merging()  # it begins to merge what the registers were called
+        self._end_merging()  # the merge uses the old names of registers
         self._merged = 0
         self._next = self._tiers_of_each(registers)
         self._stay = dict(names)
@@ -350,13 +350,13 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
         return self._batches().get(register.name, ())
 
     def _before_step(self, batches: Mapping[str, tuple[B, ...]]) -> Mapping[str, tuple[B, ...]]:
-        """Of all batches those of the registers that this step leaves, without its additions."""
+        """The batches of the registers that remain after this step, without its additions."""
         if self._next is None:
             return batches
         return {name: batches.get(kept, ()) for name, kept in self._stay.items()}
 
     def _stepped(self, added: Mapping[str, tuple[B, ...]]) -> None:
-        """End a step that was committed, with the batches that it has added."""
+        """Finish a committed step: use the registers of the next circuit, and count its batches."""
         if self._next is not None:
             self._registers.replace(self._next)
             self._next = None

@@ -33,14 +33,14 @@ Beyond: piece by piece, in order, and in another thread while the step goes on.
 """
 
 PIECE_ROWS = 1 << 20
-"""Rows of such a piece, which are copied at a time. Beyond: another piece."""
+"""Rows of such a piece, which is copied at once. Beyond: another piece."""
 
 BATCH_BYTES = 700
 ARRAY_BYTES = 800
 """The approximate overhead of a batch, and of each of its arrays, without their buffers."""
 
 _MANY = 4_096
-"""Rows of each key from which on they are taken as a range: each column gets a piece for each."""
+"""Rows per key from which on they are returned as slices: one piece of each column per key."""
 
 _OTHER_BITS = np.uint64(64 - 24)  # of the hash of the other columns, that are left out
 _REST = np.uint64((1 << 24) - 1)
@@ -158,7 +158,7 @@ def wanted_places(keys: pa.Table, register: Register) -> Hashes:
 def wanted_since(
     keys: pa.Table, since: Sequence[int], register: Register
 ) -> tuple[Hashes, Sequence[int]]:
-    """The same, and the first position for each; keys that share a hash get the least one."""
+    """The places of `wanted_places`, each with a first position: the least, if keys share it."""
     hashes = key_hashes(keys, register.key)
     least: dict[int, int] = {}
     for place, number in zip((hashes & _KEY).tolist(), since, strict=True):
@@ -226,7 +226,7 @@ class Building:
         return self._made
 
     def drop(self) -> None:
-        """Do not build it any more, unless that has begun."""
+        """Cancel the build of the batch, unless it has begun."""
         if isinstance(self._made, Future):
             self._made.cancel()
 
@@ -259,7 +259,7 @@ class Growing:
 
 
 def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Table, Hashes]:
-    """The same rows, in order and consolidated, and their places.
+    """The rows in order and consolidated, and their places.
 
     Equal rows have the same place, so only rows that share their place are compared.
     """

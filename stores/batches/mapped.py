@@ -1,7 +1,7 @@
 """Batches in files that are mapped into memory, so that any process of a machine reads them.
 
-A file has the rows of a batch and their places, as Arrow has them in memory: reading a few keys
-touches the pages that have them.
+A file has the rows of a batch and their places in Arrow's memory layout: a read of a few keys
+touches only the pages with their rows.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _WRITERS = 4
 
 
 class MappedFiles:
-    """The files of a store, in a folder that goes with the store.
+    """The files of a store, in a folder that is removed with the store.
 
-    A file goes when no batch has it any more. Tasks that fail leave files behind: they go when the
-    next step looks for files.
+    A file without a batch is removed when the next step asks for the folder: so are the files that
+    failed tasks leave behind.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class MappedFiles:
 
     @property
     def are_there(self) -> bool:
-        """Whether there was a step in tasks."""
+        """Whether the folder exists: a step in tasks has asked for it."""
         return bool(self._folder)
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class MappedFiles:
 
     @property
     def folder(self) -> str:
-        """The folder, with no other files than those of batches."""
+        """The folder; removes files that belong to no batch."""
         if not self._folder:
             self._folder = tempfile.mkdtemp(prefix="stepping-spark-")
             self._remove = weakref.finalize(self, _remove_folder, self._folder, os.getpid())
@@ -72,14 +72,14 @@ class MappedFiles:
         return self._folder
 
     def moved(self, batches: Sequence[DriverBatch]) -> list[MappedBatch]:
-        """Batches in memory, in a file each. Threads write them at the same time."""
+        """Batches in memory, moved to one file each. Threads write the files at the same time."""
         paths = [new_path(self._folder) for _ in batches]
         with ThreadPoolExecutor(max_workers=_WRITERS) as writers:
             list(writers.map(save, batches, paths))
         return [batch for path in paths for batch in self.batches([path])]
 
     def batches(self, paths: Sequence[str]) -> tuple[MappedBatch, ...]:
-        """The batches in files: one, if each file has the rows of a range of places."""
+        """The batches in files: one, if the ranges of places of the files do not overlap."""
         parts = sorted(((load(p), p) for p in paths), key=lambda part: part[0].places[0])
         pairs = itertools.pairwise(b for b, _ in parts)
         result: tuple[MappedBatch, ...]
@@ -93,7 +93,7 @@ class MappedFiles:
 
 
 def joined(parts: Sequence[DriverBatch]) -> DriverBatch:
-    """The batch of several, which have the rows of ranges of places, in order."""
+    """One batch of several, whose ranges of places do not overlap and are in order."""
     if len(parts) == 1:
         return parts[0]
     pieces = tuple(piece for b in parts for piece in b.pieces)
@@ -112,7 +112,7 @@ def _remove_folder(folder: str, owner: int) -> None:
 
 
 def new_path(folder: str) -> str:
-    """The path of a file that nobody else writes."""
+    """The path of a new file, with a unique name."""
     return os.path.join(folder, f"{uuid.uuid4().hex}.arrow")
 
 
@@ -135,7 +135,7 @@ def load(path: str) -> DriverBatch:
 
 
 def nameless(batch: DriverBatch) -> DriverBatch:
-    """A batch in a temporary file that is mapped, and has no name: nobody else can open it."""
+    """The batch in a mapped temporary file without a name: no other process can open it."""
     handle, path = tempfile.mkstemp(prefix="stepping-spark-", suffix=".arrow")
     os.close(handle)
     try:
@@ -151,7 +151,7 @@ _OPEN: dict[str, DriverBatch] = {}
 
 @dataclass
 class TaskReads(BeforeStep, ABC):
-    """The state before a step as tasks read it, with what an attempt of a task has added.
+    """The state before a step as tasks read it, with the additions of one attempt of a task.
 
     `files` has the files of each register, by its name in the circuit.
     """
@@ -204,20 +204,20 @@ class TaskReads(BeforeStep, ABC):
 
     @abstractmethod
     def path_of(self, file: Any) -> str:
-        """The path of a file that can be mapped, with the rows of a file of the state."""
+        """The path of the file to map, with the rows of a file of the state."""
 
     @abstractmethod
     def opened(self, path: str, file: Any, register: Register) -> DriverBatch:
-        """The batch in that file."""
+        """The batch in the file at this path."""
 
     @abstractmethod
     def written(self, batch: DriverBatch, register: Register) -> object:
-        """Write a batch; the files as the store knows them."""
+        """Write a batch; returns its files in the form that the store's `add_written` expects."""
 
 
 @dataclass
 class MappedState(TaskReads):
-    """The state of a store that has it in files which can be mapped, in a folder."""
+    """The state of a memory store, in mapped files of a folder."""
 
     folder: str = ""
 

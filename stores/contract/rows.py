@@ -1,4 +1,4 @@
-"""Rows of every type are kept as they are, read by key, and added up."""
+"""Tests that rows of every type are stored unchanged, read by key, and added up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from stores.contract.values import (
 
 
 class Rows(StoreFixtures):
-    """What can be stored, what a change adds, and what a read gives."""
+    """Tests of the values that a store can hold, of changes, and of reads."""
 
     @pytest.mark.parametrize(
         "key", [("i",), ("s",), ("f",), ("i", "s"), ("d", "f", "n"), ("p",), ("l", "i")]
@@ -141,7 +141,7 @@ class Rows(StoreFixtures):
     def test_the_last_rows_of_keys_are_read_from_a_place_in_their_order_on(
         self, create: Create, hold: Hold
     ) -> None:
-        """Of a store that can: dates in descending order, with NULL at the end."""
+        """For stores that can read so: dates in descending order, with NULL at the end."""
         schema = Schema((("s", STR), ("d", Optional(DATE)), ("i", INT)))
         register = Register("r", schema, ("s",), order=Ordering("d", False, False))
         store = create([register])

@@ -1,4 +1,4 @@
-"""Steps are committed whole or not at all, with all that is committed beside their rows."""
+"""Tests that a step is committed whole or not at all: its rows, outputs, offsets and settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stores.contract.values import (
 
 
 class Steps(StoreFixtures):
-    """Commits, aborts and merges; outputs, offsets, settings and the time."""
+    """Tests of commits, aborts and merges; of outputs, offsets, settings and the time."""
 
     @pytest.mark.parametrize(("step", "last"), [(4, 2), (2, 2), (1, 2), (0, 2)])
     def test_a_gap_and_a_repeat_of_a_step_number_are_refused_and_change_nothing(
@@ -120,7 +120,7 @@ class Steps(StoreFixtures):
             store.commit(number, number, None, {"orders": number})
 
         def elsewhere(first: int, last: int) -> None:
-            """In another thread, which is none of the snapshot's."""
+            """Reads in another thread, which the snapshot does not affect."""
             with ThreadPoolExecutor(1) as other:
                 for number in range(first, last + 1):
                     other.submit(step, number).result()

@@ -1,4 +1,4 @@
-"""What every store must do, as tests: subclass `StoreContract` and give it your store.
+"""Tests that every store must pass: subclass `StoreContract`, and define `create` for your store.
 
 class TestMyStore(StoreContract):
     @pytest.fixture
@@ -42,13 +42,13 @@ from stores.contract.values import (
 
 
 class Mood(enum.Enum):
-    """What the odd field of a register may be."""
+    """The values of an enum column of a register."""
 
     GOOD = "good"
 
 
 class Humour(enum.Enum):
-    """The same, at a later time."""
+    """A later version of `Mood`, with another name and one more member."""
 
     GOOD = "good"
     BAD = "bad"
@@ -58,7 +58,7 @@ ROWS = [("a", 1, 1), ("b", 2, 2)]
 KEPT: Content = {row("a", 1): (1,), row("b", 2): (2,)}
 RENAMED = dataclasses.replace(BY_WORD, name="the words")
 OTHER = Register("words", Schema((("number", INT), ("text", STR))), ("number",))
-"""A register with the name of one that goes."""
+"""A new register with the name of a removed one."""
 
 
 def evolving(store: Store) -> EvolvingStore:
@@ -69,7 +69,7 @@ def evolving(store: Store) -> EvolvingStore:
 
 
 class StoreContract(Rows, Steps):
-    """Tests that each store passes; a subclass gives `create`, and what else applies to it."""
+    """Tests that each store passes; a subclass defines `create`, and further fixtures."""
 
     def test_a_closed_store_lets_another_writer_in(
         self, create: Create, hold: Hold, rival: Reopen

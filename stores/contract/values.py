@@ -1,4 +1,4 @@
-"""Values that tests of stores put into registers, and what such a test is given."""
+"""Values that tests of stores put into registers, and the fixtures of these tests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ POINT = Struct("tuple", (("_1", INT), ("_2", Optional(STR))), tuple)
 UTC = dt.UTC
 LATE = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
 
-# For each type, values that are easily lost on the way: the ends of its range, the empty, the odd.
+# For each type, values that are easily damaged: the ends of its range, empty and unusual values.
 VALUES: Sequence[tuple[RowType, Sequence[Any]]] = (
     (BOOL, (True, False)),
     (INT, (0, -1, 2**63 - 1, -(2**63))),
@@ -78,7 +78,7 @@ MIXED = Schema(
 
 
 def mixed_row(i: int) -> tuple[Any, ...]:
-    """A row with values of many types, among them those that keys trip over."""
+    """A row with values of many types, also such as are error-prone in keys: NULL, NaN, -0.0."""
     return (
         i % 20_011,
         None if i % 11 == 0 else f"s{i % 15_013}",
@@ -91,7 +91,7 @@ def mixed_row(i: int) -> tuple[Any, ...]:
 
 
 def relation_of(schema: Schema, rows: Iterable[Sequence[Any]]) -> DriverRelation:
-    """The relation of rows: the values of columns, then of diffs."""
+    """The relation of rows; each row has the values of its columns, then of its diffs."""
     listed = list(rows)
     arrays = [pa.array([r[i] for r in listed], f.type) for i, f in enumerate(schema.arrow)]
     return DriverRelation(pa.Table.from_arrays(arrays, schema=schema.arrow), schema)
@@ -110,17 +110,17 @@ def add(store: Store, register: Register, hold: Hold, rows: Iterable[Sequence[An
 
 
 def as_it_is(relation: DriverRelation) -> Relation:
-    """A change or keys, given to a store as the driver holds them."""
+    """A change or keys, passed to a store unchanged, on the driver."""
     return relation
 
 
 def content(store: Store, register: Register, keys: Relation | None = None) -> Content:
-    """What a read gives, added up."""
+    """The result of a read, added up."""
     return summed(store.read(register.name, keys), register.schema)
 
 
 def summed(parts: Iterable[Relation], schema: Schema) -> Content:
-    """The diffs of each row of a relation in parts, by what `row` makes of its columns."""
+    """The summed diffs of each row of a relation in parts, by the row as `row` encodes it."""
     sums: dict[Any, tuple[Any, ...]] = {}
     for part in parts:
         for r in as_table(part).to_pylist():
@@ -137,21 +137,21 @@ def row(*values: Any) -> Any:
 
 
 def as_table(held: Relation) -> pa.Table:
-    """The rows on the driver, wherever they are; they have the columns that they say."""
+    """The rows, fetched to the driver if necessary, with the columns of the relation's schema."""
     return conform(held.fetched().table, held.schema)
 
 
 class StoreFixtures:
-    """What the tests of a store get; a subclass gives `create`, and what else applies to it."""
+    """The fixtures of tests of a store; a subclass defines `create`, and others if they apply."""
 
     commits = 500
-    """How many small steps are taken to see that batches do not pile up."""
+    """The number of small steps in the test that batches do not pile up."""
 
     @pytest.fixture(autouse=True)
     def nothing_is_logged(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-        """Merges that fail, and files that may not last, are logged: here none may."""
+        """Fail if the store logs anything, such as a failed merge or a file that may not last."""
         yield
-        # A server of S3 that a test has started may log what is its own affair.
+        # An S3 server that a test has started may log its own messages.
         ours = [r for r in caplog.get_records("call") if r.name.startswith("stepping_spark")]
         assert not ours
 
@@ -162,13 +162,13 @@ class StoreFixtures:
 
     @pytest.fixture
     def reopen(self) -> Reopen:
-        """A function that gives up a store, and opens what it has kept with another one."""
+        """A function that gives up a store, and opens its state with another one."""
         pytest.skip("this store does not outlive its process")
 
     @pytest.fixture
     def reopen_or_not(self, request: pytest.FixtureRequest) -> Reopen:
-        """`reopen`, where a store outlives its process; else the store goes on."""
-        # Not by comparing `type(self).reopen`: some versions of pytest make it anew at each look.
+        """`reopen` if the store outlives its process; otherwise the same store continues."""
+        # Do not compare `type(self).reopen`: some versions of pytest build it anew at each access.
         if next(c for c in type(self).__mro__ if "reopen" in vars(c)) is StoreFixtures:
             return lambda store, _: store
         fixture: Reopen = request.getfixturevalue("reopen")
@@ -176,10 +176,10 @@ class StoreFixtures:
 
     @pytest.fixture
     def rival(self) -> Reopen:
-        """A function that opens what a store keeps a second time, while it is in use."""
+        """A function that opens the state of a store a second time, while the store is in use."""
         pytest.skip("what this store keeps cannot be opened twice")
 
     @pytest.fixture
     def hold(self) -> Hold:
-        """How changes and keys are given to the store: as they are, or as DataFrames."""
+        """The form in which the store gets changes and keys: unchanged, or as DataFrames."""
         return as_it_is

@@ -1,9 +1,9 @@
-"""What a state says of itself beside its steps: its registers, and the circuit that made them.
+"""The description of a state: its registers, and the circuit that made them.
 
-`registers.json` has the registers that a state was made with. Once a step has told its circuit, or
-the state has become that of another one, `circuits/<generation>-<digest>.json` has both, and the
-manifest names it. So an older step is opened with what it was made with. Before a state is opened,
-its directory, its description and its newest manifest are checked.
+`registers.json` has the original registers of a state. Once a step has recorded its circuit, or the
+state has evolved to another one, `circuits/<generation>-<digest>.json` has the registers and the
+circuit, and the manifest names this file. So an older step is opened with its own description.
+Before a state is opened, its directory, its description and its newest manifest are checked.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ CIRCUITS = "circuits"
 class StateDescription:
     """The registers of a state, the numbers that begin the names of their files, its circuit.
 
-    `stored_as` has the names that files say, for registers that had other names in another circuit.
+    `stored_as` has the register names in the footers of files, for renamed registers.
     """
 
     registers: Described
     numbers: Mapping[str, int]
     stored_as: Mapping[str, str] = field(default_factory=dict)
     circuit: str | None = None
-    name: str | None = None  # of the file that says so; None: `registers.json`
+    name: str | None = None  # of the file with this description; None: `registers.json`
 
     @classmethod
     def first(cls, registers: Described) -> StateDescription:
-        """What a new state says."""
+        """The description of a new state."""
         return cls(registers, {name: i for i, name in enumerate(registers)})
 
     @property
     def shown(self) -> str:
-        """The file that says so, for messages."""
+        """The name of the file with this description, for messages."""
         return self.name or REGISTERS
 
     def evolved(self, registers: Sequence[Register], names: Mapping[str, str]) -> StateDescription:
-        """The same of another circuit; `names` has the names here of registers that stay."""
+        """The description for another circuit; `names` maps its kept registers to names here."""
         free = 1 + max(self.numbers.values(), default=-1)
         numbers, stored_as = {}, {}
         for register in registers:
@@ -76,11 +76,11 @@ class StateDescription:
         return StateDescription(described(registers), numbers, stored_as)
 
     def of(self, register: Register) -> Register:
-        """A register of the state, with the name that its files say."""
+        """A register of the state, with the name that the footers of its files have."""
         return replace(register, stored_as=self.stored_as.get(register.name, ""))
 
     def written(self, directory: Directory, generation: int, circuit: str) -> StateDescription:
-        """The same with a circuit, in a durable file."""
+        """Write the description with a circuit to a durable file, and return it."""
         content = {
             "registers": self.registers,
             "numbers": self.numbers,
@@ -102,7 +102,7 @@ class _File(Struct, frozen=True):
 
 
 def kept_at(directory: Directory, manifest: Manifest) -> StateDescription:
-    """What a state says of itself at a step. Raises `StoreCorrupt` for a damaged file."""
+    """The description of a state at a step. Raises `StoreCorrupt` for a damaged file."""
     if manifest.circuit is None:
         return StateDescription.first(first_registers(directory) or {})
     name = manifest.circuit
@@ -119,7 +119,7 @@ def kept_at(directory: Directory, manifest: Manifest) -> StateDescription:
 
 
 def first_registers(directory: Directory) -> Described | None:
-    """The registers that a state was made with; None if there is no state."""
+    """The original registers of a state; None if there is no state."""
     try:
         with reaching(directory.shown, "read its registers"):
             return decoded(directory.read(REGISTERS), dict[str, dict[str, Any]])
@@ -138,7 +138,7 @@ def _damaged(directory: Directory, name: str, why: Exception) -> StoreCorrupt:
 
 
 OWN = (CIRCUITS, CLAIMS, DATA, FOLDER, LOCK, REGISTERS)
-"""What a store has in its directory."""
+"""The names in a store's directory."""
 
 _TRIES = 5
 
@@ -158,9 +158,9 @@ def check_no_others(directory: Directory) -> None:
 
 
 def check_may_write(directory: Directory) -> None:
-    """An OSError where a writer could not begin, as far as a local directory's rights say it.
+    """Raise an OSError if a local directory's permissions would keep a writer from starting.
 
-    Of an object store only a write could tell.
+    For an object store only an actual write could find that out.
     """
     if not isinstance(directory, LocalDirectory):
         return
@@ -175,7 +175,7 @@ def check_may_write(directory: Directory) -> None:
 
 
 def check_fingerprint(kept: StateDescription, manifest: Manifest, directory: Directory) -> None:
-    """A `StoreCorrupt` where a manifest is not of the registers that are described."""
+    """Raise `StoreCorrupt` if a manifest does not belong to the described registers."""
     digest = fingerprint_of(kept.registers)
     if manifest.fingerprint != digest:
         raise StoreCorrupt(
@@ -186,10 +186,10 @@ def check_fingerprint(kept: StateDescription, manifest: Manifest, directory: Dir
 
 
 def check_belongs(kept: StateDescription, manifest: Manifest, directory: Directory) -> None:
-    """A `StoreCorrupt` where a manifest is not of the registers that are described.
+    """Raise `StoreCorrupt` if a manifest, or one of its files, belongs to other registers.
 
-    Nor are its files, by their names, which begin with a register's number. What is in a file is
-    compared when it is first read.
+    The name of a file begins with the number of its register. The content of a file is compared
+    when it is first read.
     """
     check_fingerprint(kept, manifest, directory)
     numbers = {name: f"{i:04d}" for name, i in kept.numbers.items()}
@@ -216,14 +216,14 @@ def check_any(orders: Sequence[FileOrder], directory: Directory) -> None:
 
 
 def newest(directory: Directory, log: Log) -> Manifest:
-    """The last committed manifest, also while somebody writes."""
+    """The last committed manifest, also while a writer is active."""
     orders = log.orders()
     check_any(orders, directory)
     return read_or_next(log, orders[-1])
 
 
 def read_or_next(log: Log, order: FileOrder) -> Manifest:
-    """A manifest that was there a moment ago, or one that came after it."""
+    """A manifest that was just listed, or a later one if it was removed meanwhile."""
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):
             return log.read(order)

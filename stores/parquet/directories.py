@@ -52,7 +52,7 @@ class Directory(Protocol):
         """The bytes of a small file."""
 
     def input(self, name: str, nbytes: int | None = None) -> pa.NativeFile:
-        """Open a file to read; where its bytes are known, an object store is not asked for them."""
+        """Open a file to read; with `nbytes`, an object store is not asked for the size."""
 
     def output(self, name: str) -> pa.NativeFile:
         """A new file to write to; durable once it is closed and synced."""
@@ -61,9 +61,9 @@ class Directory(Protocol):
         """Make files that were written durable."""
 
     def create(self, name: str, data: bytes, after: Sequence[str] = ()) -> None:
-        """Make a whole, durable file at once, and only after those others are durable.
+        """Create a whole, durable file at once, but only when the files `after` are durable.
 
-        A `FileExistsError` where it is there already.
+        Raises `FileExistsError` if the file exists.
         """
 
     def write(self, name: str, data: bytes) -> None:
@@ -73,7 +73,7 @@ class Directory(Protocol):
         """The size of each file of a folder, by its name; empty if there is no such folder."""
 
     def changed(self, folder: str) -> Mapping[str, float]:
-        """When each file of a folder was last written, in seconds of the file system's clock."""
+        """The time of the last write to each file of a folder, in seconds of the system's clock."""
 
     def status(self, name: str) -> Status | None:
         """The status of a file; None if it does not exist."""
@@ -86,11 +86,11 @@ class Directory(Protocol):
 
 
 def escaped(path: str) -> str:
-    """A path with the characters escaped that Spark's reader takes for patterns."""
+    """A path with escapes for the characters that Spark's reader would treat as patterns."""
     return _GLOB.sub(r"\\\1", path)
 
 
-_ASKING = "claims/asking-links.json"  # made to see whether there are hard links; swept if left
+_ASKING = "claims/asking-links.json"  # tests whether hard links work; swept if left behind
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 _log = logging.getLogger("stepping_spark")
@@ -116,7 +116,7 @@ class LocalDirectory:
 
     @property
     def excludes(self) -> bool:
-        # Where there are no hard links, `create` looks first, and then moves a file there.
+        # Without hard links, `create` checks that the name is free, and then moves a file there.
         with _temporary(self.path(_ASKING), b"") as source:
             link = f"{source}link"
             try:
@@ -171,7 +171,7 @@ class LocalDirectory:
         try:
             _sync(folder)
         except OSError as e:
-            # The file is there: to report a failure now would be wrong.
+            # The file exists already: a failure reported now would be wrong.
             _log.warning("%s: written, but perhaps not yet durable: %s", target, str(e))
 
     def write(self, name: str, data: bytes) -> None:
@@ -201,9 +201,9 @@ class LocalDirectory:
 
 @contextmanager
 def _temporary(target: str, data: bytes) -> Iterator[str]:
-    """A temporary file beside another, to be linked or moved there. Removed if it is left.
+    """A temporary file beside its target, to be linked or moved there. Removed if left behind.
 
-    Its name has that of its target: so it tells of which writer it is.
+    Its name contains the name of the target, and so identifies the writer.
     """
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f"{TEMPORARY}{name}-{uuid.uuid4().hex}")
@@ -239,7 +239,7 @@ def _link(source: str, target: str) -> None:
     except OSError as e:
         if e.errno not in _NO_LINKS:
             raise
-        # A file system without hard links: two may do so at once, see `excludes`.
+        # A file system without hard links: two writers may do this at once, see `excludes`.
         if os.path.exists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
         os.rename(source, target)
@@ -344,7 +344,7 @@ _PARQUET = "parquet:"
 def directory_of(path: str | os.PathLike[str], filesystem: pafs.FileSystem | None) -> Directory:
     """The directory of a path, a `file://` URI, or a URI of an object store.
 
-    With a filesystem the path is one of that, without a scheme; it may have passwords of its own.
+    With a `filesystem` the path belongs to it and has no scheme; the file system may hold secrets.
     """
     if not isinstance(path, str | os.PathLike):
         raise StoreError(

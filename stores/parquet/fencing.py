@@ -3,16 +3,16 @@
 A lock refuses a second writer at once, and says who writes. A lock may fail: it was removed, it has
 run out, or the file system does not lock. Then generations decide, and no committed step is lost:
 
-1. Who begins to write creates `claims/<generation>.json`, the next one that there is none of: a
-   file is created by one writer only. It holds the manifest that the writer will begin with.
-2. Then it looks up the newest manifest, and writes the same state as the first of its generation,
-   which outranks all that older writers still write.
-3. Who has written a manifest looks, by its name, whether there is the claim after its own. If there
-   is none, whoever claims later finds the manifest in 2: the step is committed. If there is one,
-   the step may not count, and the writer says so, and ends.
+1. A new writer creates `claims/<generation>.json` for the first unclaimed generation: only one
+   writer can create a file. The claim records the first manifest of the writer.
+2. Then it looks up the newest manifest, and writes the same state as the first manifest of its
+   generation, which outranks all manifests that older writers still write.
+3. A writer that has written a manifest checks, by its name, whether the claim after its own exists.
+   If not, any later claimant finds the manifest in step 2: the step is committed. If it exists, the
+   step may not count, and the writer raises an error, and ends.
 
-So nothing depends on the clock or on the lock. A listing shows all that was written before it, as
-every object store has it by now. Claims stay for a day after a later one was made.
+So nothing depends on the clock or on the lock. A listing must show all files written before it, as
+it does in every object store by now. Claims stay for a day after a later one was made.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _File(Struct, frozen=True):
 
 
 class Claim:
-    """The right to write a generation, until there is a later one."""
+    """The right to write a generation, until a later generation is claimed."""
 
     def __init__(self, directory: Directory, who: dict[str, object]) -> None:
         self._directory = directory
@@ -103,7 +103,7 @@ class Claim:
         begun = max((o for o in side_by_side(self._begun_by, asked) if o is not None), default=None)
         if begun is None:
             return known
-        known = self._earlier()  # perhaps it was written since the first look
+        known = self._earlier()  # the manifest may have been written since the first listing
         if not known:
             raise none_is_left(self._directory.shown)
         if known[-1] < begun:
@@ -114,7 +114,7 @@ class Claim:
         return [o for o in orders(self._directory.sizes(FOLDER)) if o[0] < self.generation]
 
     def _older(self, last: FileOrder, gone: FileOrder) -> StoreCorrupt:
-        """The error if manifests that writers have written since are missing."""
+        """The error if manifests are missing that later writers have written."""
         return StoreCorrupt(
             f"{self._directory.shown}: {_name(gone[0])} says that {name_of(gone)} was written, and "
             f"it is gone: the last manifest is {name_of(last)}, of step {last[1]}; {FOLDER}/ may "
@@ -151,7 +151,7 @@ class Claim:
         try:
             self._directory.create(self.name, text)
         except FileExistsError:
-            # A file system that lost its answer, and was asked again, finds its own.
+            # After a lost response, a retry of the file system finds the file of its first attempt.
             with suppress(FileNotFoundError):
                 return self._directory.read(self.name) == text
             return False
@@ -160,7 +160,7 @@ class Claim:
     def _check_alone(self) -> None:
         """Check that no other writer claims now, on file systems where two could create one file.
 
-        Each writes a file of its own, and then looks: of two at least one sees the other.
+        Each writer writes a file of its own, and then lists: of two at least one sees the other.
         """
         mine = f"{CLAIMS}/{self.generation:08d}-{uuid.uuid4().hex}.json"
         self._directory.write(mine, self._text())
@@ -173,9 +173,9 @@ class Claim:
             )
 
     def _begun_by(self, generation: int) -> FileOrder | None:
-        """The first manifest that a writer has written, as its claim says; None for none.
+        """The first manifest that a writer has written, according to its claim; None if none was.
 
-        A claim that nobody can read is taken for one that was never made use of.
+        An unreadable claim counts as one whose writer has written nothing.
         """
         with suppress(FileNotFoundError, ValueError):
             claim = decoded(self._directory.read(_name(generation)), _File)
@@ -200,7 +200,7 @@ def _name(generation: int) -> str:
 
 
 def _generations(names: Iterable[str]) -> list[tuple[int, str]]:
-    """The generations that are claimed, as a listing shows them."""
+    """The claimed generations in a listing, each with the name of its file."""
     return [(int(m[1]), n) for n in names if (m := _CLAIM.fullmatch(n))]
 
 
@@ -234,7 +234,7 @@ class Lock(Protocol):
         """
 
     def release(self) -> None:
-        """Let another writer in; a second call does nothing, nor does one in a forked process."""
+        """Let another writer in. A second call does nothing, nor does a call in a fork."""
 
 
 def lock(directory: Directory) -> Lock:
@@ -305,7 +305,7 @@ class FileLock:
     def _take(self) -> None:
         while True:
             self._handle = _locked_handle(self._directory)
-            # A store that is forgotten without being closed lets go too.
+            # A store that is garbage collected without being closed releases the lock too.
             self._letting_go = weakref.finalize(self, _let_go, self._handle, this_process())
             if _is_file_of(self._path, self._handle):
                 break
@@ -331,7 +331,7 @@ def _locked_handle(directory: LocalDirectory) -> int:
 
 
 def _flock(handle: int) -> None:
-    """Take the lock. It is retried for a moment, because a reader of it holds it for a moment."""
+    """Take the lock, with retries: a process that looks for the holder has it for a moment."""
     for tried in range(1, TRIES + 1):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -359,8 +359,8 @@ def _close(handle: int) -> None:
 
 
 _handles: set[int] = set()
-"""The lock files that this process has open. A fork has them too, and closes them first of all."""
-_handles_lock = threading.RLock()  # one that a finalizer may take in the midst of the others
+"""The open lock files of this process. A fork inherits them, and closes them before anything."""
+_handles_lock = threading.RLock()  # reentrant: a finalizer may run while its thread holds it
 
 
 def _after_fork() -> None:
@@ -378,7 +378,7 @@ os.register_at_fork(
 
 
 def _is_file_of(path: str, handle: int) -> bool:
-    """Whether a path and a handle are of the same file."""
+    """Whether a path and a handle refer to the same file."""
     mine = os.fstat(handle)
     try:
         theirs = os.lstat(path)
@@ -407,8 +407,8 @@ def _holder_of_file(directory: LocalDirectory) -> str | None:
 class Lease:
     """A file that names the writer. A thread renews it as long as the lease is held.
 
-    It has run out when it was not renewed for a minute. The object store's clock alone says so: it
-    dates the lease, and a file that is written to ask what time it is.
+    A lease that was not renewed for a minute has run out. Only the object store's clock counts: it
+    dates the lease, and a probe file that is written to read the current time.
     """
 
     def __init__(self, directory: Directory) -> None:
@@ -423,7 +423,7 @@ class Lease:
     def keep(self, check: Callable[[], None]) -> None:
         """Raise `StoreLocked` if another writer has held the lease, even if it has ended since.
 
-        It asks the object store nothing: the thread that renews the lease finds whether it is lost.
+        Sends no request to the object store: the thread that renews the lease notices its loss.
         """
         if self._released or self._lost:
             check()
@@ -451,7 +451,7 @@ class Lease:
         if self._process != this_process():
             return
         self._stop_renewing()
-        # A renewal under way ends first, and those that come later do nothing.
+        # A renewal under way ends first, and later renewals do nothing.
         with self._writing, suppress(FileNotFoundError):
             self._released = True
             if _lease(self._directory) == self._text:
@@ -477,7 +477,7 @@ def _lease(directory: Directory) -> bytes:
 
 
 def _is_alive(directory: Directory) -> bool:
-    """Whether the lease was renewed lately; who may not write cannot tell, and takes it for so."""
+    """Whether the lease was renewed within `LEASE` seconds; True if this user may not write."""
     asking = f"{CLAIMS}/asking-{uuid.uuid4().hex}.json"
     try:
         directory.write(asking, b"{}")
@@ -490,7 +490,7 @@ def _is_alive(directory: Directory) -> bool:
 
 
 def renewing(lease: Lease) -> Callable[[], object]:
-    """Renew a lease, by a thread that ends with it, or with the process; gives what ends it."""
+    """Start a thread that renews a lease until it is collected; returns the function to stop it."""
     stop = threading.Event()
     held = weakref.ref(lease)
     threading.Thread(
@@ -506,13 +506,13 @@ def _renew(held: weakref.ref[Lease], stop: threading.Event) -> None:
             return
         try:
             lease.renew()
-        except Exception as e:  # whatever it is, it may be over by the next time
-            # As a text: who keeps the record would keep the frames of the error, and so the lease.
+        except Exception as e:  # the next attempt may succeed
+            # Log text, not the error: a kept log record would keep its frames, and so the lease.
             _log.warning("a lease could not be renewed, and will be tried again: %s", str(e))
         del lease
 
 
-# -- what is said
+# -- messages
 
 
 def locked(directory: Directory, note: bytes, remedy: str) -> StoreLocked:

@@ -1,6 +1,6 @@
 """Compares a Parquet file with its description, before and after its rows are decoded.
 
-Files may be damaged, or in each other's place: a footer names its file and its register.
+Files may be damaged or swapped: a footer names its file and its register.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from stores.base import decoded
 from stores.parquet.manifest import File
 
 GROUP_ROWS = 1 << 11
-"""The rows of a row group: what is read at least to find a key in a large file."""
+"""The rows of a row group: the least that a lookup reads from a large file."""
 
 GROUP_BYTES = 1 << 25
-"""The memory that the rows of a row group take, if they are more than one."""
+"""The most memory that the rows of a row group take, unless it has a single row."""
 
 _KEY = b"stepping_spark"  # in a footer
 
@@ -119,7 +119,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def opened_file(source: pa.NativeFile, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """An open file, whose pages are compared with their checksums."""
+    """An open file; reads verify the checksums of its pages."""
     return pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
 
 
@@ -130,7 +130,7 @@ def read_rows(
     metadata: pq.FileMetaData | None,
     content: Content,
 ) -> pa.Table:
-    """The rows of these row groups of a file, or of all; its metadata, where it is known."""
+    """The rows of some row groups of a file, or of all; `metadata` is given if it is known."""
     opened = opened_file(source, metadata)
     if metadata is None:
         check_file(f, opened.metadata)
@@ -154,9 +154,9 @@ def check_places(f: File, places: Hashes, first: int, last: int) -> None:
 
 
 def bounds_of(f: File, metadata: pq.FileMetaData) -> tuple[Hashes, Hashes]:
-    """The least and the greatest place of each row group; a `Damaged` where they are in no order.
+    """The least and the greatest place of each row group. Raises `Damaged` for wrong ones.
 
-    What the statistics of the last column say, which is that of places.
+    They come from the statistics of the last column, the column of places.
     """
     ends = np.zeros(2 * metadata.num_row_groups, np.uint64)
     for i in range(metadata.num_row_groups):

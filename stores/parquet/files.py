@@ -1,15 +1,15 @@
 """Rows of a register as Parquet files: written in order of place, read by row groups.
 
 A file of a register has the columns of its schema and one more, `_place_`: see
-`stores.batches.driver`. The statistics of that column say which row groups can hold a key, whatever
-its type is. Files never change once they are written, so what was read of one may be kept.
+`stores.batches.driver`. The statistics of that column show which row groups can hold a key,
+whatever its type is. Files never change once they are written, so their parts can be cached.
 
-To decode a row group takes as long as to look up thousands of keys. So once keys of a large file
-were found in as many row groups as it has, its rows are copied to a file of their own, as Arrow has
-them in memory, which is mapped: after that, a read touches the pages that have its keys.
+Decoding a row group takes as long as looking up thousands of keys. So once lookups have decoded as
+many row groups of a large file as it has, its rows are copied to a mapped file in Arrow's memory
+layout: after that, a read touches only the pages with its keys.
 
 There are no bloom filters, and no buckets: places are hashes of keys, and rows are sorted by them,
-so that the least and the greatest place of a row group say more than a bloom filter would. Three
+so that the least and the greatest place of a row group select better than a bloom filter. Three
 keys of ten million rows were found by reading 0.08 to 0.29 % of the bytes.
 """
 
@@ -57,7 +57,7 @@ from stores.parquet.manifest import DATA, File, FileBatch
 from stores.threads import side_by_side
 
 ENTRY_BYTES = 400
-"""About what the cache itself takes for each thing that it keeps."""
+"""The approximate overhead of an entry of the cache, in bytes."""
 
 Group: TypeAlias = tuple[File, int]
 Part: TypeAlias = int | None
@@ -70,7 +70,7 @@ Beyond: they are read in several groups, one after the other.
 """
 
 GIVEN_PARTS = 16
-"""Parts that such a group of row groups returns. Beyond: they are copied into one."""
+"""Parts that such a read of row groups returns. Beyond: they are copied into one."""
 
 ROWS_PER_FILE = 1 << 20
 """Rows of a file. Beyond: another file."""
@@ -79,25 +79,25 @@ FILES_PER_BATCH = 64
 """Files of one batch. Beyond: its files have more rows."""
 
 COPIED_ROWS = 1 << 16
-"""Rows of a file from which on it may be copied to one that is mapped."""
+"""Rows of a file from which on it may be copied to a mapped file."""
 
 DECODED = 8
-"""About the bytes of memory that decoding takes for a byte of a file, at most."""
+"""The approximate limit of the memory that decoding takes, in bytes per byte of a file."""
 
 FEW_GROUPS = 16
-"""Of so many row groups of a file one is a few: to decode it does not make a copy worth while."""
+"""A read of at most 1/16 of a file's row groups does not count towards a copy of the file."""
 
 COPIED_BYTES = 16 << 30
-"""Bytes of such copies, or a quarter of what is free on their disk. Beyond: no more are made."""
+"""Bytes of such copies, or a quarter of the free space of their disk. Beyond: no more are made."""
 
 CHECKED = -1
-"""The part of a file that is no row group: that its footer was compared with what was written."""
+"""The cache entry for a file whose footer was checked against the manifest; not a row group."""
 
 
 class ReadCache:
-    """The parts of files that were read last, up to a number of bytes.
+    """The most recently used parts of files, up to a number of bytes.
 
-    A part is the number of a row group, or None for what a file says of all of them.
+    A part is the number of a row group, None for the bounds of all row groups, or `CHECKED`.
     """
 
     def __init__(self, most: int) -> None:
@@ -108,7 +108,7 @@ class ReadCache:
         self.nbytes = 0
 
     def is_large(self, nbytes: int) -> bool:
-        """Whether so many bytes of files would take much of it: their rows take several times."""
+        """Whether so many bytes of files would fill much of the cache: rows take more in memory."""
         return nbytes > self._most // 16
 
     def get(self, name: str, part: Part) -> object | None:
@@ -120,7 +120,7 @@ class ReadCache:
             return self._kept[name, part][0]
 
     def put(self, name: str, part: Part, value: object, nbytes: int) -> None:
-        """Add a part, and drop those that were not used for the longest time."""
+        """Add a part, and drop the least recently used parts."""
         with self._lock:
             self._drop(name, part)
             self._kept[name, part] = (value, nbytes + ENTRY_BYTES)
@@ -130,7 +130,7 @@ class ReadCache:
                 self._drop(*next(iter(self._kept)))
 
     def keep_only(self, names: AbstractSet[str]) -> None:
-        """Drop what was read of all other files."""
+        """Drop the parts of all other files."""
         with self._lock:
             for name in self._parts.keys() - names:
                 for part in tuple(self._parts[name]):
@@ -152,10 +152,10 @@ class ReadCache:
 
 
 class Copies:
-    """Large files whose keys are often read, as Arrow has their rows in memory, and mapped.
+    """Copies of large files in which keys are often looked up: mapped, in Arrow's memory layout.
 
-    The mapped files have no names, so that they go with their reader, or once the state has their
-    file no more, even if the process is killed.
+    The mapped files have no names, so they disappear with their reader, or once the state drops
+    their file, even if the process is killed.
     """
 
     def __init__(self, most: int) -> None:
@@ -175,9 +175,9 @@ class Copies:
         return self._copies.get(name)
 
     def are_due(self, name: str, missing: int, groups: int) -> bool:
-        """Whether to copy a file, so many of whose row groups are to be decoded now.
+        """Whether to copy a file with `groups` row groups, before a read decodes `missing` of them.
 
-        Then as many as it has were decoded, not counting reads of a few. It is true once.
+        True once: when more row groups were decoded than it has. Reads of few do not count.
         """
         if not self._most or name in self._made or missing * FEW_GROUPS <= groups:
             return False
@@ -210,14 +210,14 @@ class Copies:
                 self._copies.pop(name, None)
 
     def close(self) -> None:
-        """Drop all, and make no more."""
+        """Drop all copies, and make no more."""
         self._most = 0
         self._copies = {}
 
 
 @dataclass(frozen=True, eq=False)
 class Bounds:
-    """The least and the greatest place of each row group of a file; what else it says of them."""
+    """The least and the greatest place of each row group of a file, and the file's metadata."""
 
     firsts: Hashes
     lasts: Hashes
@@ -225,7 +225,7 @@ class Bounds:
 
 
 class FileReader:
-    """Reads files of a directory, and keeps what it has read in a cache."""
+    """Reads files of a directory, and caches their parts."""
 
     def __init__(self, directory: Directory, cache_bytes: int) -> None:
         self.directory = directory
@@ -234,7 +234,7 @@ class FileReader:
 
     @property
     def cached_bytes(self) -> int:
-        """The memory that the cache takes."""
+        """The approximate memory of the cache."""
         return self._cache.nbytes
 
     @property
@@ -243,7 +243,7 @@ class FileReader:
         return self._copies.nbytes
 
     def keep_only(self, names: AbstractSet[str]) -> None:
-        """Drop from the cache what was read of all other files: they are merged, or deleted."""
+        """Drop the cached parts and copies of all other files, which were merged or deleted."""
         self._cache.keep_only(names)
         self._copies.keep_only(names)
 
@@ -252,7 +252,7 @@ class FileReader:
         self._copies.close()
 
     def table(self, batch: FileBatch, register: Register) -> pa.Table:
-        """All rows of a batch. A large one is not kept: it would push out what is read by key."""
+        """All rows of a batch. A large one is not cached: it would evict parts read by key."""
         if self._cache.is_large(batch.nbytes):
             tables = side_by_side(lambda f: self._whole(f, register), batch.files)
         else:
@@ -277,7 +277,7 @@ class FileReader:
         return [(f, i) for f in batch.files for i in range(len(self.bounds(f).firsts))]
 
     def wanted(self, batch: FileBatch, keys: Hashes) -> list[Group]:
-        """The row groups that may have rows with these keys (as `wanted_places` gives them)."""
+        """The row groups that may have rows with these keys (from `wanted_places`)."""
         ends = ends_of(keys)
         candidates: list[Group] = []
         for f in batch.files:
@@ -290,16 +290,16 @@ class FileReader:
         return candidates
 
     def missing(self, groups: Sequence[Group]) -> int:
-        """How many row groups have to be read."""
+        """The number of row groups that are neither cached nor copied."""
         copied = self._copies.get
         return sum(not copied(f.name) and self._cache.get(f.name, i) is None for f, i in groups)
 
     def at(
         self, groups: Sequence[Group], pick: Pick, register: Register, limits: Limits
     ) -> list[pa.Table] | None:
-        """The rows that are picked of row groups, not many groups at a time in memory.
+        """The rows that `pick` selects from row groups; reads a limited number of them at a time.
 
-        None where they are more than the limits say that the driver reads by key.
+        None if these are more rows or bytes than the driver may read by key, by the limits.
         """
         tables: list[pa.Table] = []
         rows = nbytes = 0
@@ -318,15 +318,15 @@ class FileReader:
     def _read(
         self, groups: Sequence[Group], register: Register, most_bytes: int
     ) -> Iterator[list[DriverBatch]]:
-        """The rows of row groups, some at a time; whole files where they are copied.
+        """The rows of row groups, some at a time; all rows of a file that has a copy.
 
-        `most_bytes` is the memory to decode a file in.
+        `most_bytes` limits the memory for decoding a file.
         """
         wanted: dict[File, list[Group]] = {}
         for group in groups:
             wanted.setdefault(group[0], []).append(group)
         left: list[Group] = []
-        most = len(groups)  # so that copies take about as long as to decode what is wanted
+        most = len(groups)  # so that copies take about as long as decoding the wanted groups
         for f, of_file in wanted.items():
             copy: DriverBatch | None = self._copies.get(f.name)
             if copy is None and f.rows >= COPIED_ROWS and f.nbytes * DECODED <= most_bytes:
@@ -383,17 +383,17 @@ class FileReader:
         return [batch_of[g] for g in wanted]
 
     def keep(self, group: Group, rows: DriverBatch) -> None:
-        """Keep the rows of a row group."""
+        """Cache the rows of a row group."""
         self._cache.put(group[0].name, group[1], rows, rows.nbytes)
 
     def keep_small(self, batch: FileBatch, rows: pa.Table, places: Hashes) -> None:
-        """Keep the rows of a batch that was just written, if it has but one row group."""
+        """Cache the rows of a batch that was just written, if it has a single row group."""
         if 0 < batch.rows <= GROUP_ROWS and len(batch.files) == 1:
             pieces = tuple(rows.combine_chunks().to_batches())
             self.keep((batch.files[0], 0), DriverBatch(pieces, places))
 
     def bounds(self, f: File) -> Bounds:
-        """What the file says of its row groups; one with few rows has one."""
+        """The bounds of the row groups of a file; a file with few rows has a single one."""
         if f.rows <= GROUP_ROWS:
             return Bounds(np.array([f.first], np.uint64), np.array([f.last], np.uint64))
         kept = self._cache.get(f.name, None)
@@ -403,12 +403,12 @@ class FileReader:
             metadata = opened_file(source).metadata
             check_file(f, metadata)
             bounds = Bounds(*bounds_of(f, metadata), metadata)
-        # In memory metadata takes twelve times what it takes in the file.
+        # In memory metadata takes twelve times its size in the file.
         self._cache.put(f.name, None, bounds, 12 * metadata.serialized_size)
         return bounds
 
     def metadata(self, f: File, content: Content) -> pq.FileMetaData:
-        """The metadata of a file, after comparing it with what was written."""
+        """The metadata of a file, after a check against its description."""
         with self._source(f) as source:
             opened = opened_file(source)
             check_file(f, opened.metadata)
@@ -416,7 +416,7 @@ class FileReader:
             return opened.metadata
 
     def check(self, f: File, content: Content) -> None:
-        """Raise `Damaged` if the footer differs from what was written."""
+        """Raise `Damaged` if the footer does not match the file's description."""
         if self._cache.get(f.name, CHECKED) is None:
             self.metadata(f, content)
             self._cache.put(f.name, CHECKED, True, 0)
@@ -428,7 +428,7 @@ class FileReader:
         metadata: pq.FileMetaData | None,
         content: Content,
     ) -> pa.Table:
-        """The rows of these row groups of a file, or all; its metadata, where it is known."""
+        """The rows of some row groups of a file, or of all; `metadata` is given if it is known."""
         with self._source(f) as source:
             return read_rows(source, f, groups, metadata, content)
 
@@ -443,7 +443,7 @@ class FileReader:
         except (pa.ArrowException, EOFError, ValueError, OverflowError) as e:
             raise Damaged(f"{f.name} cannot be read as Parquet: {e}") from e
         except OSError as e:
-            # What is wrong within a file is an OSError too, which no system call has given.
+            # Errors about the content of a file are OSErrors too, without an errno.
             if e.errno is None and isinstance(self.directory, LocalDirectory):
                 raise Damaged(f"{f.name} cannot be read as Parquet: {e}") from e
             raise
@@ -498,7 +498,7 @@ class FileWriter:
         self._names: list[str] = []
 
     def append(self, rows: pa.Table, places: Hashes | None) -> None:
-        """Add rows that come after those there are."""
+        """Add rows after the previous ones."""
         if not rows.num_rows:
             return
         if self._place is not None:
@@ -509,7 +509,7 @@ class FileWriter:
             self._write_group()
 
     def batch(self) -> FileBatch:
-        """End, and return the batch that was written."""
+        """End the last file, and return the batch of all files."""
         while self._waiting:
             self._write_group()
         self._end_file()
@@ -572,13 +572,13 @@ def _rows_of_group(table: pa.Table) -> int:
 
 
 def _options(schema: Schema, place: str | None) -> dict[str, Any]:
-    """How columns are encoded."""
+    """The options for Parquet's writer: compression, encodings and statistics."""
     return {
         "compression": "snappy",
-        # Places are hashes in order: what differs from one to the next is all there is to them.
+        # Places are sorted hashes: the differences of neighbours compress best.
         "use_dictionary": [n for n, _ in schema.columns],
         "column_encoding": {place: "DELTA_BINARY_PACKED"} if place else None,
-        # Rows are in no order but that of places: of other columns they would say nothing.
+        # Rows are in the order of places only: statistics of other columns would be useless.
         "write_statistics": [place] if place else False,
         "write_page_checksum": True,
     }

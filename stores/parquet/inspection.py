@@ -52,9 +52,9 @@ from stores.parquet.manifest import (
 )
 from stores.parquet.store import StoreParquet
 
-SHOWN = 3  # names of what was found instead of a state
-_PIECE = 1 << 20  # bytes of a file that is copied
-TRIES = 3  # looks at a state whose writer goes on in between
+SHOWN = 3  # names of other files that a message lists if there is no state
+_PIECE = 1 << 20  # bytes of a file that are copied at a time
+TRIES = 3  # attempts to check a state while its writer goes on
 
 
 class ParquetState:
@@ -102,7 +102,7 @@ class ParquetState:
         """Make this a copy of another state, with other offsets for some."""
         if not isinstance(source, ParquetState):
             raise other_kind(self._directory.shown, source.summary().place)
-        source.summary()  # says so if there is no state
+        source.summary()  # raises an error if there is no state
         _duplicate(source._directory, self._directory, offsets)
 
     def reader(self, registers: Sequence[Register], *, evolve: bool = False) -> StoreParquet | None:
@@ -125,12 +125,12 @@ class ParquetState:
         )
 
     def verify(self) -> Verification:
-        """Look at every file of the newest step, and at those that only older ones have."""
+        """Check every file of the newest step, and the files that only older steps have."""
         with self._reaching():
             for _ in range(TRIES):
                 manifest = self._newest()
                 verification = self._look_at(manifest)
-                # A writer may have swept what was looked at, and then nothing is wrong with that.
+                # A writer may have removed the checked files: then their absence is no problem.
                 if not verification.problems or manifest.order in self._log.orders():
                     return verification
         raise StoreUnavailable(
@@ -171,7 +171,7 @@ class ParquetState:
         """Merge each register into one batch, without Spark."""
         with (
             self._reaching(),
-            # However many rows there are: Spark is for those who have their circuit.
+            # The driver merges any number of rows: Spark merges only for a store with a circuit.
             StoreParquet(
                 self._path,
                 self._registers(self._newest()),
@@ -186,7 +186,7 @@ class ParquetState:
         )
 
     def rewind(self, to: int) -> None:
-        """Open the state at an earlier step, which is then the last one."""
+        """Open the state at an earlier step, which becomes the last one."""
         with self._reaching():
             order = self._log.of_step(to, self._log.orders())
             manifest = None if order is None else self._log.read_or_none(order)
@@ -212,7 +212,7 @@ class ParquetState:
         return [kept.of(register) for register in read_registers(kept.registers, where)]
 
     def _instead(self) -> str:
-        """What the directory has instead of a state."""
+        """The contents of a directory without a state, for a message."""
         if isinstance(self._directory, LocalDirectory) and not os.path.exists(self._directory.root):
             return "there is no such directory"
         names = sorted(n.removeprefix("/") for n in self._directory.sizes(""))
@@ -236,7 +236,7 @@ class ParquetState:
 def _older_step_text(
     order: FileOrder, damage: Sequence[str], newest: Sequence[str]
 ) -> Iterator[str]:
-    """The text about an older step, in addition to that about the newest."""
+    """The messages about an older step, beyond the problems of the newest one."""
     step = f"step {order[1]}, an older one, cannot be opened again"
     own = [d for d in damage if d not in newest]
     yield from (f"{step}: {d}" for d in own)
@@ -271,7 +271,7 @@ class StepsCheck:
 
     @property
     def files(self) -> int:
-        """How many files were checked."""
+        """The number of files that were checked."""
         return len({f for _, batch in self._known for f in batch.files})
 
     def at(self, manifest: Manifest) -> list[str]:
@@ -313,7 +313,7 @@ class FileCheck:
         before = 0
         for f in batch.files:
             if sizes.get(f.name) != f.nbytes:
-                continue  # which is said already
+                continue  # `damages` reports this
             try:
                 yield from (f"{f.name} of {whose} {what}" for what in self.file(f, before))
             except Damaged as e:

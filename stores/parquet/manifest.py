@@ -1,9 +1,9 @@
 """Manifests: each lists the files of the state after one step, and so commits it.
 
-`manifests/<generation>-<step>-<revision>.json`, and the greatest of these names is the state. The
-generation grows where a writer takes over from one that might still be alive, or goes back to an
-older step: what the other writes after that does not count. A revision is the same step in other
-files. Nothing in a manifest depends on the number of steps before it.
+The files are `manifests/<generation>-<step>-<revision>.json`, and the greatest name is the state. A
+writer begins a new generation when it takes over from one that might still be alive, or goes back
+to an older step: later manifests of the other writer do not count. A revision is the same step in
+other files. Nothing in a manifest depends on the number of steps before it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _NAME = re.compile(rf"{FOLDER}/([0-9]{{8}})-([0-9]{{12}})-([0-9]{{4}})\.json")
 LAST = 10**8 - 1, 10**12 - 1, 10**4 - 1  # of generations, steps and revisions: so many digits
 
 DATA_NAME = re.compile(rf"{DATA}/(?:\w+-(\d{{8}})-\d{{12}}-)?[\w-]+\.parquet", re.ASCII)
-"""The names of files of rows; its group is the generation that wrote it, where the name says it."""
+"""The names of files of rows; the group is the generation that wrote it, if the name has it."""
 
 NUMBERED = re.compile(rf"{DATA}/(\d{{4,}})-\d{{8}}-\d{{12}}-", re.ASCII)
-"""How names of files of a register begin; the group is the register's number in the state."""
+"""The beginning of the names of a register's files; the group is the number of the register."""
 
 CIRCUIT_NAME = re.compile(r"circuits/(\d{8})-[0-9a-f]{16}\.json", re.ASCII)
 """The names of files of circuits; the group is the generation that wrote it."""
@@ -54,13 +54,13 @@ class File(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class FileBatch:
-    """Rows in files. Those of a register are consolidated, and in the order of their places."""
+    """Rows in files. Rows of a register are consolidated, and in the order of their places."""
 
     files: tuple[File, ...]
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(f.rows for f in self.files)
 
     @property
@@ -75,7 +75,7 @@ class FileBatch:
 
 
 def batches_of(parts: Sequence[tuple[File, ...]]) -> list[FileBatch]:
-    """The batches of files: one, if each part has the rows of a range of places."""
+    """The batches of the files: one, if the ranges of places of the parts do not overlap."""
     ordered = sorted(parts, key=lambda files: files[0].first)
     if all(a[-1].last < b[0].first for a, b in itertools.pairwise(ordered)):
         return [FileBatch(tuple(f for files in ordered for f in files))]
@@ -83,7 +83,7 @@ def batches_of(parts: Sequence[tuple[File, ...]]) -> list[FileBatch]:
 
 
 Output: TypeAlias = tuple[object, FileBatch]
-"""What a step gave: the kinds of its columns (see `Schema.kinds`), and the rows."""
+"""An output of a step: the kinds of its columns (see `Schema.kinds`), and the rows."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Manifest:
     last: LastStep = of_dataclass(default_factory=LastStep)
     registers: Mapping[str, tuple[FileBatch, ...]] = of_dataclass(default_factory=dict)
     outputs: tuple[Output, ...] | None = None
-    circuit: str | None = None  # the file that has the registers and the circuit, if any has
+    circuit: str | None = None  # the name of the file with the registers and the circuit, if any
 
     @property
     def step(self) -> int:
@@ -149,7 +149,7 @@ class Manifest:
 
 
 def _lines(value: Any, depth: int = 5, end: str = "\n") -> str:
-    """JSON with one line for each file, which is at this depth. A line for each value is slow."""
+    """JSON with one line per file; files are at this depth. One line per value would be slow."""
     if not depth or not value or not isinstance(value, dict | list):
         return json.dumps(value)
     start = f"{end} "
@@ -198,9 +198,9 @@ class _Whole(Struct, frozen=True):
 
 
 def decode(data: bytes) -> Manifest:
-    """The inverse of `Manifest.encode`; a ValueError says what is wrong.
+    """The inverse of `Manifest.encode`. Raises a ValueError with the problem of the data.
 
-    Raises `OtherFormat` if nothing is wrong, but another version is needed to read it.
+    Raises `OtherFormat` for an undamaged manifest that only another version can read.
     """
     try:
         whole = decoded(data, _Whole)
@@ -252,12 +252,12 @@ class Log:
         return orders(self._directory.sizes(FOLDER))
 
     def of_step(self, step: int, among: Sequence[FileOrder]) -> FileOrder | None:
-        """The newest of these that is of a step, and whole as far as sizes tell; or damaged."""
+        """The newest complete manifest of a step among these; a damaged one if none is complete."""
         candidates = [o for o in reversed(among) if o[1] == step]
         return next(filter(self.is_whole, candidates), candidates[0] if candidates else None)
 
     def read(self, order: FileOrder) -> Manifest:
-        """One of them; a `StoreCorrupt` if it is damaged, a `StoreMismatch` in another format."""
+        """A manifest. Raises `StoreCorrupt` if it is damaged, `StoreMismatch` in another format."""
         name = name_of(order)
         try:
             return self._decoded(order)
@@ -288,14 +288,14 @@ class Log:
     def write(self, manifest: Manifest, after: Sequence[str]) -> None:
         """Commit: from here on the manifest counts.
 
-        An `OSError` where it does not, a `Doubt` where nobody can say.
+        Raises an `OSError` if it was not written, and a `Doubt` if that is unknown.
         """
         data = manifest.encode()
         self._check(manifest)
         try:
             self._directory.create(manifest.name, data, after)
         except FileExistsError:
-            # A file system that lost its answer, and was asked again, finds its own.
+            # After a lost response, a retry of the file system finds the file of its first attempt.
             if self._directory.read(manifest.name) != data:
                 raise
         except OSError as e:
@@ -332,7 +332,7 @@ class Log:
             return False
 
     def check(self, manifest: Manifest) -> None:
-        """Raise a `StoreCorrupt` that names the first file that is missing or has another size."""
+        """Raise `StoreCorrupt` with the first file that is missing or has another size."""
         for damage in damages(manifest, self._directory):
             raise StoreCorrupt(
                 f"{self._directory.shown}: step {manifest.step} cannot be read: {damage}; "
@@ -380,5 +380,5 @@ def damages(manifest: Manifest, directory: Directory) -> Iterator[str]:
 
 
 def next_revision(manifest: Manifest) -> Manifest:
-    """The same state, to be written once more."""
+    """The manifest of the same state, as the next revision."""
     return replace(manifest, revision=manifest.revision + 1)

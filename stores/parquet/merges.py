@@ -27,9 +27,9 @@ Slices = Iterator[tuple[pa.Table, Hashes, int]]
 
 
 class Cursor:
-    """The rows of a batch in order of place, read as they are asked for.
+    """The rows of a batch in order of place, read on demand.
 
-    Only those from place `low` on and before `high` are given.
+    Limited to the places from `low` on and before `high`.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class Cursor:
 
     @property
     def more(self) -> bool:
-        """Whether there are rows that were not read yet."""
+        """Whether some row groups were not read yet."""
         return bool(self._groups)
 
     @property
     def at_hand(self) -> int:
-        """How many rows were read and not yet given."""
+        """The number of rows that were read, and not returned yet."""
         return len(self._places)
 
     @property
     def last(self) -> int:
-        """The greatest place that was read."""
+        """The greatest place at hand; 0 if no rows are."""
         return int(self._places[-1]) if len(self._places) else 0
 
     def fill(self, rows: int) -> None:
@@ -68,7 +68,7 @@ class Cursor:
         while self._groups and len(self._places) < rows:
             some = self._groups[: max((rows - len(self._places)) // GROUP_ROWS, 1)]
             del self._groups[: len(some)]
-            # What merges is not read again: only what is there already is of use.
+            # Merged rows are not read again, so they are not added to the cache.
             for group in self._reader.groups(some, self._register, keep=False):
                 self._take(group)
 
@@ -106,9 +106,9 @@ class Cursor:
 
 
 def slices(cursors: Sequence[Cursor], register: Register) -> Slices:
-    """The rows of all, in order and consolidated, slice by slice; and how many they were.
+    """The rows of all cursors, in order and consolidated, slice by slice.
 
-    That is before equal ones became one.
+    Each slice comes with the number of its rows before consolidation.
     """
     schema = register.schema.arrow
     while any(c.more or c.left > 0 for c in cursors):
@@ -134,8 +134,8 @@ def slices(cursors: Sequence[Cursor], register: Register) -> Slices:
 class FileMerge:
     """A merge of neighbouring batches in files into one.
 
-    What it writes are files that no manifest names, until it is done. Where more is to be done at
-    once than a driver should, `in_spark` does it.
+    No manifest names its files until it is complete. If a call has more rows to merge than the
+    driver should, `in_spark` merges the whole batches.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class FileMerge:
         self._number = 0  # of slices
 
     def work(self, rows: int) -> tuple[FileBatch, ...] | None:
-        """Merge about so many rows more. Once all are: the batch, or none for no rows."""
+        """Merge about `rows` more rows. None until it is complete; then the batch, if any."""
         if min(rows, self._rows) > self._most_here:
             self._writer.abandon()
             return _or_none(self._in_spark())

@@ -1,4 +1,4 @@
-"""Files on S3, by obstore (`pip install 'stepping-spark[s3]'`), with the options of pyarrow's.
+"""Files on S3, by obstore (`pip install 'stepping-spark[s3]'`), with pyarrow's options.
 
 The file systems of pyarrow cannot create a file only if it does not exist, and send three requests
 for a small file.
@@ -28,14 +28,14 @@ else:
 
 
 class Status(NamedTuple):
-    """The size of a file, and when it was last written, in seconds of the file system's clock."""
+    """The size of a file, and the time of its last write, in seconds of the file system's clock."""
 
     size: int
     changed: float
 
 
 _ELSEWHERE = ("role_arn", "anonymous", "tls_ca_file_path")
-"""Options of pyarrow's that obstore has not, or has otherwise."""
+"""Options of pyarrow that obstore does not have, or treats differently."""
 
 _KEYS_OF_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
@@ -52,7 +52,7 @@ PART_BYTES = 8 << 20
 
 @dataclass(eq=False)
 class S3:
-    """What obstore does on S3, with names `bucket/key`. Failures raise `OSError`."""
+    """Operations of obstore on S3, with names `bucket/key`. Failures raise `OSError`."""
 
     options: dict[str, Any] = field(repr=False)
     _buckets: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -64,7 +64,7 @@ class S3:
             obstore.put(bucket, key, data, mode="create", use_multipart=False)
 
     def output(self, path: str) -> pa.NativeFile:
-        """A new file to write to, which is there once it is closed."""
+        """A new file to write to, which exists once it is closed."""
         bucket, key = self._bucket_and_key(path)
         with _failing(path, "written"):
             writer = obstore.open_writer(bucket, key, buffer_size=PART_BYTES)
@@ -77,7 +77,7 @@ class S3:
             return bytes(obstore.get(bucket, key).bytes())
 
     def input(self, path: str, nbytes: int) -> pa.NativeFile:
-        """Open a file to read, which has so many bytes; a small one is read at once."""
+        """Open a file of `nbytes` bytes to read; a small file is read at once."""
         if nbytes <= WHOLE_BYTES:
             return pa.BufferReader(self.read(path))
         return pa.PythonFile(_Download(*self._bucket_and_key(path), path, nbytes), mode="r")
@@ -98,7 +98,7 @@ class S3:
                 obstore.delete(bucket, [f"{key}/{name}" for name in names])
 
     def __getstate__(self) -> dict[str, Any]:
-        # Where it is sent to a worker of Spark's, it connects anew.
+        # A copy on a Spark worker opens connections of its own.
         return {"options": self.options, "_buckets": {}}
 
     def _bucket_and_key(self, path: str) -> tuple[Any, str]:
@@ -110,7 +110,7 @@ class S3:
 
 
 class _Download(io.RawIOBase):
-    """A file of obstore's as one of Python's: a read is one request. Errors are `OSError`s."""
+    """A file of obstore as a Python file: each read is one request. Errors are `OSError`s."""
 
     def __init__(self, bucket: Any, key: str, path: str, nbytes: int) -> None:
         self._bucket, self._key, self._path, self._nbytes = bucket, key, path, nbytes
@@ -142,7 +142,7 @@ class _Download(io.RawIOBase):
 
 
 class _Upload(io.RawIOBase):
-    """A writer of obstore as a file of Python's, whose errors are `OSError`s."""
+    """A writer of obstore as a Python file. Errors are `OSError`s."""
 
     def __init__(self, writer: Any, path: str) -> None:
         self._writer, self._path = writer, path
@@ -163,7 +163,7 @@ class _Upload(io.RawIOBase):
 
 @contextmanager
 def _failing(path: str, what: str) -> Iterator[None]:
-    """Errors of obstore as those of a file system."""
+    """Turn errors of obstore into the errors of a file system."""
     try:
         yield
     except AlreadyExistsError:
@@ -175,7 +175,7 @@ def _failing(path: str, what: str) -> Iterator[None]:
 
 
 def s3_of(filesystem: pafs.FileSystem) -> S3 | None:
-    """obstore for a file system of S3; None for another one, and where obstore has no keys."""
+    """obstore for an S3 file system; None for another one, or if obstore would have no keys."""
     if not INSTALLED or not isinstance(filesystem, pafs.S3FileSystem):
         return None
     options: dict[str, Any] = filesystem.__reduce__()[1][0]  # type: ignore[assignment]

@@ -1,8 +1,8 @@
 """Batches that are too large for the driver: written, merged and read by Spark.
 
-Tasks write and merge with pyarrow, so that files are the same whoever has written them; the
-packages of this project must be installed where tasks run. Reading is Spark's own, but for tasks
-that take a whole step, which look up keys.
+Tasks write and merge with pyarrow, so their files equal those of the driver; the packages of this
+project must be installed where tasks run. Spark's own reader reads the files, except in tasks that
+take a whole step, which look up keys.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _LISTED = pa.schema(
 _RAISED = re.compile(r"[A-Za-z_][\w.]*: ")
 _SIGN = np.uint64(1 << 63)
 _BUCKETS = 1 << 16
-"""Places are hashes: cut into so many ranges, the rows of each are about as many."""
+"""The ranges that places are cut into; they have about equal rows, because places are hashes."""
 
 
 def read(
     files: Sequence[File], schema: Schema, directory: Directory, spark: SparkSession
 ) -> DataFrame:
-    """The rows of files, not computed before they are asked for."""
+    """The rows of files, as a lazy DataFrame."""
     paths = [directory.for_spark(f.name) for f in files]
     try:
-        # What pyarrow writes is in the proleptic calendar, as Spark counts days by now.
+        # pyarrow writes dates in the proleptic calendar, which current versions of Spark use too.
         reader = spark.read.schema(schema.ddl).option("datetimeRebaseMode", "CORRECTED")
         return reader.parquet(*paths)
     except raised.PySparkException as e:
@@ -76,7 +76,7 @@ def read(
 def write(
     frame: DataFrame, rows: int, register: Register, directory: Directory, stem: str
 ) -> FileBatch:
-    """The batch of about so many rows, which are consolidated already."""
+    """Write the batch of consolidated rows; `rows` is their approximate number."""
     place = place_column(register.schema)
     parts = -(-rows // rows_of_file(rows))
     bucket = f"(shiftright({place}, 48) + {_BUCKETS // 2})"
@@ -93,7 +93,7 @@ def write(
 
 
 def write_plain(frame: DataFrame, content: Content, directory: Directory, stem: str) -> FileBatch:
-    """The batch of rows that have no places, as they are."""
+    """Write the batch of an output: rows without places, unchanged."""
     task = _Write(content, directory, stem, ROWS_PER_FILE)
     return _written(_numbered(frame).mapInArrow(task, _WRITTEN), "an output")
 
@@ -105,7 +105,7 @@ def merge(
     stem: str,
     spark: SparkSession,
 ) -> FileBatch:
-    """The one batch of the rows of several: each task merges a range of places."""
+    """Merge batches into one: each task merges a range of places."""
     rows = sum(b.rows for b in batches)
     cuts = _cuts(batches, reader, -(-rows // rows_of_file(rows)))
     task = _Merge(tuple(batches), register, reader.directory, stem, rows, cuts)
@@ -114,7 +114,7 @@ def merge(
 
 
 def _cuts(batches: Sequence[FileBatch], reader: FileReader, parts: int) -> list[int]:
-    """Places that cut the rows of batches into parts of about one size."""
+    """Places that cut the rows of batches into parts of about equal size."""
     bounds = [reader.bounds(f) for b in batches for f in b.files]
     firsts = np.sort(np.concatenate([b.firsts for b in bounds]))
     inner = {int(firsts[len(firsts) * i // parts]) for i in range(1, parts)}
@@ -122,12 +122,12 @@ def _cuts(batches: Sequence[FileBatch], reader: FileReader, parts: int) -> list[
 
 
 def _numbered(frame: DataFrame) -> DataFrame:
-    """The same with columns c0, c1, …: mapInArrow takes a dot in a name for a field's."""
+    """The DataFrame with columns c0, c1, …: mapInArrow reads a dot in a name as a field access."""
     return frame.toDF(*[f"c{i}" for i in range(len(frame.columns))])
 
 
 def _table(batch: pa.RecordBatch, schema: Schema) -> pa.Table:
-    """The rows that such columns stand for; columns after those of the schema are left out."""
+    """The rows of a batch with numbered columns, renamed; further columns are left out."""
     table = pa.Table.from_batches([batch]).select(range(len(schema.all)))
     return conform(table.rename_columns(schema.arrow.names), schema)
 
@@ -146,7 +146,7 @@ def _written(tasks: DataFrame, whose: str) -> FileBatch:
 
 
 def _reason(e: raised.PySparkException) -> str:
-    """The error that a task has raised: the last one in its trace."""
+    """The error of a task: the last one in its trace."""
     raised = [line for line in str(e).splitlines() if _RAISED.match(line)]
     return raised[-1] if raised else first_line(e)
 
@@ -155,7 +155,7 @@ RecordBatches = Iterator[pa.RecordBatch]
 
 
 class _Places:
-    """Tells Spark the place of each row, as a signed number of the same order."""
+    """Adds the place of each row, as a signed number in the same order."""
 
     def __init__(self, register: Register, column: str) -> None:
         self._register = register
@@ -233,7 +233,7 @@ class _Merge:
 
 
 def _listed(writer: FileWriter, directory: Directory) -> pa.RecordBatch:
-    """What a task has written, durable by now, as rows for the driver."""
+    """The files that a task has made durable, as rows for the driver."""
     batch = writer.batch()
     directory.sync(batch.names)
     rows = [{**asdict(f), "first": str(f.first), "last": str(f.last)} for f in batch.files]
@@ -241,16 +241,16 @@ def _listed(writer: FileWriter, directory: Directory) -> pa.RecordBatch:
 
 
 _LATER = 60.0
-"""Seconds for which a copy stays that the state does not have: a task may just have made it."""
+"""Seconds for which a copy stays whose file is not in the state: a task may just have made it."""
 
 
 @dataclass
 class TaskFiles(TaskReads):
     """The state in Parquet files.
 
-    To decode a row group takes as long as to look up thousands of keys. So the first task on a
-    machine that reads a file writes its rows as Arrow has them in memory, in the directory that
-    Spark gives to workers, and removes when they end.
+    Decoding a row group takes as long as looking up thousands of keys. So the first task on a
+    machine that reads a file copies its rows, in Arrow's memory layout, to the directory that Spark
+    makes for workers, and removes when they end.
     """
 
     directory: Directory | None = None
@@ -258,7 +258,7 @@ class TaskFiles(TaskReads):
 
     @contextmanager
     def attempt(self) -> Iterator[Self]:
-        """The same state for an attempt of a task; copies of files that it has not are removed."""
+        """The state for an attempt of a task; removes old copies of files that are not in it."""
         wanted = {self.path_of(f) for files in self.files.values() for f in files}
         before = time.time() - _LATER
         for entry in os.scandir(self._folder):
@@ -278,7 +278,7 @@ class TaskFiles(TaskReads):
         return folder
 
     def may_have(self, file: File, places: Hashes) -> bool:
-        """Whether some of the places are within the range of the file's."""
+        """Whether one of the keys' ranges of places can overlap the range of the file."""
         at = int(np.searchsorted(ends_of(places), np.uint64(file.first)))
         return at < len(places) and int(places[at]) <= file.last
 
@@ -287,7 +287,7 @@ class TaskFiles(TaskReads):
         return os.path.join(self._folder, f"{os.path.basename(file.name)}.arrow")
 
     def opened(self, path: str, file: File, register: Register) -> DriverBatch:
-        """The batch in a file, which is copied if no task has done that."""
+        """The batch in a file; copies the file if no task has done so."""
         if not os.path.exists(path):
             assert self.directory is not None
             reader = FileReader(self.directory, 0)
@@ -296,7 +296,7 @@ class TaskFiles(TaskReads):
         return load(path)
 
     def written(self, batch: DriverBatch, register: Register) -> tuple[File, ...]:
-        """The files, with a copy if it is one."""
+        """Write a batch; returns its files. A single file is also copied to the worker's disk."""
         assert self.directory is not None
         rows = rows_of_file(batch.rows)
         stem = self.stems[register.name]

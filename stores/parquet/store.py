@@ -49,7 +49,7 @@ FileBatches = tuple[FileBatch, ...]
 SEARCHED_ROWS = 1 << 24
 """Rows that the driver reads to find keys, which takes about two seconds on two cores.
 
-Beyond: Spark reads the files, and joins them with the keys. So it does with fewer rows if that is
+Beyond: Spark reads the files, and joins them with the keys. Spark also reads fewer rows if that is
 estimated to take less time.
 """
 
@@ -57,10 +57,10 @@ _TRIES = 5
 
 
 class Reading:
-    """What is committed, and the rows of it: small batches by the driver, large ones by Spark.
+    """Reads committed rows: small batches on the driver, large ones with Spark.
 
     `state` is the manifest of the last step, and the batches of each register, some of them merged
-    since; a thread within a snapshot reads the one that is pinned.
+    since; a thread within a snapshot reads its pinned manifest.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Reading:
         self._limits = limits
 
     def current(self) -> tuple[Manifest, Mapping[str, FileBatches]]:
-        """The last step, or the one that this thread has pinned, and the batches of registers."""
+        """The last step, or the pinned step of this thread, and the batches of registers."""
         self._turns.check_open()
         pinned = self.pins.pinned
         if pinned is not None:
@@ -101,7 +101,7 @@ class Reading:
     def whole(self, register: Register, most: int = 0) -> tuple[Relation, ...]:
         """All rows of a register, in parts that add up to it.
 
-        The driver reads batches of up to `most` rows, if that is more than it reads otherwise.
+        The driver reads batches of up to `most` rows, if that is more than its usual limit.
         """
         most = max(most, self._driver_rows)
         return self._retried(register, lambda batches: self._whole(register, batches, most))
@@ -122,13 +122,13 @@ class Reading:
     def since(
         self, register: Register, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
-        """The rows of a register that have one of the keys, from a place in the order on."""
+        """The rows of a register that have one of the keys, from a position in the order on."""
         order, wanted = checked_since(register, keys)
         places, numbers = wanted_since(wanted, since, register)
         return self._picked(register, places, lambda group: group.since(places, numbers, order))
 
     def _picked(self, register: Register, places: Hashes, pick: Pick) -> tuple[Relation, ...]:
-        """What is picked of the row groups that may have rows with these keys.
+        """The rows that `pick` selects from the row groups that may have rows with these keys.
 
         If these are too many row groups, Spark reads the files of large batches. The reader of the
         rows joins them with the keys.
@@ -150,7 +150,7 @@ class Reading:
         return self._retried(register, at)
 
     def _are_for_spark(self, groups: Sequence[Group]) -> bool:
-        """Whether Spark finds keys in row groups sooner than the driver, which has some of them."""
+        """Whether Spark finds keys in these row groups sooner; the driver has cached some."""
         if len(groups) * GROUP_ROWS <= ALWAYS_SEARCHED:
             return False
         rows = self._reader.missing(groups) * GROUP_ROWS
@@ -165,7 +165,7 @@ class Reading:
         return self._read_by_spark(batch.files, content)
 
     def _retried(self, register: Register, read: Callable[[FileBatches], T]) -> T:
-        """What is read of a register's batches; again if they were merged away meanwhile."""
+        """The result of reading a register's batches; retried if a merge has removed them."""
         with self.trying():
             for _ in range(_TRIES):
                 batches = self.batches_of(register)
@@ -206,12 +206,12 @@ class Reading:
         return tuple(parts)
 
     def _in_spark(self, register: Register, groups: Sequence[Group]) -> SparkRelation:
-        """The files that have these row groups: few keys of many rows are not the driver's."""
+        """All rows of the files with these row groups, as a DataFrame."""
         files = list(dict.fromkeys(f for f, _ in groups))
         return self._read_by_spark(files, content_of(register))
 
     def _read_by_spark(self, files: Sequence[File], content: Content) -> SparkRelation:
-        """Files as a DataFrame; of what is in them, the footers are compared before."""
+        """Files as a DataFrame; only their footers are checked before."""
         side_by_side(lambda f: self._reader.check(f, content), files)
         frame = spark_files.read(files, content.schema, self._directory, self._session())
         return SparkRelation(frame, content.schema)
@@ -221,7 +221,7 @@ DRIVER_BATCH_ROWS = 100_000
 """The rows of the largest batch that the driver reads and writes itself."""
 
 CACHE_BYTES = 256 << 20
-"""The memory for what was read, or a quarter of the machine's where that is less."""
+"""The memory of the cache of reads, or a quarter of the machine's memory if that is less."""
 
 
 class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatches]]]):
@@ -328,9 +328,9 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
     ) -> StoreParquet:
         """The store of a circuit: `from_graph(graph, "s3://bucket/state", create=True)`.
 
-        See the class for the arguments. Raises `StoreUnavailable` where there is none and `create`
-        is not said, `StoreMismatch` where it is another circuit's, `StoreLocked` where another
-        process writes it, `StoreCorrupt` where it is damaged.
+        See the class for the arguments. Raises `StoreUnavailable` if there is no store and `create`
+        is false, `StoreMismatch` if the state belongs to another circuit, `StoreLocked` if another
+        process writes it, `StoreCorrupt` if it is damaged.
         """
         return cls(
             path,
@@ -350,7 +350,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         return f"StoreParquet({self._directory.shown!r})"
 
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
-        """Get ready to serve these registers; a `StoreMismatch` names those that differ."""
+        """Open these registers. Raises `StoreMismatch` with the registers that differ."""
         check_are_registers(registers, "st.StoreParquet.from_graph(graph, path)")
         self._turns.begin()
         self._committed.evolves = self.evolves
@@ -384,7 +384,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         """Drop the current step and release the lock."""
         self._turns.close()
         if not self._turns.at_home:
-            return  # a fork: all that is held is another process's
+            return  # a fork: the lock and the files belong to the parent
         self._wait_for_merging()
         self._files.close()
         self._reader.close()
@@ -404,10 +404,10 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     @contextmanager
     def snapshot(self) -> Iterator[Self]:
-        """Within the block, this thread reads the step that is the last one when it begins.
+        """Within the block, this thread reads the last committed step as of the block's start.
 
-        The writer keeps the files of that step while a block of its own process lasts. It does not
-        know of blocks in other processes: their step can be read while it is one of the last three.
+        The writer keeps the files of that step during blocks of its own process. It does not see
+        blocks in other processes: they can read their step while it is one of the last three.
         After that a read raises `StoreUnavailable`; it never returns rows of another step.
         """
         manifest, _ = self._reading.current()
@@ -438,7 +438,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     @property
     def cached_bytes(self) -> int:
-        """About the memory that what was read of files takes."""
+        """The approximate memory of the cached parts of files."""
         return self._reader.cached_bytes
 
     @property
@@ -454,7 +454,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
     # -- a step
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
-        """The committed value, in parts that add up to it; with keys, the rows that have one."""
+        """The committed value, as parts that add up to it; with `keys`, only the rows of those."""
         of = self._entry(register).register
         if keys is None:
             return self._reading.whole(of)
@@ -465,7 +465,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
-        """The rows of keys from a place in the order on: fewer rows, of the same row groups."""
+        """The rows of keys from a position in the order on. Reads the same row groups as `read`."""
         of = self._entry(register).register
         return self._reading.since(of, keys, since)
 
@@ -572,7 +572,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
     def _batches(self) -> Mapping[str, tuple[FileBatch, ...]]:
         return self._reading.current()[1]
 
-    # -- what is written
+    # -- files
 
     def _session(self) -> SparkSession:
         if self._spark is None:
@@ -580,7 +580,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         return self._spark
 
     def _stem(self, register: Register) -> str:
-        """How the names of a register's files begin, in the step under way."""
+        """The beginning of the names of a register's files, in the step under way."""
         kept = self._next_kept or self._committed.kept
         return f"{kept.numbers[register.name]:04d}-{self._reading.state[0].next_files}"
 

@@ -1,7 +1,7 @@
-"""The committed state of a directory, the right to commit, and files that nothing names.
+"""The committed state of a directory, the right to commit, and the removal of unnamed files.
 
-Only files of the state are removed, by their names, and only those that no writer can name that
-comes after this one: whatever its own generation, and older ones, have written.
+The sweeper removes only files of the state, recognized by their names, which were written by its
+own generation or by older ones: no later writer can name them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from stores.parquet.manifest import (
 from stores.threads import later
 
 KEPT = 3
-"""So many of the newest manifests are kept, and of the newest steps: they can be opened again."""
+"""The number of newest manifests, and of newest steps, that are kept and can be opened again."""
 
 GRACE = 600.0
 """Seconds for which a large file stays after it was merged away: a DataFrame may still read it."""
@@ -75,10 +75,10 @@ class Sweeper:
         self._removing: Future[None] | None = None
 
     def sweep(self, newest: Manifest, older: Sequence[FileOrder]) -> None:
-        """Remove all that is older than the kept manifests, or half-made.
+        """Remove all files that are older than the kept manifests, or half-made.
 
-        To be called when the newest was just written, by this writer: before, an older one might
-        still commit what it has half-made.
+        Call this only after this writer has written the newest manifest: before that, an older
+        writer might still commit its half-made files.
         """
         with suppress(OSError):
             self._kept.clear()
@@ -96,7 +96,7 @@ class Sweeper:
             self._remove([n for n in half_made if is_half_made(n, mine)])
 
     def committed(self, manifest: Manifest) -> None:
-        """Remove what the manifests that are kept from now on do not name."""
+        """Keep a new manifest, and remove the files that the kept manifests no longer name."""
         self._keep(manifest)
         now = time.monotonic()
         gone = [name for name, until in self._leaving.items() if until < now]
@@ -119,7 +119,7 @@ class Sweeper:
 
     @contextmanager
     def kept(self, order: FileOrder) -> Iterator[None]:
-        """Within the block a manifest is kept, and with it those that come after."""
+        """Keep a manifest and all later ones during the block."""
         self._pinned[order] += 1
         try:
             yield
@@ -127,7 +127,7 @@ class Sweeper:
             self._pinned[order] -= 1
 
     def wait(self) -> None:
-        """Wait until what is to be removed is."""
+        """Wait for the removal of files in another thread."""
         if self._removing is not None:
             wait([self._removing])
 
@@ -149,20 +149,20 @@ class Sweeper:
 
 
 def to_keep(orders: Sequence[FileOrder]) -> set[FileOrder]:
-    """Of manifests, the oldest first, those that stay."""
+    """The manifests to keep: the newest manifests, and the last one of each of the newest steps."""
     of_steps = {step: (generation, step, n) for generation, step, n in sorted(orders)}
     steps = list(dict.fromkeys(step for _, step, _ in sorted(orders, reverse=True)))
     return {*sorted(orders)[-KEPT:], *(of_steps[step] for step in steps[:KEPT])}
 
 
 def is_of_state(name: str, generation: int) -> bool:
-    """Whether a file is one of rows, or a circuit, written in a generation or before it."""
+    """Whether a file has rows or a circuit, and was written in this generation or an older one."""
     match = DATA_NAME.fullmatch(name) or CIRCUIT_NAME.fullmatch(name)
     return match is not None and int(match[1] or 0) <= generation
 
 
 def is_half_made(name: str, generation: int) -> bool:
-    """Whether a file is what a manifest of a generation, or one before it, was to become."""
+    """Whether a file is an unfinished manifest of this generation or an older one."""
     match = _HALF_MADE.fullmatch(name)
     return match is not None and int(match[1] or 0) <= generation
 
@@ -171,7 +171,7 @@ _TRIES = 5
 
 
 class TooFast(StoreUnavailable):
-    """Each time a manifest was found, it was removed before it could be read."""
+    """The error if each manifest that was listed was removed before it could be read."""
 
 
 class Committed:
@@ -202,9 +202,9 @@ class Committed:
         at_step: int | None,
         make_way: Callable[[], None],
     ) -> None:
-        """Take the lock, and find the newest step or the one asked for; make what is not there.
+        """Take the lock, and find the newest step, or step `at_step`; create missing folders.
 
-        `make_way` is called once nothing but the lock is in the way.
+        `make_way` is called after all checks, directly before the lock is taken.
         """
         if not create:
             self._described()
@@ -224,7 +224,7 @@ class Committed:
                 raise
 
     def open_to_read(self, registers: Sequence[Register], *, at_step: int | None) -> None:
-        """Find the newest step, and follow those that come; or the step asked for."""
+        """Find the newest step, and follow later ones; with `at_step`, stay at that step."""
         self._described()
         with reaching(self._directory.shown, "open it for reading"):
             self._manifest = self._base(at_step)
@@ -249,7 +249,7 @@ class Committed:
             pass  # it is looked for again once this one has a claim
 
     def _base(self, at_step: int | None) -> Manifest:
-        """The newest manifest, or that of a step; looked for again where a writer has gone on."""
+        """The newest manifest, or the one of a step; retried if a writer has gone on meanwhile."""
         for _ in range(_TRIES):
             orders = self._log.orders()
             try:
@@ -263,11 +263,11 @@ class Committed:
         )
 
     def _is_last(self, orders: Sequence[FileOrder]) -> bool:
-        """Whether the last of these manifests, which were listed, still is the last."""
+        """Whether the last of these listed manifests is still the last one in the directory."""
         return self._log.orders()[-1:] == orders[-1:]
 
     def check(self, registers: Sequence[Register]) -> None:
-        """A `StoreMismatch` where the registers are not those of the state."""
+        """Raise `StoreMismatch` if the state has other registers."""
         self._know(self.kept, registers, self._manifest)
 
     def close(self) -> None:
@@ -285,7 +285,7 @@ class Committed:
                 held.release()
 
     def _described(self) -> Described:
-        """The registers that the state was made with."""
+        """The original registers of the state. Raises `StoreUnavailable` if there is no state."""
         kept = first_registers(self._directory)
         if kept is None:
             raise StoreUnavailable(
@@ -301,7 +301,7 @@ class Committed:
         try:
             self.names = names_in(kept.registers, registers, evolves=self.evolves)
         except StoreMismatch:
-            # Perhaps it is not another circuit: somebody has edited what is said of registers.
+            # The circuit may be the same: somebody may have edited the description of registers.
             if manifest is not None:
                 check_fingerprint(kept, manifest, self._directory)
             raise
@@ -335,7 +335,7 @@ class Committed:
             self._log.write(self._manifest, ())
             self._check_claim()
             claim.begins_with(self._manifest.order, written=True)
-            # Somebody has removed this claim, and the other writer saw none, if there is more.
+            # If the older writer has written one more, it saw no claim: somebody removed this one.
             if not orders or claim.after(orders[-1]) is None:
                 break
         self._sweeper.sweep(self._manifest, orders)
@@ -377,7 +377,7 @@ class Committed:
     # -- between steps
 
     def newest(self) -> Manifest:
-        """The valid manifest."""
+        """The manifest that counts now; settles a commit in doubt, or follows the writer."""
         if self._doubt is not None:
             self._settle(self._doubt)
         elif self._follow:
@@ -388,7 +388,7 @@ class Committed:
         return self._manifest
 
     def _followed(self, manifest: Manifest) -> Manifest:
-        """A manifest that came while the state is read, if it is of the same registers."""
+        """A manifest newer than the opened one. Raises `StoreMismatch` for other registers."""
         if manifest.fingerprint != self._manifest.fingerprint:
             raise StoreMismatch(
                 f"{self._directory.shown}: its writer has made it the state of another query, at "
@@ -397,7 +397,7 @@ class Committed:
         return manifest
 
     def told(self, circuit: str | None, evolved: StateDescription | None) -> StateDescription:
-        """What the state says of itself from the next step on; a new circuit is durable then."""
+        """The description of the state from the next step on; writes a new circuit to its file."""
         kept = evolved or self.kept
         if circuit is None and evolved is None:
             return kept
@@ -432,8 +432,8 @@ class Committed:
     def commit(self, manifest: Manifest, after: Sequence[str]) -> None:
         """Write the next manifest, once other files are durable.
 
-        After an `OSError` it is not written. After another error that may be open until `newest`
-        looks again: while it is `in_doubt` nothing that the manifest names may be removed.
+        After an `OSError` it is not written. After another error this may be unknown until `newest`
+        looks again: while the commit is `in_doubt`, no file of the manifest may be removed.
         """
         assert self._lock is not None
         try:
@@ -465,9 +465,9 @@ class Committed:
         return self._doubt is not None
 
     def damaged(self, step: int, why: Exception) -> StoreCorrupt:
-        """The error for a file that was named by the manifest of a step.
+        """The error for a missing or damaged file of a step.
 
-        A `StoreLocked` where that is so because a later writer has removed it.
+        Raises `StoreLocked` if another writer has taken over, and may have removed the file.
         """
         if self._claim is not None:
             self._check_claim()

@@ -1,4 +1,4 @@
-"""Writes what a step adds, what it gives and what merges, as files; and knows which are new."""
+"""Writes the additions, the outputs and the merges of steps as files, and tracks new files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from stores.threads import side_by_side
 
 @dataclass(frozen=True, eq=False)
 class Added:
-    """Rows that the step under way adds: with the driver, in order of place, or in files."""
+    """Rows that the step under way adds: on the driver, in order of place, or in files."""
 
     register: Register
     stem: str
@@ -45,12 +45,12 @@ class Added:
 
     @property
     def rows(self) -> int:
-        """How many rows there are, once they are sorted. Raises the error if that failed."""
+        """The number of rows; waits until they are sorted. Raises the error if that failed."""
         return self.files.rows if self.building is None else self.building.batch.rows
 
 
 def drop(added: Mapping[str, Sequence[Added]]) -> None:
-    """Do not sort what is not sorted yet."""
+    """Cancel sorts that have not begun."""
     for some in added.values():
         for a in some:
             if a.building is not None:
@@ -58,12 +58,12 @@ def drop(added: Mapping[str, Sequence[Added]]) -> None:
 
 
 def ended(added: Mapping[str, Sequence[Added]]) -> dict[str, list[Added]]:
-    """Those with rows, once all are sorted. Raises the error of one that failed."""
+    """The additions that have rows, after all sorts. Raises the error of a failed one."""
     return {name: [a for a in some if a.rows] for name, some in added.items()}
 
 
 class BatchFiles:
-    """Makes files, which count once a manifest names them."""
+    """Writes files, which count once a manifest names them."""
 
     def __init__(
         self,
@@ -81,11 +81,11 @@ class BatchFiles:
 
     @property
     def unsynced(self) -> list[str]:
-        """What must be durable before a manifest names it."""
+        """The new files, which must be durable before a manifest names them."""
         return self._of_merges + self._of_step
 
     def change(self, change: Relation, register: Register, stem: str) -> Added:
-        """The consolidated rows of a change; in files already, where they are many and in Spark."""
+        """The consolidated rows of a change; many rows in Spark are written to files here."""
         if not isinstance(change, SparkRelation):
             return Added(register, stem, self._building(change, register))
         settled = settle(change, register)
@@ -97,7 +97,7 @@ class BatchFiles:
         return Added(register, stem, files=self._noted(batch))
 
     def of_tasks(self, batch: FileBatch, register: Register, stem: str) -> Added:
-        """The rows of a change that others have written to files."""
+        """The rows of a change that tasks have written to files."""
         return Added(register, stem, files=self._noted(batch))
 
     def _building(self, change: Relation, register: Register) -> Building:
@@ -110,7 +110,7 @@ class BatchFiles:
         schemas: Sequence[Schema],
         stem: str,
     ) -> tuple[dict[str, tuple[FileBatch, ...]], tuple[Output, ...] | None]:
-        """What a step adds to each register, and what it gives, all of it in files."""
+        """Write all additions and outputs of a step to files; returns their batches."""
         changes = [(name, a) for name, some in added.items() for a in some]
         jobs: list[Callable[[], FileBatch]] = [partial(self._added, a) for _, a in changes]
         jobs += [
@@ -157,17 +157,17 @@ class BatchFiles:
         return _Noted(merge, self._merged)
 
     def forget(self) -> None:
-        """Remove what the step under way has written."""
+        """Remove the files of the step under way."""
         names, self._of_step = self._of_step, []
         with suppress(OSError):
             self._reader.directory.remove(names)
 
     def leave(self) -> None:
-        """Leave what the step under way has written: a manifest may name it."""
+        """Leave the files of the step under way: a manifest may name them."""
         self._of_step = []
 
     def keep(self) -> None:
-        """Take what was written as named by a manifest, now or later."""
+        """Keep all new files: a manifest names them now, or will."""
         self._of_step, self._of_merges = [], []
 
     def close(self) -> None:
@@ -202,7 +202,7 @@ class BatchFiles:
 
 
 class _Noted:
-    """A merge that tells what came of it."""
+    """A merge that reports its batches when it is complete."""
 
     def __init__(
         self, merge: Work[FileBatch], note: Callable[[tuple[FileBatch, ...]], None]
@@ -211,7 +211,7 @@ class _Noted:
         self._note = note
 
     def work(self, rows: int) -> tuple[FileBatch, ...] | None:
-        """Merge about so many rows more. Once all are: the batch, or none for no rows."""
+        """Merge about `rows` more rows. None until it is complete; then the batch, if any."""
         batches = self._merge.work(rows)
         if batches is not None:
             self._note(batches)

@@ -204,7 +204,7 @@ class Catalog:
         return Guard(connection, self.address, writes).check(names)
 
     def wrong_fingerprint(self, connection: Connection, kept: Mapping[str, Table]) -> Iterator[str]:
-        """How the described registers differ from those that the state was made for."""
+        """The problem if the described registers do not have the digest in `_store_`."""
         original = self.fingerprint(connection)
         digest = fingerprint_of({name: table.described for name, table in kept.items()})
         if original != digest:
@@ -265,7 +265,7 @@ class Catalog:
             return state_of(self._only(connection, STORE))
 
     def fingerprint(self, connection: Connection) -> str:
-        """The digest of the registers that the state was made for."""
+        """The digest of the state's registers, as stored in `_store_`."""
         with self.believed(STORE):
             return decoded(self._only(connection, STORE), _Fingerprint).fingerprint
 
@@ -377,7 +377,7 @@ class Catalog:
     def note(
         self, connection: Connection, register: Register, layout: Layout, view: str | None
     ) -> None:
-        """Say which table a register has."""
+        """Insert the description of a register and its table into `_registers_`."""
         connection.execute(
             self.sql("INSERT INTO {} VALUES ($1, $2, $3, $4::json, $5::json)", REGISTERS),
             [
@@ -390,7 +390,7 @@ class Catalog:
         )
 
     def comment(self, connection: Connection, register: Register, layout: Layout) -> None:
-        """Say in comments what the table of a register, and its columns, are."""
+        """Comment on the table of a register, and on columns with cut names."""
         what = f"register {register.name!r}: the sum of {register.sums or 'changes'}"
         for statement in layout.comments(what):
             connection.execute(statement.as_bytes())
@@ -442,7 +442,7 @@ class Catalog:
         return {name for (name,) in cursor}
 
     def sql(self, text: str, table: str) -> Statement:
-        """A statement about a table of the schema, whose place in the text is `{}`."""
+        """A statement about a table of the schema; `{}` in the text stands for the table."""
         place = sql.Identifier(self.address.schema, table)
         return sql.SQL(text).format(place)
 

@@ -141,7 +141,7 @@ class Transaction:
         self._check()
 
     def _merge_large(self, changes: Sequence[Changes]) -> list[tuple[Changes, pa.Table]]:
-        """Merge what is too large for a statement; return the rest."""
+        """Merge the changes that are too large for a statement; return the rest."""
         for change in changes:
             for staged in change.staged:
                 with self._blame(change.register):
@@ -245,7 +245,7 @@ class Additions:
         self._for_tasks: dict[str, sql.Identifier] = {}  # staging tables, by the names of tables
 
     def for_tasks(self, layouts: Iterable[Layout]) -> Mapping[str, sql.Identifier]:
-        """New staging tables for what tasks add to tables, by the names of those."""
+        """New staging tables for the additions of tasks, by the names of the registers' tables."""
         tables = {layout.table: (layout, self._session.catalog.staging()) for layout in layouts}
         create = sql.SQL("; ").join(layout.create_staging(x) for layout, x in tables.values())
         with self._session.use("could not take a change") as connection:
@@ -255,7 +255,7 @@ class Additions:
         return self._for_tasks
 
     def add_attempts(self, register: str, layout: Layout, rows: Mapping[int, int]) -> None:
-        """Add what attempts of tasks have put into a staging table, with their numbers of rows."""
+        """Add the rows that these attempts of tasks have written to a staging table."""
         changes = self._changes.setdefault(layout.table, Changes(register, layout))
         staging = self._for_tasks.pop(layout.table)
         connected = self._session.connected

@@ -169,7 +169,7 @@ class Address:
 
 
 def _remedy_where_refused(e: psycopg.Error) -> str:
-    """What to do if the connection was refused.
+    """The remedy for a refused connection.
 
     Such an error has no SQLSTATE, and the server may use another language for its text. Then the
     remedy depends on whether the server asked for a password.

@@ -66,7 +66,7 @@ def put(
     to: sql.Identifier,
     attempt: int | None = None,
 ) -> int:
-    """COPY rows into a table of the layout's columns; return how many.
+    """COPY rows into a table of the layout's columns; return the number of rows.
 
     The rows get the number of an `attempt`, if the table has a column for it.
     """
@@ -215,12 +215,11 @@ def spark_errors(address: Address) -> Iterator[None]:
 
 @dataclass
 class TaskTables(BeforeStep):
-    """The state before a step as Spark's tasks read it, and where they add to it.
+    """The state before a step as Spark's tasks read it, and the staging tables they write to.
 
     A task has a connection of its own. It reads the last committed step: the store's process is the
-    only one that writes. What it adds goes to staging tables of the step, by the names of the
-    registers, under a number that no other attempt has. The store's process merges the rows of
-    those attempts that succeeded.
+    only writer. Its additions go to the staging table of a register, under a number that is unique
+    to the attempt. The store's process merges the rows of the attempts that succeeded.
     """
 
     address: Address
@@ -326,7 +325,7 @@ _BEGIN = 10_957  # 2000-01-01, from where Postgres counts days and microseconds
 
 @dataclass(frozen=True)
 class _Fixed:
-    """A type whose values have one width: SQL for the bytes of one, and what numpy makes of them.
+    """A type whose values have one width: SQL for the bytes of a value, and numpy's types for them.
 
     Times are counted from `begin`, and are between `bounds`.
     """
@@ -373,7 +372,7 @@ def few_rows(
 
 
 def _query(layout: Layout, where: sql.Composable, most: int) -> bytes:
-    """Selects the number of rows, and each column: values, and where or how long they are."""
+    """The query of the number of rows, and of each column: its values, and flags or lengths."""
     chosen: list[sql.Composable] = []
     columns: list[sql.Composable] = [sql.SQL("pg_catalog.count(*)")]
     for i, (shown, leaf) in enumerate(layout.shown):
@@ -389,7 +388,7 @@ def _query(layout: Layout, where: sql.Composable, most: int) -> bytes:
 
 
 def _parts(leaf: ValueColumn) -> tuple[LiteralString, ...]:
-    """SQL for the bytes of a value, and for whether it is there or how long it is."""
+    """SQL for the bytes of a value, and for its length, or for whether it is not NULL."""
     fixed = _FIXED.get(leaf.pg)
     if fixed is not None:
         return (fixed.sent, "pg_catalog.boolsend({} IS NOT NULL)")[: 1 + leaf.nullable]

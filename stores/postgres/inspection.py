@@ -83,7 +83,7 @@ class PostgresState:
         if not isinstance(source, PostgresState):
             raise other_kind(repr(self._address), source.summary().place)
         with source._looking() as (connection, catalog):
-            source._tables(connection, catalog)  # says so if there is no state
+            source._tables(connection, catalog)  # raises an error if there is no state
         _duplicate(source._address, self._address, offsets)
 
     def reader(

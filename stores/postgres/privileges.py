@@ -58,14 +58,14 @@ class Found:
     """By name: whether the index is valid, and its columns."""
 
     def differs(self, expected: Sequence[tuple[str, str]]) -> str | None:
-        """How its columns and types differ from the expected ones; None if they do not."""
+        """A text if its columns and types differ from the expected ones; None if they do not."""
         columns = [(name, t) for name, t in self.columns]
         if columns == list(expected):
             return None
         return f"has the columns {_columns_text(columns)}, not {_columns_text(expected)}"
 
     def without_index(self, layout: Layout) -> str | None:
-        """What is wrong with the index for lookups, and the SQL to recreate it; None if nothing."""
+        """The problem of the index for lookups, with the SQL to recreate it; None if it is fine."""
         again = f"; DROP INDEX IF EXISTS {layout.index_place}; {layout.index.as_string()}"
         name = layout.index_name
         if name not in self.indexes:
@@ -133,7 +133,7 @@ class Guard:
             )
 
     def check(self, names: Sequence[str]) -> dict[str, Found]:
-        """Those of these tables that exist. Raises an error if this role may not use one."""
+        """The tables among these that exist. Raises an error if this role may not use one."""
         tables = {}
         rows = self.connection.execute(_TABLES, [self.address.schema, [*names]])
         for user, *described in rows.fetchall():
@@ -171,7 +171,7 @@ class Guard:
 
 
 def _as(role: str) -> str:
-    """How a member of a role connects as this role."""
+    """The part of an address with which a member of a role connects as this role."""
     quoted = quote(f"-crole={role}".replace("\\", "\\\\").replace(" ", "\\ "), safe="-")
     return f"with ?options={quoted} in the address"
 

@@ -55,7 +55,7 @@ class PostgresSession:
 
     @contextmanager
     def use(self, what: str) -> Iterator[Connection]:
-        """The connection, reopened if it was lost; `what` tells errors what could not be done."""
+        """The connection, reopened if it was lost; `what` names the failed operation in errors."""
         with self._turn:
             if self._connection is None or self._connection.closed:
                 connection = self._connect()

@@ -121,7 +121,7 @@ class Layout:
 
     @property
     def shown(self) -> list[tuple[sql.Composable, ValueColumn]]:
-        """The columns as they are read, with the part of a row that they are."""
+        """The SQL that reads each column, with the part of a row that the column stores."""
         return [(c.shown, c.leaf) for c in self._all]
 
     @property
@@ -175,7 +175,7 @@ class Layout:
         return [*hashed, *texts(table.take(order), self.schema.all)]
 
     def array_columns(self, table: pa.Table) -> list[str]:
-        """The same as arrays of Postgres, for the parameters of a statement."""
+        """`text_columns` as arrays of Postgres, for the parameters of a statement."""
         columns = self.text_columns(table)
         return [literal_of(c, t) for c, t in zip(columns, self._types, strict=True)]
 
@@ -231,7 +231,7 @@ class Layout:
 
     @property
     def copy_with_hashes(self) -> Statement:
-        """The same for all rows, with their hashes first."""
+        """Copies all rows out, with their hashes first."""
         return self._copied([*map(sql.Identifier, self.hashes), *(c.shown for c in self._all)])
 
     def _copied(

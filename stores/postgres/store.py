@@ -41,7 +41,7 @@ from stores.step_lock import Pins, Turns
 
 
 def tell(catalog: Catalog, connection: Connection, circuit: str) -> None:
-    """Keep the text of the circuit."""
+    """Replace the stored text of the circuit."""
     table = catalog.sql(f"CREATE TABLE IF NOT EXISTS {{}} ({TABLES[CIRCUIT]})", CIRCUIT)
     connection.execute(table.as_bytes())
     connection.execute(catalog.sql("DELETE FROM {}", CIRCUIT).as_bytes())
@@ -56,8 +56,8 @@ def evolve(
 ) -> None:
     """Make these the registers of the state, within a transaction.
 
-    Those that are kept have their tables, which other registers lose, and the rest get new
-    ones.
+    Kept registers keep their tables, the tables of removed registers are dropped, and the other
+    registers get new ones.
     """
     stay = {layout.table for layout in kept.values()}
     tables = catalog.tables(connection).values()
@@ -451,7 +451,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         """Tables have nothing to merge."""
 
     def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
-        """Add what attempts of tasks have written in the current step."""
+        """Add the rows that attempts of tasks have written, in the current step."""
         _, layout = self._entry(register)
         self._begin_step()
         self._added.add_attempts(register, layout, {int(str(x.written)): x.rows for x in added})
@@ -477,7 +477,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         self._outputs.reclaim(emptied)
 
     def _begin_with(self, circuit: str | None, connection: Connection) -> None:
-        """What the transaction of a step begins with."""
+        """Begin the transaction of a step: evolve the registers, and store the circuit."""
         if self._next is not None:
             evolve(self._catalog, connection, list(self._next.values()), self._stay)
         if circuit is not None:
