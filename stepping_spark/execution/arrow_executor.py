@@ -51,7 +51,7 @@ from stepping_spark.rows.types import ListOf
 from stepping_spark.spark.session import first_line, raised_in_worker
 
 PYTHON_ROWS = 2_000_000
-"""Rows that a Python function of a process gives at most: each is an object of some 100 bytes."""
+"""The most result rows of Python functions in a process: each is an object of some 100 bytes."""
 
 
 class StageInputs:
@@ -81,7 +81,7 @@ class StageInputs:
             rows = rows_of(*step.parts(leaf))
             if len(asked) > 1 and rows is not None and 0 < rows <= COLLECTED_ROWS:
                 exprs = [e for some in asked for e in some]
-                # Whose function fails is seen when each asks for its own.
+                # If this fails, each stream evaluates its own functions, to name the failing one.
                 with suppress(Exception):
                     self._projection.values(self.leaf(step, leaf).table, schema_of(leaf), exprs)
 
@@ -95,7 +95,7 @@ class StageInputs:
         self._projection.forget()
 
     def leaf(self, step: Step, leaf: Leaf) -> DriverRelation:
-        """The relation of a leaf, all parts of which are on the driver."""
+        """The relation of a leaf whose parts are all on the driver."""
         held = self._leaves.get(leaf)
         if held is None:
             schema = schema_of(leaf)
@@ -146,8 +146,8 @@ class Driver:
         self._questions = StageInputs(projection)
         self._prepared: dict[tuple[Materialized, bool], tuple[Compute, Ask]] = {}
         self._read: dict[Materialized, Mapping[Leaf, frozenset[str]]] = {}
-        self._asked: dict[str, None] = {}  # what the stream being computed asks Spark for
-        self._resources: Resources | None = None  # of this step, once they are asked for
+        self._asked: dict[str, None] = {}  # the functions that Spark evaluates for a stream
+        self._resources: Resources | None = None  # of this step, once they are needed
 
     def begin(self, step: Step, members: Sequence[Materialized]) -> None:
         """Get ready to compute streams that do not need each other."""
@@ -345,16 +345,16 @@ class CalledByRow:
 
     @classmethod
     def of(cls, v: Vertex, where: str) -> CalledByRow:
-        """What calls the function of a vertex."""
+        """The call of the function of a vertex."""
         source, result = v.inputs[0].type, v.type
         assert isinstance(source, ZSetType) and isinstance(result, ZSetType)
         return cls(v.operator, source, result, where)
 
     def apply(self, table: pa.Table, most: int) -> DriverRelation:
-        """Apply the function to a relation with Arrow, in which no row stands twice.
+        """Apply the function to a consolidated relation in Arrow.
 
-        A function that raises an exception, or returns a value of another type, is a `StepError`
-        that shows the row. More rows than `most`, or than `PYTHON_ROWS`, are a `FanOut`.
+        Raises `StepError`, with the row, if the function raises an exception or returns a value of
+        another type. Raises `FanOut` for more rows than `most` or `PYTHON_ROWS`.
         """
         called = _called(self.operator, decode(table, self.source), self.where)
         if isinstance(self.operator, Map):
@@ -366,7 +366,7 @@ class CalledByRow:
         return DriverRelation(encode(pairs, self.result, self.where), self.result.schema).added_up()
 
     def apply_in_spark(self, frame: DataFrame) -> SparkRelation:
-        """The same in Spark's Python workers, computed once and without lineage.
+        """Apply the function in Spark's Python workers; the result is computed, without lineage.
 
         If the Python of the workers lacks a module, the `StepError` says how to choose another.
         """

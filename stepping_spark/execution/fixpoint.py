@@ -49,9 +49,9 @@ _COMPARE = {When.NOW: pc.equal, When.BEFORE: pc.less, When.SO_FAR: pc.less_equal
 
 
 class Layers:
-    """Rows of a stream, on the driver and in Spark, of a schema that has a column of iterations.
+    """Rows of a stream with their iterations, on the driver and in Spark.
 
-    They have the columns of the stream, and those of the key.
+    They have the columns of the stream and of the key, and a column of iterations.
     """
 
     def __init__(self, schema: Schema, key: Sequence[str], iteration: str) -> None:
@@ -69,7 +69,7 @@ class Layers:
         assert held.frame is not None
         iterations = held.frame.select(self._iteration).distinct().toArrow().column(0)
         self._frames.append((held.frame, frozenset(numbers(iterations))))
-        if len(self._frames) > LOOP_PARTS:  # plans must not pile up
+        if len(self._frames) > LOOP_PARTS:  # Spark's plans must not grow
             whole = functools.reduce(DataFrame.unionAll, [f for f, _ in self._frames])
             these = frozenset(i for _, some in self._frames for i in some)
             self._frames = [(checkpoint(whole), these)]
@@ -86,7 +86,7 @@ class Layers:
             self.add(DriverRelation(table.select(names), self.schema))
 
     def at(self, k: int, when: When, near: Hashes | None = None) -> tuple[Relation, ...]:
-        """The rows of some iterations, in parts that are not empty, with all their columns.
+        """The rows of some iterations, in non-empty parts, with all their columns.
 
         With hashes of keys, only rows with such a key; rows in Spark are not filtered.
         """
@@ -116,7 +116,7 @@ class Layers:
         return not self._frames
 
     def after(self, k: int) -> tuple[list[DriverRelation], set[int]]:
-        """Later iterations: the rows that the driver has, and the numbers of those in Spark."""
+        """Later iterations: their rows on the driver, and the numbers of iterations in Spark."""
         tables = [
             t.filter(pc.greater(t.column(self._iteration), pa.scalar(k))) for t in self._runs.tables
         ]
@@ -195,7 +195,7 @@ def settled(held: Relation) -> Relation:
 
 
 def checkpoint(frame: DataFrame) -> DataFrame:
-    """The computed DataFrame, without its lineage."""
+    """Compute a DataFrame; returns it without its lineage."""
     with no_constraints(frame.sparkSession):
         return in_few_partitions(frame).localCheckpoint()
 
@@ -211,7 +211,7 @@ def in_few_partitions(frame: DataFrame) -> DataFrame:
 
 
 class SeenKeys:
-    """The keys that were looked up: distinct keys, to which new ones are added."""
+    """The distinct keys that were looked up so far."""
 
     def __init__(self, columns: Columns) -> None:
         self._schema = Schema(columns, ())
@@ -257,7 +257,7 @@ class Run:
         self.iterations = 0
         self.rows = 0
         self.jobs: int | None = 0
-        self.kept: list[tuple[str, int | None]] = []  # what was added to registers, and its rows
+        self.kept: list[tuple[str, int | None]] = []  # registers, and the rows added to them
         self._loop = loop
         self._store = store
         self._projection = projection
@@ -268,7 +268,7 @@ class Run:
                 self._states[x.kept, x.key] = state_around(loop.outside[x.kept], x.key)
         self._now: dict[Vertex, Relation] = {}
         self._now_by_key: dict[KeptStream, Relation] = {}
-        # What was looked at in this round.
+        # The slices of this round.
         self._slices: dict[Slice, tuple[Relation, ...]] = {}
         self._hashes: dict[tuple[Slice, ...], Hashes | None] = {}
         self._kept = {k: self._layers(k) for k in self._states}
@@ -350,7 +350,7 @@ class Run:
             self._record(m.vertex, held, k)
 
     def _each_row_once(self, v: Vertex, held: SparkRelation) -> Relation:
-        """The stream with each row once, computed. Rows that cancel out need no other iteration."""
+        """The consolidated stream. Without rows that cancel out, no further iteration is due."""
         if held.consolidated:
             return replace(held, frame=in_few_partitions(held.frame))
         path, line = self._loop.names[v]
@@ -364,11 +364,11 @@ class Run:
     def _is_due(self, m: Materialized, k: int) -> bool:
         """Whether a leaf of a stream has a change or a state at the iteration."""
         if m.vertex.operator.linearity is not Linearity.PER_KEY:
-            return True  # its term is empty otherwise
+            return True  # `_left` finds out whether its term is empty
         return any(self._slice(s, k) for s in due_at(m.vertex))
 
     def _slice(self, s: Slice, k: int) -> tuple[Relation, ...]:
-        """The parts of a slice, none of them empty."""
+        """The non-empty parts of a slice."""
         if s not in self._slices:
             schema = s.vertex.type.schema
             self._slices[s] = tuple(p.select(schema) for p in self._with_keys(s, k))
@@ -435,7 +435,7 @@ class Run:
         return keys.renamed(names).distinct(nulls=x.nulls)
 
     def _due_after(self, k: int) -> int | None:
-        """The next iteration at which the store has rows for the keys that the step has changed."""
+        """The next iteration for which stored rows have a key that the step has changed."""
         iterations: set[int] = set()
         for x in self._loop.look_ups:
             if x.kept in self._loop.outside:
@@ -508,7 +508,7 @@ class Run:
 
 
 def _with_iteration(schema: Schema, stored: Columns = ()) -> Schema:
-    """The schema of a loop's rows, with the columns of a key that are stored beside them."""
+    """The schema of a loop's rows: their columns, the iteration, and stored columns of a key."""
     return Schema((*schema.columns, (ITERATION, INT), *stored), schema.diffs)
 
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a step as relations, and the answer to a step that is repeated."""
+"""Inputs and outputs of a step as relations, and the answer to a repeated step."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def held_input(
     *,
     once: bool = False,
 ) -> Relation:
-    """An input's change as a relation; an `InputError` if it does not fit.
+    """An input's change as a relation. Raises `InputError` if the value does not fit.
 
-    With a key, a DataFrame is computed in the layout of a register with that key. `once` says that
-    a single query of the step reads the DataFrame, once and whole, so that this query may compute
-    it.
+    With a key, a DataFrame is computed in the layout of a register with that key. With `once`, the
+    DataFrame is not computed here: a single query of the step reads it, once and whole.
     """
     if value is None:
         return DriverRelation.empty(t.schema)
@@ -76,7 +75,7 @@ def check_one_by_one(rows: Iterable[object], t: StreamType, where: str) -> None:
 
 
 def check_grows(held: Relation, t: ZSetType, where: str) -> None:
-    """Refuse a change of an append-only input that takes rows away."""
+    """Refuse a change of an append-only input that deletes rows."""
     negative: Any
     if isinstance(held, SparkRelation):
         removed = summed(held).frame.where(f"{COUNT} < 0").limit(1)
@@ -102,7 +101,7 @@ def check_there(held: Relation, t: ZSetType, where: str) -> None:
 
 
 def absent(rows: pa.Table) -> pa.Table:
-    """The absent rows that a change removes, of those that it has more of than there are."""
+    """The rows with a positive weight: absent rows that a change deletes."""
     return rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
 
 

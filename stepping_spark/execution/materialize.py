@@ -96,10 +96,10 @@ class Materializer:
         checked: bool = False,
         cancels: bool = False,
     ) -> Relation:
-        """The value of a stream, which may be read any number of times.
+        """The computed value of a stream, which may be read any number of times.
 
-        A `StepError` names a field that is NULL and never should be, unless that was `checked`.
-        With `cancels`, rows of the result may cancel out: it is kept with each row once.
+        Raises `StepError` for a NULL in a field whose type has none, unless this was `checked`.
+        With `cancels`, rows of the result may cancel out, so it is consolidated.
         """
         path, line = self._plan.names[v]
         where = f"{path} ({line})"
@@ -128,21 +128,21 @@ class Materializer:
         return replace(few.select(schema), consolidated=True)
 
     def _most_fetched(self, v: Vertex, rows: int) -> tuple[int, int]:
-        """How many rows and bytes the driver fetches of a stream that has so many rows."""
-        # The driver fetches rows that it will compute with.
+        """The most rows and bytes that the driver fetches of a stream with `rows` rows."""
+        # The driver fetches rows for its own computations.
         most = relation.most_fetched(self._limits)
         if rows > most and (v in self._adders or v in self._keys):
-            # And those that a store will look up the keys of, or keep, once for all of these.
-            # A change of a key is often two rows or four: what goes, and what comes.
+            # It also fetches rows whose keys a store will look up, or that a store will keep.
+            # A change of a key is often two rows or four: old and new ones.
             return max(most, 4 * LOOKED_UP_KEYS), relation.PIECE_BYTES
         return most, self._limits.fetched_bytes
 
     def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
-        """The columns by which the first register keeps a stream; None if these are not its own."""
+        """The key of the first register of a stream; None without one, or for computed columns."""
         state = self._first(v)
         return None if state is None or state.stored else state.register.key
 
     def _first(self, v: Vertex) -> RegisterPlan | None:
-        """The register that keeps a stream, if any; preferably one without additional columns."""
+        """The register that stores a stream, if any; preferably one without computed columns."""
         states = self._adders.get(v, ())
         return min(states, key=lambda s: (len(s.stored), not s.register.key), default=None)

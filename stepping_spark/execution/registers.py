@@ -57,7 +57,7 @@ Beyond: that state is read whole.
 
 @dataclass
 class _Touched:
-    """The partitions that a step changes, None if they are too many; and their new prefixes."""
+    """The partitions that a step changes (None for too many), and their new prefixes."""
 
     keys: Sequence[PartitionKey] | None
     prefixes: Prefixes = field(default_factory=Prefixes)
@@ -67,8 +67,8 @@ class KnownPrefixes:
     """The prefixes of the partitions of a plan's windows.
 
     A step that adds a row to the end of a partition needs its last rows, and the count or the sum
-    of the other ones. The step before knew these values. So this keeps, for each partition that was
-    computed, the place in the order from which to read it, and the values before that place
+    of the earlier ones, which the previous step knew. So this cache has, for each computed
+    partition, the place in the order from which to read it, and the values before that place
     (`execution.arrow.kernels.Prefix`). It is no state: an unknown partition is read whole.
 
     The values belong to the last step that this stepper committed. They are forgotten if the store
@@ -82,7 +82,7 @@ class KnownPrefixes:
         self._touched: dict[Read, _Touched] = {}
 
     def begin(self, last_step: int) -> None:
-        """Begin a step, after this one."""
+        """Begin the step after `last_step`; forget all if that is not the last step seen here."""
         self._touched = {}
         if self._step != last_step:
             self._known.clear()
@@ -93,7 +93,7 @@ class KnownPrefixes:
         self._step = None
 
     def committed(self) -> None:
-        """Keep the prefixes of the step, which was committed."""
+        """Keep the prefixes of the step that was just committed."""
         if self._step is None:
             return
         self._step += 1
@@ -113,7 +113,7 @@ class KnownPrefixes:
     def read(
         self, read: Read, keys: Relation, state: RegisterPlan, whole: Callable[[], RelationParts]
     ) -> tuple[RelationParts, Prefixes]:
-        """The rows of partitions: those after their prefixes, if the prefix of each is known."""
+        """The rows of partitions; only the rows after the prefixes, if all prefixes are known."""
         touched = self._touched[read] = _Touched(self._keys(keys, state))
         known = {k: self._known.get((read, k)) for k in touched.keys or ()}
         prefixes = {k: prefix for k, prefix in known.items() if prefix is not None}
@@ -125,13 +125,13 @@ class KnownPrefixes:
         return self._store.read_since(state.register.name, keys, since), touched.prefixes
 
     def forget(self, read: Read) -> Prefixes:
-        """Forget the prefixes of a read, which has to be read whole after all."""
+        """Forget the prefixes of a read whose partitions must be read whole after all."""
         touched = self._touched[read]
         touched.prefixes = Prefixes()
         return touched.prefixes
 
     def _keys(self, keys: Relation, state: RegisterPlan) -> list[PartitionKey] | None:
-        """The partitions of some keys, if they are few."""
+        """The keys of partitions as tuples; None if they are many, or in Spark."""
         if keys.table is None or keys.table.num_rows > CUT_KEYS:
             return None
         rows = keys.table.select(list(state.register.key)).to_pylist()
@@ -163,7 +163,7 @@ def times_of(
         new = greatest_of((step.values[greatest],), clock.time)
         if old is None and new is None:
             return None
-        # What is before the watermark has come: the last such time is one unit before it.
+        # All times before the watermark are due: the last of them is one unit before it.
         since.append(None if old is None else old - distance - 1)
         now.append(max(x for x in (old, new) if x is not None) - distance - 1)
     known = [x for x in since if x is not None]
@@ -184,7 +184,7 @@ def greatest_of(parts: RelationParts, t: RowType) -> int | None:
 
 
 def check_in_time(held: Relation, v: Vertex, label: str, x: Lateness, old: RelationParts) -> None:
-    """Raise an `InputError` if a change has late rows, which are `held`."""
+    """Raise `InputError` if there are late rows; `held` has the late rows of a change."""
     if held.is_empty:
         return
     assert isinstance(v.type, ZSetType)
@@ -201,7 +201,7 @@ def check_in_time(held: Relation, v: Vertex, label: str, x: Lateness, old: Relat
     raise too_late(shown, f"input {label!r}", label, str(x.at), greatest, x.said)
 
 
-_MANY = 4  # rows of a change for each old row at its keys: to add them up would take too long
+_MANY = 4  # rows of a change per old row at its keys from which on adding up takes too long
 
 
 class Registers:
@@ -224,7 +224,7 @@ class Registers:
         self._restricts: dict[Read, Restrict | None] = {}
         self._of_windows = reads_of(members, is_of_window)
         self.of_folds = reads_of(members, is_of_fold)
-        """The reads whose rows a query of Spark adds up anyway."""
+        """The reads of folds, whose rows a query of Spark adds up anyway."""
 
     def begin(self) -> None:
         """Get ready for a step."""
@@ -236,7 +236,7 @@ class Registers:
         self._prefixes.skip()
 
     def committed(self) -> None:
-        """Keep the prefixes of the last step, which was committed."""
+        """Keep the prefixes of the step that was just committed."""
         if self._has_cuts:
             self._prefixes.committed()
 
@@ -272,19 +272,19 @@ class Registers:
         return added_up(parts, read.change.type.schema)
 
     def _joins_add_up(self, read: Read, rows: int) -> bool:
-        """Whether the joins that read so many rows of batches sum them themselves."""
+        """Whether the joins that read these batches add up so many rows themselves."""
         return rows >= self._limits.eager_rows and self._plan.is_added_up_by_joins(read)
 
     def _stored(self, read: Read, state: RegisterPlan, keys: Relation | None) -> RelationParts:
-        """The batches of a register, with the columns of its stream; those of keys, if given."""
+        """The batches of a register, with the columns of its stream; with keys, only their rows."""
         schema, batches = read.change.type.schema, self._store.read(state.register.name, keys)
         return tuple([p.select(schema, beside=True) for p in batches])
 
     def _new(self, step: Step, read: Read) -> tuple[Relation, ...]:
-        """The old value and the change.
+        """The new value of a register, as the old value and the change.
 
-        The driver sums both if the change has few rows beside the old value. A removed row is then
-        not joined twice, to cancel out later.
+        The driver adds up both if the change has few rows compared with the old value. Then a
+        deleted row is not joined twice, only to cancel out later.
         """
         old, change = self.old(step, self._old_of[read]), step.values[read.change]
         parts = tuple([p for p in (*old, change) if not p.is_empty])
@@ -318,7 +318,7 @@ class Registers:
     def _read_cut(
         self, step: Step, read: Read, keys: Relation, state: RegisterPlan
     ) -> tuple[Relation, ...]:
-        """The rows of a window's partitions; only the last ones, if a prefix has the others."""
+        """The rows of a window's partitions; only the last rows, if prefixes cover the others."""
         step.whole[read] = lambda: self._store.read(state.register.name, keys)
         parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.whole[read])
         schema = read.change.type.schema

@@ -55,7 +55,7 @@ _NAMES = (
 
 
 def checked(spark: SparkSession, before: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a session; a `StepError` if the state was made with others."""
+    """The settings of a session. Raises `StepError` if the state was made with other settings."""
     settings = {name: str(spark.conf.get(name)) for name in _NAMES}
     for name, value in before.items():
         if settings.get(name, value) != value:
@@ -73,17 +73,17 @@ def zone_of(settings: Mapping[str, str]) -> dt.tzinfo | None:
 
 
 def _print(v: Vertex, held: Relation) -> None:
-    """Print a stream, if that is what its operator is for."""
+    """Print a stream if its operator is `IdentityPrint`."""
     if isinstance(v.operator, IdentityPrint):
         print(f"{v.operator.label}: {answer(held, v.type)!r}")
 
 
 _UNKNOWN = (None, None)
-"""The rows that a vertex read and gave, where nobody counted them."""
+"""The rows in and out of a vertex if they were not counted."""
 
 
 class Scheduler:
-    """Steps one plan against one store; unless it `keeps` no state, its registers grow."""
+    """Steps one plan against one store; with `keeps=False` it adds nothing to registers."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Scheduler:
         self._spark = spark
         self.settings: Mapping[str, str] | None = None
         """The settings of the session, once a step has used it; the store keeps them."""
-        self._settings: Mapping[str, str] | None = None  # those, or those of the state
+        self._settings: Mapping[str, str] | None = None  # of the session, or of the state
         self._projection = Projection(lambda: self.spark)
         self._projection.zone = self._zone
         self._jobs: JobCounter | None = None
@@ -142,7 +142,7 @@ class Scheduler:
 
     @contextmanager
     def counting(self, metrics: StepMetrics) -> Iterator[None]:
-        """Count the Spark jobs of a step; costs nothing where it has none."""
+        """Count the Spark jobs of a step; costs nothing if it uses no session."""
         self._jobs, self._stepping = None, True
         try:
             yield
@@ -153,9 +153,9 @@ class Scheduler:
                 metrics.add_jobs(self._jobs.count)
 
     def _zone(self) -> dt.tzinfo | None:
-        """The time zone in the settings of the state; else that of the session, if it runs or not.
+        """The time zone in the settings of the state; otherwise the one of the session.
 
-        No session is started to ask it for the time zone that it would be started with.
+        If no session runs, it is the zone that a session would be started with; none is started.
         """
         if not self.settings and not self.store.last_settings():
             session = self._spark or running_session()
@@ -168,10 +168,10 @@ class Scheduler:
         return zone_of(self.settings or self.store.last_settings())
 
     def limits_of_frames(self) -> Limits:
-        """The limits for changes that Spark has. From here on, jobs are counted.
+        """The limits for changes that are DataFrames. From here on, jobs are counted.
 
-        Where tasks take large steps, the driver fetches more rows of a DataFrame: tasks read them
-        twice as fast as those that Spark has.
+        If tasks can take large steps, the driver fetches more rows of a DataFrame: tasks read
+        fetched rows twice as fast as rows in Spark.
         """
         limits = self.limits
         if not self._tasks.may_take(self.spark):
@@ -179,11 +179,11 @@ class Scheduler:
         return replace(limits, local_rows=max(limits.local_rows, limits.fetched_rows))
 
     def session_of_tasks(self) -> SparkSession | None:
-        """The session that runs, if its tasks can take steps; starts none."""
+        """The running session, if its tasks can take steps; starts none."""
         return self._tasks.session()
 
     def key_kept_by(self, v: Vertex) -> tuple[str, ...] | None:
-        """The columns by which the first register keeps a stream; None if these are not its own."""
+        """The key of the first register of a stream: see `Materializer.key_kept_by`."""
         return self._once.key_kept_by(v)
 
     def run(
@@ -197,9 +197,9 @@ class Scheduler:
     ) -> list[Relation]:
         """Compute a step, and add its changes to the store; the caller commits.
 
-        `since` is the time of the last step; `first` says that there was none.
+        `since` is the time of the last step; `first` is true if there was none.
         """
-        few = True  # computed in place: a small step saves the call of a function
+        few = True  # inlined: saves a function call in small steps
         for held in inputs.values():
             few = few and held.table is not None and len(held.table) <= self._few_rows
         if not few and self._tasks.are_many(inputs):
@@ -289,7 +289,7 @@ class Scheduler:
         return self._projection.select(held, state.selection)
 
     def committed(self) -> None:
-        """Keep what is known of the last step, which was committed."""
+        """Keep the prefixes of windows from the step that was just committed."""
         self._registers.committed()
 
     # -- a stage
@@ -331,7 +331,7 @@ class Scheduler:
             yield self._queries.computed(step, m, deferred.why)
 
     def _is_left(self, step: Step, m: Materialized) -> bool:
-        """Whether a join is left to its readers, each of which sums many rows before the join."""
+        """Whether to leave a join to its readers, each of which adds up many rows before it."""
         if m.vertex not in self.plan.joined_by_readers or step.size(m).nothing:
             return False
         sides = [rows_of(*step.parts(leaf)) for leaf in m.leaves]
@@ -344,7 +344,7 @@ class Scheduler:
         return True
 
     def _joining(self, step: Step, m: Materialized) -> Materialized:
-        """A stream, with the join that was left to it in its term."""
+        """A stream whose term contains the join that was left to it, if any was."""
         left = (v for v in refs(m.term) if v in step.left) if step.left else ()
         return next((self.plan.joined_by_readers[v][m] for v in left), m)
 
@@ -433,7 +433,7 @@ class Scheduler:
         self._note(step, stream)
 
     def _refuse(self, step: Step, v: Vertex, held: Relation) -> None:
-        """Raise an `InputError` for rows that an input must not have."""
+        """Raise `InputError` for rows that an input must not have."""
         if v in self._strict:
             assert isinstance(v.type, ZSetType)
             check_there(held, v.type, f"input {self._strict[v]!r}")

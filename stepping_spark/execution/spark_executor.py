@@ -1,4 +1,4 @@
-"""Computes the streams of a step that are for neither the driver nor tasks: each by a query."""
+"""Computes the streams of a step that neither the driver nor tasks compute, each by a query."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SparkExecutor:
         of_folds: Set[Read],
     ) -> None:
         self.plan = plan
-        self._of_folds = of_folds  # the reads that queries add up anyway
+        self._of_folds = of_folds  # the reads of folds, which queries add up anyway
         self._spark = spark
         self._once = once
         self._prefix = f"step{next(_PLAN_NUMBERS)}"
@@ -70,7 +70,7 @@ class SparkExecutor:
         self._rendered: dict[Materialized, tuple[Rendering, SqlQuery]] = {}
 
     def computed(self, step: Step, m: Materialized, why: str) -> Computed:
-        """Compute a stream; `why` is the reason for which Spark has to."""
+        """Compute a stream; `why` is the reason why Spark must compute it."""
         begun = time.perf_counter()
         step.metrics.queries += 1
         with no_constraints(self._spark()), count_jobs(self._spark()) as jobs:
@@ -88,7 +88,7 @@ class SparkExecutor:
         return Computed(m, held, Cost(ms, jobs.count, "spark", why))
 
     def _query(self, step: Step, m: Materialized) -> SqlQuery:
-        """The query of a stream, whose inputs are defined here."""
+        """The query of a stream; defines the relations of its inputs."""
         known = self._rendered.get(m)
         if known is None or known[0].now != step.sources.now:
             prefix = f"{self._prefix}_{next(self._numbers)}"
@@ -101,7 +101,7 @@ class SparkExecutor:
 
     @staticmethod
     def _define(step: Step, rendering: Rendering, is_added_up: Callable[[Leaf], bool]) -> None:
-        """Give the relations of a query their names."""
+        """Define the relations of a query under their names."""
         sent: Sent = {}
         for leaf, name in rendering.names.items():
             parts, added_up = step.parts(leaf), is_added_up(leaf)
@@ -115,7 +115,7 @@ class SparkExecutor:
         return is_old and leaf not in self._of_folds
 
     def _blame(self, step: Step, m: Materialized, error: Exception) -> SteppingError:
-        """The error of a failed query, with its input or vertex: parts run from the leaves up."""
+        """The error of a failed query, with the input or vertex that fails when run on its own."""
         shown = str(self.plan.names[m.vertex][0])
         if "OutOfMemoryError" in str(error):
             return StepError(
@@ -145,7 +145,7 @@ class SparkExecutor:
 
 
 def _has_old_rows(m: Materialized) -> bool:
-    """Whether its query gives old and new rows that may cancel out."""
+    """Whether the query of a stream returns old and new rows that may cancel out."""
     trees = (tree for node in nodes(m.term) for tree in node.trees)
     return any(isinstance(n, ChangeOf | CollatedChange) for tree in trees for n in walk(tree))
 

@@ -43,13 +43,13 @@ Beyond: the whole cache is dropped.
 """
 
 INLINE_CELLS = 500
-"""Values of a relation that is written into the text of a query: parsing more takes longer.
+"""Values of a relation up to which it is written into the text of a query.
 
 Beyond: the query reads a view of an Arrow table.
 """
 
 INLINE_BYTES = 64 << 10
-"""Bytes of such a relation, for long texts and lists: a query keeps several copies of it.
+"""Bytes of such a relation, which may have long texts: a query keeps several copies of it.
 
 Beyond: the query reads a view.
 """
@@ -71,7 +71,7 @@ class SqlScope:
         self._views: list[str] = []
 
     def name(self, kind: str) -> str:
-        """A name that no other relation of this process has."""
+        """A name that is unique in this process."""
         return f"{kind}_{next(_NUMBERS)}"
 
     def define(
@@ -83,9 +83,10 @@ class SqlScope:
         added_up: bool = False,
         sent: Sent | None = None,
     ) -> None:
-        """Give the sum of some relations a name; `added_up` consolidates equal rows.
+        """Define the sum of some relations under a name; `added_up` consolidates equal rows.
 
-        `sent` are tables that were sent under other names: one that has two is sent once.
+        `sent` collects the tables that were sent to Spark, so that a table with two names is sent
+        once.
         """
         frames = [p.frame for p in parts if p.frame is not None]
         table = on_driver(parts, schema)
@@ -109,12 +110,12 @@ class SqlScope:
         self._inline[name] = consolidated(union, schema) if added_up else union
 
     def derive(self, d: DerivedTable) -> None:
-        """Add Columns that have no SQL text to those of a query."""
+        """Define a query with additional Columns, which have no SQL text, as a view."""
         frame = self.sql(d.query.text, d.query.uses)
         self._view(d.name, frame.select("*", *[c.alias(n) for n, c in d.columns]))
 
     def sql(self, text: str, uses: Iterable[str]) -> DataFrame:
-        """The DataFrame of a query over these of the named relations."""
+        """The DataFrame of a query that uses these named relations."""
         used = [(n, self._inline[n]) for n in sorted(uses) if n in self._inline]
         if used:
             text = f"WITH {', '.join(f'{n} AS ({q})' for n, q in used)} {text}"
@@ -133,7 +134,7 @@ class SqlScope:
 
 
 def is_inline(table: pa.Table, schema: Schema) -> bool:
-    """Whether a relation is small enough to stand in a query's text."""
+    """Whether a relation is small enough for the text of a query."""
     cells = table.num_rows * sum(_cells(t.arrow) for _, t in schema.all)
     return cells <= INLINE_CELLS and table.nbytes <= INLINE_BYTES
 
@@ -173,7 +174,7 @@ class Projection:
         self._known: dict[int, tuple[pa.Table, dict[Expr, Array]]] = {}  # by the table's identity
 
     def select(self, held: Relation, chosen: Selection) -> Relation:
-        """A relation of the expressions, by their names, beside its own columns or alone."""
+        """The relation of named expressions over a relation, with or without its own columns."""
         if chosen.beside and not chosen.exprs:
             return held
         once = chosen.beside and held.consolidated
@@ -188,7 +189,7 @@ class Projection:
         return SparkRelation(held.frame.select(*shown), chosen.schema, once)
 
     def _selected(self, table: pa.Table, chosen: Selection) -> pa.Table:
-        """The columns, canonical. Spark evaluates what Arrow cannot."""
+        """The selected columns, canonical. Spark evaluates the expressions that Arrow cannot."""
         arrays: list[Any] = []
         asked = []
         for (_, e), compute in zip(chosen.exprs, chosen.evaluators, strict=True):
@@ -223,7 +224,7 @@ class Projection:
         return [known[e] for e in exprs]
 
     def forget(self) -> None:
-        """Forget the values that are known."""
+        """Forget the cached values."""
         self._known.clear()
 
     def _evaluated(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
@@ -244,7 +245,7 @@ class Projection:
     def fetched(
         self, frame: DataFrame, types: Sequence[RowType], *, few: bool = True
     ) -> list[Array]:
-        """The columns of a DataFrame, of these types; `few`: it has a few local rows.
+        """The columns of a DataFrame, with these types; `few` means a few local rows.
 
         Local rows of simple types are collected without a job.
         """
@@ -281,7 +282,7 @@ def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa
     return table.select([n for n, _ in columns]), Schema(columns, ())
 
 
-# Python's values of these are Arrow's; not so instants, which PySpark gives in the local time zone.
+# Types whose Python values Arrow accepts; not instants, which PySpark returns in the local zone.
 _SIMPLE = ("bool", "int", "float", "str", "bytes", "Decimal", "date")
 
 

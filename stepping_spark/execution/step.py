@@ -22,7 +22,7 @@ from stepping_spark.spark.session import first_line
 
 
 class InputSize(NamedTuple):
-    """The rows that a stream reads, None if some are in Spark.
+    """The number of rows that a stream reads; None if some are in Spark.
 
     With `nothing` the stream is certainly empty, because of its empty inputs.
     """
@@ -99,7 +99,7 @@ class Step:
 
 
 class Deferred(NamedTuple):
-    """Why Spark has to compute a stream; `many`: its result has too many rows for the driver."""
+    """The reason why Spark must compute a stream; `many`: it is too large for the driver."""
 
     why: str
     many: bool = False
@@ -112,7 +112,7 @@ class Computed(NamedTuple):
     held: Relation
     cost: Cost
     rows: Mapping[Vertex, tuple[int, int]] = {}  # in and out of the vertices within it
-    rows_in: int = 0  # beyond those that its term reads
+    rows_in: int = 0  # rows read in addition to the inputs of its term
 
 
 def schema_of(leaf: Leaf) -> Schema:
@@ -121,7 +121,7 @@ def schema_of(leaf: Leaf) -> Schema:
 
 
 def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
-    """The message to a user about a vertex that failed, or an operator fused in it."""
+    """The error about a failed vertex, or about a failed operator that was fused into it."""
     origins = plan.graph.origins[v].parts if v in plan.graph.origins else ()
     path, line = plan.names[v]
     if origins:
@@ -137,7 +137,7 @@ def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
 
 
 def null_error(name: str, where: str) -> StepError:
-    """The message to a user about a NULL in a field that has none by its type."""
+    """The error about a NULL in a field whose type has none."""
     return StepError(
         f"{where}: {name} is NULL, and its type says that it never is; say `| None` in the type, "
         "or give it a value (F.coalesce); the store is as it was before the step"
@@ -145,7 +145,7 @@ def null_error(name: str, where: str) -> StepError:
 
 
 def rows_of(*parts: Relation) -> int | None:
-    """The number of rows, if the driver has all of them."""
+    """The number of rows; None if some are in Spark."""
     rows = 0
     for p in parts:
         if p.table is None:

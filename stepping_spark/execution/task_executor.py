@@ -1,4 +1,4 @@
-"""Takes whole steps in Spark's tasks: one job, in which tasks compute with Arrow."""
+"""Takes whole steps in Spark's tasks: one job, whose tasks compute with Arrow."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ from stepping_spark.spark.session import first_line, running_session, runs_here,
 
 _NUMBERS = itertools.count(1)
 _PART_BYTES, _LEAST_BYTES = 64 << 20, 1 << 17
-"""About the bytes of a change for each part of the keys, at most and at least."""
+"""The approximate limits of the bytes of a change for each part of the keys, upper and lower."""
 
 
 @dataclass(frozen=True)
 class StepInTasks:
     """A step that tasks have taken: outputs, costs of streams, and added rows by register.
 
-    `looked_at` has rows of streams for which the step is refused, or that are printed; `iterations`
-    those of loops.
+    `looked_at` has rows for which the step is refused, and printed streams. `iterations` has the
+    number of iterations of each loop.
     """
 
     outputs: list[Relation]
@@ -84,7 +84,7 @@ class StepInTasks:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A plan as it is cut for tasks: its segments, and what workers get, under a name."""
+    """A plan cut for tasks: its segments, and their pickled form for workers, under a name."""
 
     name: str
     segments: Segments
@@ -96,7 +96,7 @@ class _Cut:
 class TaskExecutor:
     """Takes steps of one plan in tasks, with a store that they can read and write.
 
-    Unless it `keeps` the state, tasks add nothing to registers.
+    With `keeps=False`, tasks add nothing to registers.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class TaskExecutor:
         self._refuses = "" if isinstance(store, TaskStore) else "the store's state is not for tasks"
 
     def _cut(self, empty: frozenset[Vertex]) -> _Cut:
-        """The plan as it is cut where some inputs are empty."""
+        """The plan cut for steps in which these inputs are empty."""
         if empty not in self._cuts:
             known = None if empty else self._of_all_inputs
             segments = known or segments_of(self._plan, empty, keeps=self._keeps)
@@ -137,7 +137,7 @@ class TaskExecutor:
 
     @cached_property
     def _gives_rows_of_inputs(self) -> bool:
-        """Whether an output has about as many rows as inputs, or more: they are not added up."""
+        """Whether an output maps rows of inputs one by one, and so may be as large as they are."""
         return any(map(_is_of_rows, self._plan.graph.outputs))
 
     @cached_property
@@ -150,14 +150,14 @@ class TaskExecutor:
             return None
 
     def may_take(self, spark: SparkSession) -> bool:
-        """Whether tasks of a session can take steps, as far as plan and store tell it."""
+        """Whether tasks of a session can take steps, according to the plan and the store."""
         whole = self._of_all_inputs is not None and not self._why_not(frozenset())
         return whole and self._serves(spark)
 
     def session(self) -> SparkSession | None:
-        """The session that runs, if its tasks can take steps of any size; starts none.
+        """The running session, if its tasks can take steps of any size; starts none.
 
-        Where one task computes a stream for all keys, it has no more memory than the driver.
+        None if one task computes a stream for all keys: it has no more memory than the driver.
         """
         whole = self._of_all_inputs
         if whole is None or whole.uncut or self._why_not(frozenset()):
@@ -166,12 +166,12 @@ class TaskExecutor:
         return session if session is not None and self._serves(session) else None
 
     def _serves(self, spark: SparkSession) -> bool:
-        """Whether tasks of a session can read the state where it is."""
+        """Whether tasks of a session can reach the state."""
         store = self._store
         return isinstance(store, TaskStore) and store.serves_tasks(here=runs_here(spark))
 
     def _why_not(self, empty: frozenset[Vertex]) -> str:
-        """Why tasks cannot take a step in which some inputs are empty; empty if they can."""
+        """The reason why tasks cannot take a step with these empty inputs; "" if they can."""
         return self._refuses or self._refused.get(empty, "")
 
     def are_many(self, inputs: Mapping[Vertex, Relation]) -> bool:
@@ -180,22 +180,22 @@ class TaskExecutor:
         if rows is None:
             counts = [held.rows for held in inputs.values()]
             known = [n for n in counts if n is not None]
-            # Spark's own queries read only the columns they need of files.
+            # Files are left to Spark's queries, which read only the needed columns.
             return len(known) == len(counts) and sum(known) > limits.task_rows
         if rows > limits.local_rows:
             return True
         if self._of_all_inputs is not None and self._of_all_inputs.uncut:
             return False
         nbytes = sum(held.nbytes or 0 for held in inputs.values())
-        # The driver takes less time for a row where there is no state to read and merge.
+        # Without a state to read and merge, the driver needs less time for a row.
         rows = rows if self._store.last_step() else 0
         return resources(limits).shared(rows, nbytes)
 
     def run(self, inputs: Mapping[Vertex, Relation], now: Now) -> StepInTasks:
         """Take a step, and add its changes to the store; the caller commits.
 
-        Raises `NotInTasks` if tasks cannot take it. Then nothing was added; and they try no other
-        step with changes of these inputs, unless it was for the rows of this one.
+        Raises `NotInTasks` if tasks cannot take it. Then nothing was added. No later step with
+        changes of the same inputs is tried, unless the reason was the rows of this one.
         """
         empty = frozenset(v for v, held in inputs.items() if held.is_empty)
         try:
@@ -255,7 +255,7 @@ class TaskExecutor:
             if not staying:
                 return self._step_of(_fetched(frame), store, cut.segments.apart)
             with _in_workers():
-                # A checkpoint would have Spark derive conditions on all values of the inputs.
+                # Not a checkpoint: Spark would derive conditions on all values of the inputs.
                 kept = frame.persist()
                 try:
                     table = kept.where(f"tag < {STAYING}").toArrow()
@@ -272,8 +272,8 @@ class TaskExecutor:
     ) -> Iterator[tuple[DataFrame, int]]:
         """The blobs of the first segments, and the number of the next one.
 
-        The first segment is computed here for rows on the driver. If all rows are, and tasks run
-        on this machine, each reads the blobs for its parts of the keys from a file.
+        The first segment is computed here for rows on the driver. If all rows are on the driver,
+        and tasks run on this machine, they read the blobs for their parts of the keys from a file.
         """
         with ExitStack() as kept:
             file = None
@@ -298,14 +298,14 @@ class TaskExecutor:
     def _sent(
         self, spark: SparkSession, job: Job, inputs: Mapping[Vertex, Relation], cut: _Cut
     ) -> DataFrame:
-        """The blobs of the first segment, as Spark has them."""
+        """The blobs of the first segment, as a DataFrame."""
         rows = pa.Table.from_batches([blob_row(*b) for b in self._blobs(job, inputs, cut)])
         with with_settings(spark, {LOCAL: "0"}):
             frame = spark.createDataFrame(rows, DDL)
         for number, held in enumerate(map(inputs.__getitem__, self._plan.graph.inputs)):
             if held.frame is not None:
                 work = partial(tasks.run_source, job, number)
-                # mapInArrow takes a dot in a name for a field's.
+                # mapInArrow reads a dot in a name as a field access.
                 rows_there = held.frame.toDF(*[f"c{i}" for i in range(len(held.schema.all))])
                 frame = frame.unionAll(rows_there.mapInArrow(work, DDL))
         return frame
@@ -362,14 +362,14 @@ class TaskExecutor:
 
 
 def _rows(v: Vertex, blobs: list[Any] | None, *, once: bool = False) -> DriverRelation:
-    """The rows of a stream in blobs, which may have each of them once."""
+    """The rows of a stream in blobs, consolidated; with `once`, the blobs have distinct rows."""
     if blobs is None:
         return DriverRelation.empty(v.type.schema)
     return DriverRelation(unpacked(blobs), v.type.schema, once).added_up()
 
 
 def _check(table: pa.Table) -> None:
-    """Raise the error of a task, before others compute what is for nothing then."""
+    """Raise the error of a task, before other tasks compute useless results."""
     notes = (pickle.loads(held) for _, tag, held in blobs_of(table) if tag == NOTES)
     for error in (n.error for n in notes if n.error is not None):
         raise error
@@ -390,7 +390,7 @@ def _fetched(frame: DataFrame) -> pa.Table:
 
 @contextmanager
 def _in_workers() -> Iterator[None]:
-    """Errors of Spark as those of tasks that cannot take a step."""
+    """Turn errors of Spark into `NotInTasks`."""
     try:
         yield
     except raised.PySparkException as e:

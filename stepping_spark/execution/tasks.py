@@ -68,7 +68,7 @@ from stepping_spark.spark.session import first_line
 
 NOTES, LOOKED_AT, OUTPUTS, STAYING = -1, 1 << 19, 1 << 20, 1 << 21
 """The tags of notes, of the first stream that the driver looks at, of the first output, and of the
-first one that stays in Spark."""
+first output that stays in Spark."""
 
 _LARGE = "an output is more than the driver fetches"
 
@@ -83,7 +83,7 @@ class Job:
     plan: bytes
     versions: str
     parts: int
-    once: bool  # whether the first segment sends each row once, as one process computes it
+    once: bool  # whether one process computes the first segment, so it sends distinct rows
     staying: bool  # whether outputs stay in Spark, and are not fetched
     most_bytes: int  # of a task's output, for the driver to fetch it
     state: TaskState
@@ -96,7 +96,7 @@ class Job:
 
 @dataclass
 class Done:
-    """The rows that a stream read and gave in a task, and its milliseconds."""
+    """The rows in and out of a stream in a task, and its milliseconds."""
 
     read: int = 0
     given: int = 0
@@ -107,7 +107,7 @@ class Done:
 class Notes:
     """A message of a task to the driver: files of registers, costs of streams, or its error.
 
-    An error that is not a `NotInTasks` is that of the step.
+    An error other than `NotInTasks` is the error of the step.
     """
 
     added: list[AddedRows] = field(default_factory=list)
@@ -133,7 +133,7 @@ def _no_spark() -> NoReturn:
 
 
 def streams_of(plan: Plan) -> list[Materialized]:
-    """The streams that a step of a plan computes, in loops too; their numbers are their places."""
+    """The streams that a step computes, also in loops; the number of a stream is its position."""
     in_loops = (m for x in dict.fromkeys(plan.loops.values()) for r in x.rounds for m in r.members)
     return [*(m for stage in plan.stages for m in stage.streams), *in_loops]
 
@@ -150,16 +150,16 @@ def called_in(plan: Plan) -> bytes:
 
 
 def looked_at(plan: Plan) -> list[Vertex]:
-    """The streams for whose rows the driver refuses a step, and those that it prints.
+    """The streams for whose rows the driver refuses a step, and the printed streams.
 
-    Their numbers are their places.
+    The number of a stream is its position.
     """
     late = (x.late for x in plan.graph.lateness.values() if x.refused)
     return [*plan.graph.strict.values(), *late, *plan.printed]
 
 
 class _PartRegisters(Registers):
-    """Reads registers for one part of the keys: of rows that are due by time, its share."""
+    """Reads registers for one part of the keys; of rows that are due by time it reads a share."""
 
     def __init__(self, of: Segmented, state: StepStore, part: int, parts: int) -> None:
         super().__init__(of.plan, state, of.projection, of.limits)
@@ -256,7 +256,7 @@ class Segmented:
         yield part, NOTES, pickle.dumps(notes)
 
     def _shown_rows(self, v: Vertex, held: DriverRelation, job: Job) -> pa.Table:
-        """Some of the rows for which a change is refused; all of a stream that is printed."""
+        """Some of the rows for which a change is refused; all rows of a printed stream."""
         if v in self.plan.printed:
             if held.nbytes > job.most_bytes:
                 raise NotThisTime("a printed stream is more than the driver fetches")
@@ -265,9 +265,9 @@ class Segmented:
         return rows.slice(0, SHOWN_ROWS + 1)
 
     def _output(self, number: int, here: int, held: DriverRelation, job: Job) -> Iterator[Blob]:
-        """The rows of an output: for the driver, or for those who read it in Spark, each row once.
+        """The rows of an output, for the driver or for readers in Spark.
 
-        Equal rows of several segments are in the same part of the rows then.
+        For readers in Spark, equal rows of several segments are sent to the same part.
         """
         if job.staying:
             everywhere = Route(self.plan.outputs[number], ANYWHERE)
@@ -336,7 +336,7 @@ class _Attempt:
         # Changes are streams of the first segment.
         self._values = {route.vertex: rows for route, rows in given.items() if number == 0}
         self._registers = _PartRegisters(segmented, state, part, job.parts)
-        self._routes: dict[Vertex, Route] = {}  # of the streams that the step has
+        self._routes: dict[Vertex, Route] = {}  # of the streams in `_step`
         self._step = self._new_step()
 
     def computed(self) -> Mapping[Vertex, DriverRelation]:
@@ -400,7 +400,7 @@ class _Attempt:
         return held
 
     def _called(self, step: Step, m: Materialized) -> DriverRelation:
-        """What a Python function of rows gives. It is called in the process of a task."""
+        """The result of a Python function of rows, called in the process of a task."""
         (leaf,) = m.leaves
         rows = on_driver(step.parts(leaf), schema_of(leaf))
         if not rows.num_rows:
@@ -477,7 +477,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _is_in_module(obj: Any) -> bool:
-    """Whether workers find an object by its name: not a row class that a source's schema made."""
+    """Whether workers find an object by its name; not a row class made from a source's schema."""
     return hasattr(sys.modules[obj.__module__], obj.__qualname__.partition(".")[0])
 
 
@@ -498,7 +498,7 @@ _KEPT: dict[str, Segmented] = {}
 """The plans that a worker has computed, by their names."""
 
 MOST_KEPT = 8
-"""So many plans, or segments of one for changes of other inputs. Beyond: all are dropped."""
+"""Plans, or segments of a plan for other empty inputs, that are cached. Beyond: all are dropped."""
 
 
 def _segmented(job: Job) -> Segmented:
@@ -550,7 +550,7 @@ def run_first(
 ) -> Iterator[pa.RecordBatch]:
     """Compute the second segment for the parts of the keys whose numbers a task has.
 
-    The driver has computed the first one, and put its blobs into a file.
+    The driver has computed the first segment, and written its blobs to the file.
     """
     for batch in parts:
         for part in batch.column(0).to_numpy().tolist():
@@ -558,7 +558,7 @@ def run_first(
 
 
 def rows_of_output(schema: Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of an output in the blobs of a task, which has all equal ones, each row once."""
+    """The consolidated rows of an output in the blobs of a task, which has whole parts."""
     parts: dict[int, list[Any]] = {}
     for batch in batches:
         for part, _, held in blobs_of(batch):

@@ -1,8 +1,8 @@
-"""Eager aggregation: what a join's sides tell alone is added up before they are joined.
+"""Eager aggregation: adds up the rows of each side of a join before the join.
 
-`circuit.physical.eager` has the equations. A term that joins, and then maps, filters or sums, is
-evaluated so where a side has many rows and most of them are equal in what is read of them. Only
-functions that the driver computes are evaluated early. Where one fails, or a sum of parts is beyond
+`circuit.physical.eager` has the equations. They apply to a term that joins, and then maps, filters
+or sums, if a side has many rows, and most of these agree in the columns that are read. Only
+functions that the driver computes are evaluated early. If one fails, or a sum of parts is beyond
 its type, the term is evaluated pair by pair, so that its errors are the same.
 """
 
@@ -54,21 +54,21 @@ from stepping_spark.rows.types import Struct, ZSetOf, unwrap
 
 
 class _PairByPair(Exception):
-    """The term is to be evaluated pair by pair."""
+    """Signal: evaluate the term pair by pair."""
 
 
 class _MostlyDifferent(Exception):
-    """Few rows have what is read of them in common: their values are not added up by it."""
+    """Signal: few rows agree in the columns that are read, so adding them up does not pay."""
 
 
 _GIVEN_UP = (_PairByPair, FanOut, StepError, pa.ArrowException, OverflowError)
 _LEAST = 2
-"""Rows for each one that is left of them, at least, for adding up to take less time than pairs."""
+"""The least ratio of rows before and after adding up for which it is faster than pairs."""
 
 
 @dataclass(frozen=True)
 class AddedUp:
-    """The rows of a side that were added up, and how many were left of them."""
+    """The number of rows of a side, and the number that is left after adding them up."""
 
     rows: int
     left: int
@@ -85,9 +85,9 @@ Eager = Callable[[Callable[[Leaf], pa.Table], Ask, Limits], "tuple[pa.Table, Add
 
 
 def eager(t: Term) -> Eager | None:
-    """A function that evaluates a term eagerly; None for one of another form.
+    """A function that evaluates a term eagerly; None for a term of another form.
 
-    It gives None where the term is to be evaluated pair by pair.
+    The function returns None if the term must be evaluated pair by pair.
     """
     branches = branches_of(t)
     if not branches:
@@ -131,9 +131,9 @@ JoinKernel = Callable[[Sequence[pa.Table], int, Ask, Limits], tuple[pa.Table, in
 
 
 def _kernel(branch: Branch, side: int | None) -> JoinKernel:
-    """A function that joins two tables, the larger of which has the number that it is given.
+    """A function that adds up the rows of two tables, and joins them.
 
-    What one `side` alone tells is added up before.
+    Its second argument is the number of the larger table. `side` is the side of the summed values.
     """
     e = eager_join(branch.join, branch.chain, side)
     assert e is not None
@@ -146,7 +146,7 @@ def _kernel(branch: Branch, side: int | None) -> JoinKernel:
         tables: Sequence[pa.Table], larger: int, ask: Ask, limits: Limits
     ) -> tuple[pa.Table, int]:
         added: list[Any] = [None, None]
-        for i in (1 - larger, larger):  # what is left of few rows may be none
+        for i in (1 - larger, larger):  # of few rows none may be left
             added[i] = sides[i](tables[i], ask)
             if not added[i].num_rows:
                 return empty(e.schema), 0
@@ -167,11 +167,11 @@ def _kernel(branch: Branch, side: int | None) -> JoinKernel:
 
 
 def _side(e: EagerJoin, number: int) -> Callable[[pa.Table, Ask], pa.Table]:
-    """A function that adds up the rows of a side by its key and what is read of it."""
+    """A function that adds up the rows of a side by its key and the columns that are read."""
     side = e.sides[number]
     sums = e.sums if e.sums is not None and e.sums.side == number else None
     leaves = () if sums is None else _leaves(sums.pick)
-    read, unknown = side.reads(*leaves), Schema(())  # nobody is asked about these rows
+    read, unknown = side.reads(*leaves), Schema(())  # Spark evaluates nothing over these rows
     conditions = [values_of(unknown, (c,)) for c in side.conditions]
     columns = values_of(unknown, (*side.key, *side.columns))
     values = _summands(unknown, leaves)
@@ -215,10 +215,10 @@ Summing = Callable[[pa.Table, Any, Ask], "pa.Table | None"]
 def sums_at_once(
     pick: Expr, key: Expr | None, t: GroupedType | ScalarType, of: Schema
 ) -> Summing | None:
-    """A function that gives what rows add to a sum, with their weights, added up by key.
+    """A function that computes the contributions of weighted rows to a sum, added up by key.
 
-    It gives None where few rows share a key, or where a sum is to be looked at row by row. None for
-    a sum that is not of numbers, or not of what the driver computes.
+    It returns None if few rows share a key, or if the sum must be computed row by row. There is no
+    function for a sum of other values than numbers, or of values that the driver cannot compute.
     """
     keys, leaves = () if key is None else (key,), _leaves(pick)
     if not leaves or not all(map(is_known, (pick, *keys))):
@@ -240,7 +240,7 @@ def sums_at_once(
 
 
 def _are_mostly_different(columns: Arrays, rows: int) -> bool:
-    """Whether so few rows are equal that to add them up takes longer than to join them."""
+    """Whether so few rows are equal that adding them up takes longer than joining them."""
     at = sample(rows)
     if len(at) == rows:
         return False
@@ -248,12 +248,12 @@ def _are_mostly_different(columns: Arrays, rows: int) -> bool:
     some = pa.table({str(i): c.take(taken) for i, c in enumerate(columns)})
     hashes = key_hashes(some, some.schema.names)
     equal = len(at) - len(distinct_numbers(hashes))
-    # Of s rows with N values about s²/2N are equal to others.
+    # Among s sampled rows with N distinct values about s²/2N are equal to others.
     return bool(_LEAST * len(at) ** 2 > 2 * equal * rows)
 
 
 def _leaves(pick: Expr) -> tuple[Expr, ...]:
-    """The numbers that are added up; none if they cannot be told apart.
+    """The numbers that a sum adds up, one for each field; empty if they cannot be separated.
 
     Ints that are widened to Decimals are added up as ints.
     """
@@ -271,7 +271,7 @@ _ONE = Literal(INT, 1)
 
 
 def _summands(of: Schema, leaves: Sequence[Expr]) -> Callable[[pa.Table, Ask], list[Array | None]]:
-    """A function that gives the numbers that are added up; None for ones, which rows count."""
+    """A function that computes the numbers to add up; None for the constant 1: rows are counted."""
     values = values_of(of, [e for e in leaves if e != _ONE])
 
     def summands(table: pa.Table, ask: Ask) -> list[Array | None]:

@@ -58,10 +58,10 @@ from stepping_spark.rows.types import Struct
 
 
 def most_given(limits: Limits, rows: int, *tables: pa.Table) -> int:
-    """The rows that a computation may give, if each is as wide as the average rows of its tables.
+    """The limit of a computation's result rows, if they are as wide as average rows of its tables.
 
-    Those of a join are rows of both tables. It gives no more than `rows`. Where these have room in
-    any case, the sizes of columns, which take long to find, do not matter.
+    A row of a join is as wide as a row of each table. The result has at most `rows` rows. If these
+    fit in any case, the exact sizes of columns, which are slow to compute, are not needed.
     """
     most, widest = bytes_given(limits), 0
     for t in tables:  # columns may share a buffer
@@ -76,9 +76,9 @@ _ROWS_OF_ONE_THREAD = 50_000
 
 
 def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
-    """The positions of rows whose keys are equal; NULL equals nothing.
+    """The positions of the pairs of rows with equal keys; NULL equals nothing.
 
-    `FanOut` where they are more than `most`.
+    Raises `FanOut` if there are more than `most` pairs.
     """
     few = len(left[0]) + len(right[0]) <= FEW
     if few and not any(map(pa.types.is_nested, [k.type for k in left])):
@@ -99,7 +99,7 @@ def join_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
 
 
 def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
-    """The same for few rows: a dictionary is made before Arrow has begun."""
+    """`join_indices` for few rows, with a dictionary, which is faster than a join of Arrow."""
     places: dict[tuple[Any, ...], list[int]] = {}
     for j, key in enumerate(zip(*[comparable(canonical(k)) for k in right], strict=True)):
         if None not in key:
@@ -115,7 +115,7 @@ def _few_indices(left: Arrays, right: Arrays, most: int) -> tuple[Array, Array]:
 
 
 def _pairs(sides: list[pa.Table], names: list[str], most: int) -> int:
-    """How many rows a join gives; it may be an upper bound, if that is no more than `most`."""
+    """The number of pairs of a join, or an upper bound if that is at most `most`."""
     small, large = sorted(sides, key=len)
     at_most = _most_of_a_key(small, names) * large.num_rows
     if at_most <= most:
@@ -128,7 +128,7 @@ def _pairs(sides: list[pa.Table], names: list[str], most: int) -> int:
 
 
 def _most_of_a_key(table: pa.Table, names: list[str]) -> int:
-    """An upper bound of the rows that share a key: the rows of a slot, which keys may share."""
+    """An upper bound of the rows per key: the rows per hash slot, which several keys may share."""
     slots = np.uint64(4 << table.num_rows.bit_length())
     return int(np.bincount((key_hashes(table, names) % slots).view(np.int64)).max(initial=0))
 
@@ -145,9 +145,9 @@ def _comparable(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 class FoldKernel(Protocol):
-    """Folds a relation; or gives the change of the fold for a change of the relation.
+    """Folds a relation; with a change, returns the change of the fold.
 
-    That is the result for the new relation, less that for the old one.
+    That change is the fold of the new relation, minus the fold of the old one.
     """
 
     def __call__(
@@ -158,7 +158,7 @@ class FoldKernel(Protocol):
 def _each_time(
     schema: Schema, fold: Callable[[DriverRelation], pa.Table], *, once: bool = False
 ) -> FoldKernel:
-    """A fold of the old relation, and of the new one; `once` says that it gives each row once."""
+    """A kernel that folds the old and the new relation; `once`: folds have distinct rows."""
 
     def each(
         run: Context, rows: DriverRelation, change: DriverRelation | None = None
@@ -173,7 +173,7 @@ def _each_time(
 
 
 def _where(table: pa.Table, kept: Any) -> pa.Table:
-    """The rows at which a mask of numpy is true."""
+    """The rows for which a NumPy mask is true."""
     return table if np.count_nonzero(kept) == len(kept) else table.filter(pa.array(kept))
 
 
@@ -182,7 +182,7 @@ def _ones(rows: int) -> Any:
 
 
 def _positive_rows(rows: DriverRelation) -> pa.Table:
-    """The rows whose weights add up to more than zero, each once."""
+    """The rows with a positive total weight, consolidated."""
     once = rows.added_up().table
     return _where(once, one_array(once.column(COUNT)).to_numpy() > 0)
 
@@ -199,10 +199,10 @@ def positive_kernel(n: Positive) -> FoldKernel:
 
 
 class _Ordered(NamedTuple):
-    """The rows that are there, by key and in order: of the new relation, and then of the old one.
+    """The rows with positive weight, by key and in order: first the new relation, then the old one.
 
-    `ids` are the numbers of their keys, which differ between the two. `numbers` are those of the
-    rows: rows that have the same number are equal.
+    `ids` are numbers of their keys, which differ between the two relations. `numbers` are numbers
+    of the rows: rows with the same number are equal. `signs` are 1 for new rows, -1 for old ones.
     """
 
     rows: pa.Table
@@ -216,7 +216,7 @@ OrderKernel: TypeAlias = Callable[[Context, DriverRelation, DriverRelation | Non
 
 
 def _in_order(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
-    """A function that orders the rows of a relation, and of what it is after a change."""
+    """A function that orders the rows of a relation, and of the relation after a change."""
     schema, values = of.schema, values_of(of.schema, (*keys, *(e for e, _ in order)))
     directions = [up for _, up in order]
 
@@ -253,9 +253,9 @@ def _in_order(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
 
 
 def _foremost(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
-    """The same, where the first row of each key is enough, and those that the order ties with it.
+    """`_in_order` for the first row of each key and the rows that the order ties with it.
 
-    There are few others, so not all rows are put in order. Each row has a number of its own.
+    Only these rows are sorted. Each row has a number of its own, even if two are equal.
     """
     schema, values = of.schema, values_of(of.schema, (*keys, *(e for e, _ in order)))
     directions = [up for _, up in order]
@@ -287,7 +287,7 @@ _MOST = 2.0**62
 
 
 def _checked(rows: DriverRelation) -> Ids:
-    """The weights of rows. If those of equal rows do not add up to 64 bits, a `StepError`."""
+    """The weights of rows. Raises `StepError` if a sum for equal rows does not fit in 64 bits."""
     weights = np.asarray(one_array(rows.table.column(COUNT)).to_numpy(), np.int64)
     if np.abs(weights.astype(np.float64)).sum() > _MOST:
         rows.added_up()
@@ -307,7 +307,7 @@ def rank_kernel(n: Rank) -> FoldKernel:
             counts = counts * first_with_ties(ids, counts, order(there, run.ask), n.n)
         else:
             counts = first(ids, counts, n.n)
-        # A number that is in both relations as often cancels out.
+        # A row that both relations contain equally often cancels out.
         at = np.full(numbers.max(initial=-1) + 1, -1)
         sums = np.zeros(len(at), np.int64)
         for sign in (-1, 1):
@@ -376,7 +376,7 @@ def window_kernel(n: Windowed) -> FoldKernel:
         run: Context, rows: DriverRelation, change: DriverRelation | None = None
     ) -> DriverRelation:
         there, ids, counts, signs, numbers = ordered(run, rows, change)
-        # Of floats, as the sum may be beyond 64 bits.
+        # As floats, because the sum may be beyond 64 bits.
         total = int(max(counts[signs == sign].sum(dtype=np.float64) for sign in (1, -1)))
         if total > (most := most_given(run.limits, total, there)):
             raise FanOut.of(total, "window", most)
@@ -400,7 +400,7 @@ def window_kernel(n: Windowed) -> FoldKernel:
 
 
 def _changed(numbers: Ids, signs: Ids, results: Sequence[Array]) -> Ids:
-    """The positions of rows, but for those that have the same results in both relations."""
+    """The positions of all rows except those with the same results in both relations."""
     new, old = np.flatnonzero(signs > 0), np.flatnonzero(signs < 0)
     at = np.full(numbers.max(initial=-1) + 1, -1)
     at[numbers[new]] = new
@@ -415,7 +415,7 @@ def _changed(numbers: Ids, signs: Ids, results: Sequence[Array]) -> Ids:
 
 
 def _are_same(a: Array, b: Array) -> Any:
-    """Which values of two columns are the same; NULL is as NULL, and NaN as NaN."""
+    """A mask of the equal values of two columns; NULL equals NULL, and NaN equals NaN."""
     if pa.types.is_nested(a.type) or pa.types.is_floating(a.type):
         ids = key_ids([pa.chunked_array([a, b])])
         return ids[: len(a)] == ids[len(a) :]

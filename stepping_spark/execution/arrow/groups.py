@@ -1,7 +1,7 @@
 """The operators of groups on Arrow arrays, and the first rows that a change can affect.
 
-A change that removes m rows of a key leaves n of its first n + m rows. So no others matter, however
-many rows the key has.
+A change that removes m rows of a key leaves n of its first n + m rows. So only these rows matter,
+however many the key has.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _NUMBERS = {
     pa.timestamp("us").id: pa.int64(),
     pa.duration("us").id: pa.int64(),
 }
-"""The types whose values are numbers in order, and the type of those."""
+"""The types whose values are stored as numbers in the same order, and the types of the numbers."""
 
 
 def ranks(column: ArrowColumn) -> list[Numbers]:
-    """Numbers in the order that Spark gives the values: NULL first, NaN last."""
+    """Columns of numbers that sort rows as Spark sorts the values: NULL first, NaN last."""
     array: Any = one_array(canonical(column))
     t = array.type
     if pa.types.is_list(t):
@@ -91,21 +91,21 @@ def _by_key(keys: Sequence[Any]) -> Numbers:
 
 
 def key_ids(keys: Sequence[ArrowColumn]) -> Numbers:
-    """A number for the key of each row."""
+    """The number of each row's key; equal keys have the same number."""
     return row_ids([f for k in keys for f in flat(canonical(k))])
 
 
 def foremost_of(
     keys: Sequence[ArrowColumn], order: Sequence[tuple[ArrowColumn, bool]]
 ) -> tuple[Numbers, Numbers]:
-    """What `foremost` gives, and the number of the key of each of these rows."""
+    """The positions from `foremost`, and the number of the key of each of these rows."""
     numbers = row_numbers([f for k in keys for f in flat(canonical(k))])
     rows = len(numbers)
     if not rows or not are_mostly_different(numbers[sample(rows)], rows):
         ids = below_length(numbers) if rows else numbers
         kept = foremost(ids, order)
         return kept, ids[kept]
-    # Most keys have one row, which is the first one; the others are compared.
+    # Most keys have a single row, which is the first one; only the rows of other keys are compared.
     shared = repeated(numbers.view(np.uint64))
     ids = np.arange(rows)
     among = np.flatnonzero(shared)
@@ -122,10 +122,9 @@ def foremost_of(
 def in_order(
     ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]], row: Sequence[ArrowColumn]
 ) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """The positions of rows, those of a key together, by the order, then by the row.
+    """The positions of rows sorted by key, order and row, and which rows differ from the previous.
 
-    Also which of them differ from the one before. Only rows that the order does not decide between
-    are compared by all their columns.
+    Only rows that tie in the order are compared by all their columns.
     """
     shared = np.bincount(ids)[ids] > 1
     among, alone = shared.nonzero()[0], (~shared).nonzero()[0]
@@ -149,9 +148,9 @@ def in_order(
 
 
 def by_numbers(by: Sequence[Numbers]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """The positions of rows by longs, and which of them differ from the one before.
+    """The positions of rows sorted by numbers, and which rows differ from the previous one.
 
-    Rows with the same numbers stand in any order.
+    Rows with the same numbers are in any order.
     """
     packed = _packed(by) if len(by[0]) else by
     at = np.argsort(packed[0]) if len(packed) == 1 else np.lexsort(packed[::-1])
@@ -159,7 +158,7 @@ def by_numbers(by: Sequence[Numbers]) -> tuple[Numbers, npt.NDArray[np.bool_]]:
 
 
 def beginnings(by: Iterable[Numbers]) -> npt.NDArray[np.bool_]:
-    """Which rows differ from the one before in some of their numbers; the first row does."""
+    """Which rows differ from the previous one in some of their numbers; the first row does."""
     mask: npt.NDArray[np.bool_] | None = None
     for numbers in by:
         if mask is None:
@@ -171,9 +170,9 @@ def beginnings(by: Iterable[Numbers]) -> npt.NDArray[np.bool_]:
 
 
 def _packed(by: Sequence[Numbers]) -> list[Numbers]:
-    """Fewer numbers that have the same order: several of few bits are one."""
+    """Fewer columns of numbers with the same order: columns with few bits are packed into one."""
     parts: list[Numbers] = []
-    values = 0  # how many there can be of the last one, from its least to its greatest
+    values = 0  # the size of the last column's range
     for numbers in by:
         least = int(numbers.min())
         own = int(numbers.max()) - least + 1
@@ -188,7 +187,7 @@ def _packed(by: Sequence[Numbers]) -> list[Numbers]:
 
 
 def foremost(ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]]) -> Numbers:
-    """The positions of the rows that no other row of their key comes before, by the order."""
+    """The positions of the rows that no row of their key precedes in the order."""
     at = np.arange(len(ids))
     for column, up in order:
         of, within = at, np.arange(len(at))
@@ -202,17 +201,17 @@ def foremost(ids: Numbers, order: Sequence[tuple[ArrowColumn, bool]]) -> Numbers
 
 
 def _values_at(column: ArrowColumn, at: Array) -> ArrowColumn:
-    """The values at these positions, which ascend: all of them are the column itself."""
+    """The values at ascending positions; the column itself if these are all."""
     return column if len(at) == len(column) else column.take(at)
 
 
 def positions(at: Any, mask: Any = None) -> Any:
-    """Positions as Arrow takes them."""
+    """Positions as an Arrow array, for `take`."""
     return pa.array(np.asarray(at, np.int64), pa.int64(), mask=mask)
 
 
 def first(ids: Numbers, counts: Numbers, n: int) -> Numbers:
-    """How often each row is among the first n of its key; rows of one key stand together."""
+    """The number of copies of each row among the first n of its key; rows of a key are adjacent."""
     counts = np.minimum(counts, n)
     before = np.cumsum(counts) - counts
     starts = np.flatnonzero(np.diff(ids, prepend=-1))
@@ -224,7 +223,7 @@ def first(ids: Numbers, counts: Numbers, n: int) -> Numbers:
 def first_with_ties(ids: Numbers, counts: Numbers, order: Sequence[ArrowColumn], n: int) -> Numbers:
     """For each row, whether fewer than n rows of its key sort before it (ties do not count).
 
-    Rows of one key stand together, in order.
+    Rows of a key are adjacent and in order.
     """
     begins = beginnings([ids])
     differs = beginnings([ids, *(r for column in order for r in ranks(column))])
@@ -236,7 +235,7 @@ def first_with_ties(ids: Numbers, counts: Numbers, order: Sequence[ArrowColumn],
 
 
 def lists(ids: Numbers, items: Array, counts: Numbers) -> tuple[Numbers, Array]:
-    """The first position of each key, and the list of its items, each so often."""
+    """The first position of each key, and the list of its items, repeated by their weights."""
     starts = np.flatnonzero(np.diff(ids, prepend=-1))
     ends = np.append(starts[1:], len(ids))
     offsets = np.append(0, np.cumsum(counts)).astype(np.int64)
@@ -246,7 +245,7 @@ def lists(ids: Numbers, items: Array, counts: Numbers) -> tuple[Numbers, Array]:
 
 
 def collated(table: pa.Table, required: int) -> pa.Table:
-    """One row for each key: the first column; the others hold the pieces, NULL where not."""
+    """One row for each key, the first column; the other columns are its pieces, NULL if missing."""
     key, *pieces = (one_array(c) for c in table.columns)
     ids = key_ids([key])
     _, firsts, dense = np.unique(ids, return_index=True, return_inverse=True)
@@ -256,9 +255,9 @@ def collated(table: pa.Table, required: int) -> pa.Table:
         of_key = dense[at]
         row_of = np.full(len(firsts), -1, np.int64)
         row_of[of_key] = at
-        if (row_of[of_key] != at).any():  # a key has several
+        if (row_of[of_key] != at).any():  # a key has several pieces
             largest = np.lexsort([r[at] for r in ranks(piece)[::-1]] + [of_key])
-            row_of[of_key[largest]] = at[largest]  # of equal keys the last one stays
+            row_of[of_key[largest]] = at[largest]  # the last assignment for a key remains
         columns.append(piece.take(positions(row_of, mask=row_of < 0)))
     rows = pa.Table.from_arrays(columns, names=table.schema.names)
     kept = [pc.is_valid(c) for c in rows.columns[1 : required + 1] if c.null_count]
@@ -273,14 +272,14 @@ _MOST = 2**62
 
 
 class _Asked(Exception):
-    """Only Spark can evaluate an expression over these rows: all of them are kept."""
+    """Signal: only Spark can evaluate an expression over these rows, so all rows are kept."""
 
 
 def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> Restrict | None:
-    """A function that gives the rows of each part of a state that matter.
+    """A function that selects the rows of each part of a state that a change can affect.
 
-    Its arguments are the parts, the change, in how many entries of the parts a row may occur, and
-    what tells the session's time zone. None if only Spark can evaluate the keys or the order.
+    Its arguments are the parts, the change, the most entries that a row has in the parts, and a
+    function for the session's time zone. None if only Spark can evaluate the keys or the order.
     """
     exprs = [*keys, *(e for e, _ in order)]
     if any(evaluator(e) is None for e in exprs):
@@ -308,10 +307,10 @@ def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> R
 def _rows_needed(
     state: pa.Table, change: pa.Table, key_of: ArraysOf, ask: Ask, n: int, often: int
 ) -> tuple[Ids, Ids]:
-    """The number of each row's key, and how many rows of each key matter.
+    """The number of each row's key, and the number of rows that matter for each key.
 
-    A negative weight -w removes one row, which may have several entries in the state: at most w of
-    them, and no more than there may be.
+    A negative weight -w removes one row, which may have several entries in the state: at most w,
+    and at most `often`.
     """
     rows = state.num_rows
     gone = change.filter(pc.less(change.column(COUNT), pa.scalar(0)))
@@ -330,9 +329,9 @@ def _removed(rows: pa.Table, often: int) -> Ids:
 def _mask_of_first(
     state: pa.Table, ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]
 ) -> KeptMask:
-    """Which rows to keep: the first ones of each key, with those that equal them by the order.
+    """A mask of the rows to keep: the first rows of each key, and rows that tie with them.
 
-    Rows of negative weight are kept too, as they may cancel out with rows that come.
+    Rows with a negative weight are kept too: later rows may cancel them.
     """
     there = _counts(state) > 0
     kept = ~there
@@ -348,7 +347,7 @@ def _mask_of_first(
 
 
 def _first(ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> Ids:
-    """The positions of rows before which there are fewer rows of their key than are wanted."""
+    """The positions of the rows that fewer than `wanted` rows of their key precede."""
     by = [ids, *(r if up else ~r for column, up in order for r in ranks(column))]
     at, differs = by_numbers(by)
     begins = np.diff(ids[at], prepend=-1) != 0

@@ -22,10 +22,10 @@ Carried: TypeAlias = Mapping[WindowCall, Any]
 
 @dataclass(frozen=True)
 class Prefix:
-    """What is known of the rows of a partition that come before a place in its order.
+    """A summary of the rows of a partition before a place in its order.
 
-    `last` is the place of the last of them; None where there are none. `carried` is their count, or
-    their sum, for each function that has it.
+    `last` is the place of the last such row; None if there are none. `carried` has their count or
+    their sum, for each function that needs it.
     """
 
     place: int
@@ -45,27 +45,27 @@ class Prefixes:
 
 
 class NeedsPrefix(Exception):
-    """A change matters to rows that were not read."""
+    """Signal: a change affects rows that were not read."""
 
 
 @dataclass
 class Context:
     """The context that kernels run in."""
 
-    ask: Ask  # has Spark evaluate expressions that are not plain
+    ask: Ask  # evaluates other than plain expressions, with Spark
     now: Now = None
     limits: Limits = DEFAULT
     args: Sequence[DriverRelation] = ()
     prefixes: Prefixes | None = None  # of the partitions of a window's state
-    filled: Sequence[DriverRelation] = ()  # what stands for holes, within the change of a fold
-    carried: Carried = field(default_factory=dict)  # of rows that were left out of that
+    filled: Sequence[DriverRelation] = ()  # the relations in holes, within the change of a fold
+    carried: Carried = field(default_factory=dict)  # counts and sums of rows that were left out
 
 
 Kernel: TypeAlias = Callable[[Context], DriverRelation]
 
 
 def sum_of(parts: Sequence[DriverRelation], schema: Schema) -> DriverRelation:
-    """The sum of relations; a single one that has rows is as consolidated as it was."""
+    """The sum of relations; consolidated if only one has rows, and that one is consolidated."""
     tables: list[pa.Table] = []
     once = True
     for p in parts:

@@ -1,15 +1,15 @@
-"""What each node means on the driver, as a kernel; and the evaluation of a plan's terms.
+"""The kernel of each node on the driver, and the evaluation of a plan's terms.
 
-The nodes of a plan are prepared once. Each function here looks at its node and gives a kernel,
-which the steps run: schemas, names and expressions are known to it by then.
+The nodes of a plan are prepared once. Each function here returns the kernel of a node, which the
+steps run: its schemas, names and expressions are already resolved.
 
-A Spark job costs tens of milliseconds before it does anything. Where all that a term reads is few
-rows that the driver holds, look-ups, joins and sums are done here. Functions of rows keep Spark's
-meaning, because Spark evaluates them, as the projection of a local relation, mostly without a job.
-Plain fields, constants and rows made of them need no evaluation at all, and what
-`stepping_spark.expressions.arrow_kernels` lists is the same in Arrow.
+A Spark job costs tens of milliseconds before it does anything. If a term reads only few rows, all
+on the driver, its look-ups, joins and sums run here. Functions of rows keep Spark's meaning,
+because Spark evaluates them, as the projection of a local relation, mostly without a job. Plain
+fields, constants and rows of them need no evaluation, and the functions in
+`stepping_spark.expressions.arrow_kernels` have the same results in Arrow.
 
-A term is prepared once, as the nodes that it is made of are, and run by each step.
+A term is prepared once, like its nodes, and run by each step.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from stepping_spark.rows.schema import COUNT, StreamType
 
 
 def prepared(n: Physical) -> Kernel:
-    """What gives the relation of a tree of nodes; rows may stand in it several times."""
+    """The kernel of a tree of nodes; its result need not be consolidated."""
     return NODES[type(n)](n, *map(prepared, n.inputs))
 
 
@@ -127,7 +127,7 @@ def _before(n: BelowGreatest, rows: Kernel, greatest: Kernel) -> Kernel:
 
 
 def _numbers(times: Any) -> Any:
-    """Times as numbers, in the units that distances have; of NULL any."""
+    """Times as numbers in the units of distances; NULL becomes 0."""
     if pa.types.is_date32(times.type):
         times = times.cast(pa.int32())
     return times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -145,7 +145,7 @@ def _unnest(n: Unnest, rows: Kernel) -> Kernel:
         if len(items) > (most := most_given(run.limits, len(items), table.select(carried))):
             raise FanOut.of(len(items), n.name, most)
         parents = pc.list_parent_indices(lists)
-        # The other columns, the lists among them, are not repeated for each item.
+        # Only the carried columns are repeated for each item.
         beside = [one_array(table.column(c)).take(parents) for c in carried]
         counts: Any = one_array(table.column(COUNT)).take(parents)
         if n.weight is not None:
@@ -212,7 +212,7 @@ def _equi_join(n: EquiJoin, left: Kernel, right: Kernel) -> Kernel:
 
 
 def _product(a: Any, b: Any) -> Any:
-    """The product of two weights, or an error that says what it is."""
+    """The products of weights. Raises a `StepError` if one is beyond BIGINT."""
     try:
         return pc.multiply_checked(a, b)
     except pa.ArrowInvalid:
@@ -275,7 +275,7 @@ def _change_of(n: ChangeOf, state: Kernel, change: Kernel) -> Kernel:
             run.carried = carried
             changes.append(fold(run, old, more))
         run.carried = {}
-        # Each has the rows of other keys.
+        # Each change has the rows of other keys.
         once = all(rows.consolidated for rows in changes)
         return DriverRelation(concat([rows.table for rows in changes], schema), schema, once)
 
@@ -325,7 +325,7 @@ Chain = Callable[[pa.Table, StreamType, Sequence[Operator]], pa.Table]
 
 
 class Failed(Exception):
-    """A vertex, and the part of it, that could not be computed. The cause has the reason."""
+    """The error of a vertex, and of its part with this number. The cause has the reason."""
 
     def __init__(self, vertex: Vertex, part: int) -> None:
         super().__init__(vertex, part)
@@ -337,20 +337,20 @@ class Evaluation:
     """The inputs of an evaluation: relations and context."""
 
     leaf: Callable[[Leaf], DriverRelation]
-    chain: Chain  # asks Spark for what several linear operators make of a relation
+    chain: Chain  # applies several linear operators to a relation, with Spark
     context: Context
     prefixes: Mapping[Leaf, Prefixes]  # of the partitions of the states of windows
-    rows: RowCounts = field(default_factory=dict)  # that vertices read and gave
-    notes: list[str] = field(default_factory=list)  # on how that was done
+    rows: RowCounts = field(default_factory=dict)  # in and out of vertices
+    notes: list[str] = field(default_factory=list)  # on the way of the evaluation
 
 
 Compute: TypeAlias = Callable[[Evaluation], DriverRelation]
 
 
 def compute(t: Term, *, eagerly: bool = False) -> Compute:
-    """A function that computes a term. Its result may have equal rows several times.
+    """A function that computes a term. Its result may contain equal rows several times.
 
-    `eagerly`: many rows of a side of a join are added up before they are joined.
+    With `eagerly`, many rows of a side of a join are added up before the join.
     """
     if not isinstance(t, Apply):
         return methodcaller("leaf", t)
@@ -400,7 +400,7 @@ def _parts(t: Apply) -> Callable[[Evaluation, list[DriverRelation]], DriverRelat
         first, done = asked, 0
         while done < len(kernels):
             try:
-                if done == first:  # one question to Spark, and not one for each part
+                if done == first:  # one query of Spark for these parts, and not one for each
                     table = _chained(run, t, first, last, given[0].table)
                     given, done = [DriverRelation(table, t.trees[last].schema)], last
                 else:
@@ -412,14 +412,14 @@ def _parts(t: Apply) -> Callable[[Evaluation, list[DriverRelation]], DriverRelat
             except Exception as e:
                 if done != first:
                     raise Failed(t.vertex, done) from e
-                first = -1  # which part fails is seen when each is asked by itself
+                first = -1  # to find the part that fails, query each by itself
         return given[0]
 
     return parts
 
 
 def _chained(run: Evaluation, t: Apply, first: int, last: int, table: pa.Table) -> pa.Table:
-    """Applies several operators to a relation in one query of Spark."""
+    """The result of several operators on a relation, by one query of Spark."""
     types = t.types
     for p in t.parts[:first]:
         types = (p.type_of(*types),)

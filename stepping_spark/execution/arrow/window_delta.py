@@ -1,18 +1,19 @@
-"""Finds the rows of a partition that a change can affect, so that no others are computed.
+"""Finds the rows of a partition that a change can affect, so that only these are computed.
 
 The results of window functions change for the rows from the first change on, and for as many before
-it as the functions look forward. These rows need the rows that functions look back to, and of
-all rows further back a count or a sum: see `circuit.physical.windows`. Finding them takes a look at
-the values of the order, which is far less than to sort the partition and to compute it twice.
+it as the functions look forward. To compute these rows, the functions also read the rows that they
+look back to, and a count or a sum of all earlier rows: see `circuit.physical.windows`. The search
+reads only the values of the order, and is far cheaper than sorting and computing the partition
+twice.
 
-What is known of the rows before some place (a `Prefix`) is found at each step, for the next one: it
-reads the partition from there on, and the rest only where a change matters to that.
+Each step computes a summary of the rows before some place (a `Prefix`) for the next step, which
+then reads the partition from that place on, and earlier rows only if a change affects them.
 
 As-of joins look for the nearest row that has a value: the rows around a change are found for all
 keys at once.
 
 A row that one batch inserts, another may delete. If a row has a weight below 1, the rows with the
-same sort position are consolidated first. A row whose weight is still below 1 is kept as it is.
+same sort position are consolidated first. A row whose weight is still below 1 is kept unchanged.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ DeltaPieces: TypeAlias = Iterator[tuple[DriverRelation, DriverRelation, Carried]
 Cut: TypeAlias = Callable[[DriverRelation, DriverRelation, Context], DeltaPieces]
 
 CUT_ROWS = 1_000
-"""Rows of a state of a window, or of first rows, that are all computed with.
+"""Rows of the state of a window, or of first rows, up to which all of them are used.
 
-Not so those of an as-of join: however few there are, the rows around the change are enough.
+An as-of join uses only the rows around the change, however few rows there are.
 Beyond: for a window the driver computes the rows from the change on, and the rows before it that
-the functions need. Of first rows it keeps, for each key, as many as are asked for and one for each
-row that the change removes.
+the functions need. For first rows it keeps, for each key, the wanted number of rows and one more
+for each row that the change removes.
 """
 
 CUT_KEYS = 8
@@ -93,7 +94,7 @@ def whole(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaP
 
 
 def cut_of(n: Windowed, over: Schema) -> Cut:
-    """A function that gives the affected rows of each key, their change, and the carried values."""
+    """A function that yields the affected rows of keys, their change, and the carried values."""
     divider = _divider_of(n)
     if divider is None or cut_by(n.keys, n.sorting, n.calls) is None:
         return whole
@@ -131,16 +132,16 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
 
 
 def _nearest(values: ArraysOf, by: Sorting) -> Cut:
-    """A function that gives the rows around the changes of all keys at once.
+    """A function that yields the rows around the changes of all keys at once.
 
-    `values` are those of the key, of the order, and whether a row has the value.
+    `values` computes the key, the order, and whether a row has the value.
     """
 
     def nearest(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
         both = zip(values(state.table, run.ask), values(change.table, run.ask), strict=True)
         *columns, order, values_there = [pa.concat_arrays(pair) for pair in both]
         ids, places = key_ids(columns), _places(order, by)
-        # Places that are apart by key, with one before and one behind those of each key.
+        # Distinct places for each key, with one free place before and one after those of a key.
         known, places = np.unique(places, return_inverse=True)
         places = ids * (len(known) + 2) + places + 1
         n = state.table.num_rows
@@ -157,9 +158,9 @@ def _nearest(values: ArraysOf, by: Sorting) -> Cut:
 
 
 def _around(places: Numbers, ends: Numbers, changed: Numbers, has: Any) -> Any:
-    """Which rows are around changes, up to the next end on each side.
+    """A mask of the rows around changes, up to the next end on each side.
 
-    `ends` are places of rows that have a value, in order. A change that has none matters to no
+    `ends` are the sorted places of rows that have a value. A change without a value affects no
     other row: then only the rows at its place and at the ends count.
     """
     # The numbers of the ends around each change, and so the stretches between ends that count.
@@ -177,7 +178,7 @@ def _around(places: Numbers, ends: Numbers, changed: Numbers, has: Any) -> Any:
 
 
 def _added_up(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Table]:
-    """What adds up the rows of the places where some count less than once."""
+    """A function that consolidates the rows of places where some weight is below 1."""
     values = values_of(over, (by.expr,))
 
     def added_up(rows: pa.Table, run: Context) -> pa.Table:
@@ -199,7 +200,7 @@ class _Partition:
     rows: pa.Table
     places: Numbers
     counts: Numbers
-    read: list[Any]  # what a divider reads of them
+    read: list[Any]  # the columns that a divider reads
     prefix: Prefix | None
 
     @classmethod
@@ -223,9 +224,9 @@ class _Partition:
         prefixes: Prefixes,
         key: PartitionKey,
     ) -> tuple[pa.Table, Carried]:
-        """The rows that matter to a change, and what is carried of those before them.
+        """The rows that a change affects, and the carried counts and sums of earlier rows.
 
-        `of_change` is what the divider reads of the change.
+        `of_change` has the columns of the change that the divider reads.
         """
         last = None if self.prefix is None else self.prefix.last
         read = list(zip(self.read, of_change, strict=True))
@@ -236,9 +237,9 @@ class _Partition:
         return self.rows.take(positions(np.flatnonzero(kept))), carried
 
     def _prefix(self, divider: _Divider, begin: int) -> Prefix:
-        """The prefix before the rows that this change affected, less some of them.
+        """The prefix for the next step, which ends up to `SLACK` rows before the affected ones.
 
-        Only of rows that are there: one that is not stays behind the prefix.
+        It ends before any row whose weight is below 1.
         """
         before = np.sort(self.places[self.places < begin])
         if len(before) >= SLACK:
@@ -283,7 +284,7 @@ class _Divider(Protocol):
         """Whether each row is affected.
 
         `read` has columns of the rows, and of the change. `last` is the place of the last row that
-        was not read. If such rows are affected too, a `NeedsPrefix` is raised.
+        was not read. Raises `NeedsPrefix` if such rows are affected too.
         """
 
 
@@ -298,7 +299,7 @@ def _divider_of(n: Windowed) -> _Divider | None:
 
 
 def _have(columns: Any, key: Any) -> Any:
-    """Which rows have a key."""
+    """A mask of the rows with a key."""
     mask = np.ones(len(columns[0]), np.bool_)
     for column, value in zip(columns, key, strict=True):
         if value is None:
@@ -310,19 +311,19 @@ def _have(columns: Any, key: Any) -> Any:
 
 
 def _places(column: Any, by: Sorting) -> Numbers:
-    """The values of an order as ints, in the direction of the order; NULL is at an end of them."""
+    """The values of an order as ints, ascending in its direction; NULL is at one end of them."""
     return order_numbers(column, ascending=by.ascending, nulls_first=by.nulls_first)
 
 
 def _are_sure(places: Numbers, counts: Numbers) -> Any:
-    """Which rows certainly exist: no row at the same place has a weight below one."""
+    """A mask of the rows that certainly exist: no row at their place has a weight below one."""
     doubted = places[counts <= 0]
     return ~np.isin(places, doubted) if len(doubted) else np.ones(len(places), np.bool_)
 
 
 @dataclass(frozen=True)
 class _OfReach:
-    """The rows from as far before the first change as functions look; the rest is carried."""
+    """Affected rows: from as far before the first change as functions look; earlier are carried."""
 
     reach: Reach
 
@@ -359,7 +360,7 @@ class _OfReach:
 
 @dataclass(frozen=True)
 class _OfRuns:
-    """The runs that a change is in, as they would be with all rows of both."""
+    """Affected rows: the runs that contain a change, in the union of the rows and the change."""
 
     runs: Runs
     reads: Sequence[Expr] = ()
@@ -386,10 +387,10 @@ class _OfRuns:
 
 @dataclass(frozen=True)
 class _OfNearest:
-    """The rows around each change, up to the next row on each side that has the value.
+    """Affected rows: around each change, up to the next row on each side that has the value.
 
-    Of a change that does not have it, only its place and the rows at these ends count. A row that
-    may be gone is no such row, and stays with all that has its place.
+    For a change without the value, only its place and the rows at these ends count. A row that may
+    be gone does not count as an end, and all rows at its place are kept.
     """
 
     nearest: Nearest
@@ -430,7 +431,7 @@ def _added(a: Any, b: Any) -> Any:
 def _carried(
     calls: Sequence[WindowCall], args: Sequence[Any], counts: Numbers, rows: Numbers
 ) -> Carried:
-    """For each function, the count or the sum of the rows that are left out."""
+    """For each function, the count or the sum of the omitted rows."""
     sums: dict[WindowCall, Any] = {}
     left = iter(args)
     for c in calls:
@@ -449,7 +450,7 @@ def _carried(
 
 
 def _limbs(values: Any, times: Numbers, c: WindowCall) -> dict[int, int]:
-    """The exact sum of weighted values: of floats by bins, of other numbers as one."""
+    """The exact sum of weighted values: floats by bins, other numbers as a single sum."""
     if pa.types.is_floating(values.type):
         return limbs_of(values.to_numpy(), times)
     if pa.types.is_decimal(values.type):

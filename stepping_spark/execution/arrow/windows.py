@@ -1,8 +1,8 @@
-"""Window functions on the driver: over rows that stand by partition and in order.
+"""Window functions on the driver, over rows sorted by partition and order.
 
-The rows of a frame stand together, so a frame is where it begins and where it ends. Counts and sums
-over it are differences of sums from the first row on, the least of it is looked up in the least of
-runs of 1, 2, 4 … rows. All partitions are computed at once.
+The rows of a frame are contiguous, so a frame is a pair of positions. Counts and sums over a frame
+are differences of prefix sums; its least value is looked up in the least values of runs of 1, 2,
+4 … rows. All partitions are computed at once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from stepping_spark.relations.sums.sql import DECIMALS, SMALLER
 from stepping_spark.rows.atoms import INT_MAX, INT_MIN, REST, Atom
 from stepping_spark.rows.types import Optional, unwrap
 
-FrameBounds: TypeAlias = tuple[Numbers, Numbers]  # where frames begin, and where they end
+FrameBounds: TypeAlias = tuple[Numbers, Numbers]  # the first positions of frames, and their ends
 
 
 def whole_sums(values: Any, t: Atom, start: Numbers, end: Numbers) -> Any:
-    """The sums of ints, or of Decimals in units of the last digit, as ints of any size."""
+    """The sums of frames of ints, or of Decimals in units of the last digit, as exact ints."""
     if pa.types.is_decimal(values.type):
         with decimal.localcontext(decimal.Context(prec=100)):
             units = [int((v or decimal.Decimal(0)).scaleb(t.scale)) for v in values.to_pylist()]
@@ -61,7 +61,7 @@ def _so_far(units: Sequence[int]) -> Any:
 
 
 def check_fits(sums: Any, least: int, most: int, t: Atom, remedy: str) -> None:
-    """A `StepError` where a sum is beyond its type."""
+    """Raise `StepError` if a sum is beyond its type."""
     beyond = [n for n in (sums.max(initial=0), sums.min(initial=0)) if not least <= n <= most]
     if beyond:
         raise StepError(f"the sum {beyond[0]} over a frame is beyond {t}; {remedy}")
@@ -70,7 +70,7 @@ def check_fits(sums: Any, least: int, most: int, t: Atom, remedy: str) -> None:
 def float_sums(
     values: Any, t: Atom, frames: FrameBounds, carried: Mapping[int, int], none: Any
 ) -> Array:
-    """The exact sums of floats, each rounded once: of each bin the sums so far are kept."""
+    """The exact sums of frames of floats, each rounded once; they use prefix sums of each bin."""
     limbs: dict[int, list[int]] = {}
     for i, v in enumerate(values.to_pylist()):
         if v is not None:
@@ -96,9 +96,9 @@ pc: Any = pyarrow.compute
 
 @dataclass
 class Partitions:
-    """Rows by partition and in order: the number of each one's partition, and the order's values.
+    """Rows sorted by partition and order: the number of each row's partition, and its sort values.
 
-    A row that counts twice stands twice.
+    A row of weight 2 occurs twice.
     """
 
     ids: Numbers
@@ -118,7 +118,7 @@ class Partitions:
         self.peer_start, self.peer_end = _runs(self.peer_begins)
 
     def bounds(self, frame: Frame) -> FrameBounds:
-        """Where the frame of each row begins and ends."""
+        """The first position and the end of the frame of each row."""
         if frame not in self.frames:
             if frame.rows:
                 span = self._by_rows(frame)
@@ -140,7 +140,7 @@ class Partitions:
         return start, end
 
     def _by_value(self, frame: Frame) -> FrameBounds:
-        """The rows whose value is in reach: found among all values in the order of partitions."""
+        """The bounds of a frame by value, by bisection among the sort values of partitions."""
         (by,), (column,) = self.sorting, self.sorted_by
         there = np.asarray(column.is_valid())
         values = _numbers(column, by)
@@ -164,14 +164,14 @@ def _within(rows: int, size: int) -> int:
 
 
 def _runs(begins: Any) -> FrameBounds:
-    """Where the run that each row is in begins and ends, given which rows begin one."""
+    """The first position and the end of each row's run; `begins` marks first rows of runs."""
     starts = np.flatnonzero(begins)
     run = np.cumsum(begins) - 1
     return starts[run], np.append(starts[1:], len(begins))[run]
 
 
 def _numbers(column: Any, by: Sorting) -> Any:
-    """The values of an order as numbers that can be added to; of NULL any."""
+    """The values of an order as numbers, to which offsets can be added; NULL becomes 0."""
     if pa.types.is_floating(column.type):
         return np.asarray(column.fill_null(0.0).to_numpy(zero_copy_only=False), np.float64)
     if pa.types.is_decimal(column.type):
@@ -192,7 +192,7 @@ def _moved(values: Any, offset: Any) -> Any:
 
 
 def column_of(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
-    """What a function gives for each row."""
+    """The result of a window function for each row."""
     return _KINDS[call.kind](call, at, args)
 
 
@@ -224,7 +224,7 @@ def _cume_dist(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array
 
 
 def _ntile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
-    """The first tiles have one row more where the rows cannot be dealt out evenly."""
+    """The number of each row's tile; the first tiles have one row more if the sizes differ."""
     rows, before = at.end - at.start, at.at - at.start
     each, longer = np.divmod(rows, call.n)
     in_longer = longer * (each + 1)
@@ -233,7 +233,7 @@ def _ntile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
 
 
 def _shifted(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
-    """The value so many rows, or so many known values, before or after."""
+    """The value `n` rows, or `n` known values, before or after each row."""
     values = args[0]
     n = _within(call.n, at.size)
     if call.ignore_nulls:
@@ -254,7 +254,7 @@ def _shifted(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
 
 
 def _valid_positions(values: Any) -> tuple[Numbers, Numbers]:
-    """The positions of the values that are known, and how many of them come before each row."""
+    """The positions of the known values, and the number of known values before each row."""
     valid = np.asarray(values.is_valid())
     return np.flatnonzero(valid), np.cumsum(valid) - valid
 
@@ -276,7 +276,7 @@ def _picked(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
 
 
 def _counted(values: Array, start: Numbers, end: Numbers) -> Numbers:
-    """How many values of each frame are known."""
+    """The number of known values in each frame."""
     so_far = np.append(0, np.cumsum(np.asarray(values.is_valid())))
     return np.asarray(so_far[end] - so_far[start])
 
@@ -289,7 +289,7 @@ def _count(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
 
 
 def _extreme(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
-    """The least or the greatest value of the frame: of two runs of 2ⁿ rows that make the frame."""
+    """The least or the greatest value of the frame, from two runs of 2ⁿ rows that cover it."""
     (values,) = args
     assert call.frame is not None
     start, end = at.bounds(call.frame)
@@ -351,7 +351,7 @@ def _sum(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
 
 
 def _percentile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
-    """The percentile of the frame's known values: from row to row they stay sorted."""
+    """The percentile of the frame's known values, which are kept sorted from row to row."""
     (values,) = args
     assert call.frame is not None
     codes, there = _codes(values).tolist(), values.is_valid().to_pylist()
@@ -380,7 +380,7 @@ def _percentile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Arra
 
 
 def _session(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
-    """The first or the last value of the order, in the run of rows between two wide gaps."""
+    """The first or the last sort value of each row's session, the run of rows between wide gaps."""
     (by,), (column,) = at.sorting, at.sorted_by
     values = _numbers(column, by)
     begins = at.start == at.at

@@ -1,5 +1,5 @@
-"""The nodes as Spark SQL, for what is too large for the driver, and not for Spark's tasks.
+"""The nodes as Spark SQL, for streams that are too large for the driver, and not for tasks.
 
 `nodes` has one function for each node, and makes the queries of a plan's terms. `windows` computes
-window functions, and `text` has the pieces that they share. No text is rewritten once it is made.
+window functions, and `text` has their common pieces. No text is rewritten once it is made.
 """

@@ -1,4 +1,4 @@
-"""What each node means in Spark SQL, and the queries of a plan's terms."""
+"""The Spark SQL of each node, and the queries of a plan's terms."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from stepping_spark.rows.types import ListOf, Struct, quote
 
 @dataclass(frozen=True)
 class SqlQuery:
-    """The text of a query, and the relations that it names."""
+    """The text of a query, and the names of its relations."""
 
     text: str
     uses: frozenset[str]
@@ -76,17 +76,17 @@ class RenderContext:
     """Renders a tree of nodes over queries; `now` is the time of the step, as a literal."""
 
     computed: Computing
-    apart: Callable[[SqlQuery], str]  # gives it as a relation of its own
+    apart: Callable[[SqlQuery], str]  # makes a query a relation of its own
     now: str
     args: Sequence[SqlQuery] = ()
-    filled: Sequence[SqlQuery] = ()  # what stands for holes, within the change of a fold
+    filled: Sequence[SqlQuery] = ()  # the queries in holes, within the change of a fold
 
     def query(self, n: Physical) -> SqlQuery:
         """The query of a node, with the columns of its schema, in order."""
         return SqlQuery(NODES[type(n)](self, n), self.uses(n))
 
     def text(self, n: Physical) -> str:
-        """The text of that query."""
+        """The text of the query of a node."""
         return NODES[type(n)](self, n)
 
     def uses(self, n: Physical) -> frozenset[str]:
@@ -289,7 +289,7 @@ def _filled(run: RenderContext, fold: Fold, of: SqlQuery) -> str:
 
 
 def _top(op: Rank, query: str) -> str:
-    """The first rows of a consolidated query, which has the keys beside its rows."""
+    """The first rows of a consolidated query, which has the columns of the keys too."""
     shown = ", ".join(quote(n) for n, _ in op.of.schema.columns)
     by = key_names(op.keys)
     count = f"CAST(least(t.{COUNT}, {op.n}L) AS DECIMAL(20, 0))"
@@ -306,7 +306,7 @@ def _top(op: Rank, query: str) -> str:
 
 
 def _with_ties(op: Rank, query: str, count: str) -> str:
-    """The rows with few rows before them in the order; ties are not before each other."""
+    """The rows that fewer than n rows precede in the order; ties do not precede each other."""
     shown = ", ".join(quote(n) for n, _ in op.of.schema.columns)
     by = key_names(op.keys)
     order = ordered(op.order, (), "t")
@@ -368,7 +368,7 @@ NODES: dict[type[Physical], Callable[[RenderContext, Any], str]] = {
 
 @dataclass(frozen=True)
 class DerivedTable:
-    """A relation that has Columns which SQL text cannot say, beside those of a query."""
+    """A relation of a query's columns and of Columns that SQL text cannot express."""
 
     name: str
     query: SqlQuery
@@ -377,9 +377,9 @@ class DerivedTable:
 
 @dataclass
 class Rendering:
-    """Makes texts of terms, for relations that have these names.
+    """Makes the texts of terms, over relations with the given names.
 
-    `derived` are relations that must be there before a text is run, in their order.
+    `derived` are relations that must be defined, in order, before a text runs.
     """
 
     prefix: str
@@ -395,7 +395,7 @@ class Rendering:
         return self.parts(t.parts, args, t.types)
 
     def relation(self, name: str, t: StreamType) -> SqlQuery:
-        """All of a relation."""
+        """The query of all rows of a relation."""
         return SqlQuery(f"SELECT {names(t.schema.all)} FROM {name}", frozenset((name,)))
 
     def parts(
@@ -404,7 +404,7 @@ class Rendering:
         args: Sequence[SqlQuery],
         types: tuple[StreamType, ...],
     ) -> SqlQuery:
-        """What operators make of relations, one after the other."""
+        """The query of operators, applied to relations one after the other."""
         for tree in trees_of(parts, types):
             args = [RenderContext(self._computed, self._apart, self.now, args).query(tree)]
         (query,) = args

@@ -1,4 +1,4 @@
-"""Pieces of Spark SQL that all nodes use: lists of columns, keys, and consolidation."""
+"""Common pieces of Spark SQL: lists of columns, keys, and consolidation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def names(columns: Columns, row: str = "") -> str:
 
 
 def spread(expr: Sql, columns: Columns) -> list[str]:
-    """The columns of a row that an expression gives."""
+    """The columns of an expression whose value is a row."""
     return [f"{expr}.{quote(n)} AS {quote(n)}" for n, _ in columns]
 
 
@@ -36,7 +36,7 @@ def ordered(order: Order, columns: Columns, row: str) -> str:
 
 
 def key_names(keys: Sequence[Expr]) -> str:
-    """The columns that keys have beside the rows of a query."""
+    """The names of the columns of keys in a query."""
     return ", ".join(f"_k{i}_" for i, _ in enumerate(keys))
 
 
@@ -44,9 +44,9 @@ WEIGHT = total(quote(COUNT), INT, beyond(COUNT, INT))
 
 
 def consolidated(query: str, schema: Schema, keys: Sequence[Expr] = ()) -> str:
-    """The query with equal rows made one, their diffs added, and rows without weight left out.
+    """The consolidated query: equal rows are merged, and rows with zero diffs are left out.
 
-    Of keys there are columns beside the rows: see `key_names`.
+    With keys, it has their columns too: see `key_names`.
     """
     by = names(schema.columns)
     if keys:

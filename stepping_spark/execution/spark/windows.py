@@ -1,8 +1,8 @@
 """Window functions in Spark SQL: Spark's own, over rows that are repeated by their weight.
 
-Spark adds up floats as they come, so a sum of them depends on the order and on the frames before.
-Here they are added exactly: each row is joined with the bins (`relations.sums.floats`) that its
-partition has, the limbs of each bin are added up over the frame, and the sums of a row's bins are
+Spark adds up floats in their order, so their sum depends on the order and on earlier frames. Here
+they are added exactly: each row is repeated for each bin (`relations.sums.floats`) of its
+partition, the limbs of each bin are added up over the frame, and the sums of a row's bins are
 collected.
 """
 
@@ -27,11 +27,11 @@ WIDE = "DECIMAL(20, 0)"  # a BIGINT and an offset added
 
 
 Apart: TypeAlias = Callable[[str], str]
-"""Gives a query as a relation of its own: Spark does not look into names within names for ever."""
+"""Makes a query a relation of its own: Spark resolves only a limited depth of nested names."""
 
 
 def windowed(n: Windowed, query: str, apart: Apart) -> str:
-    """The rows of a consolidated query, which has the keys beside them, and what functions give."""
+    """The rows of a consolidated query with columns of keys, and the results of functions."""
     spec = _Spec(n)
     floats = {i: c for i, c in enumerate(n.calls) if _adds_floats(c)}
     text = (
@@ -58,7 +58,7 @@ def windowed(n: Windowed, query: str, apart: Apart) -> str:
 
 
 def _with_sessions(spec: _Spec, gap: Any, query: str) -> str:
-    """The same rows, each with the number of its run: a wide gap before a row begins the next."""
+    """The query with the number of each row's session: a wide gap before a row begins a new one."""
     (s,) = spec.node.sorting
     own = distance_of(s.expr.sql("t"), s.expr.type)
     query = f"SELECT t.*, lag({own}) OVER ({spec.by_row()}) AS _before_ FROM ({query}) t"
@@ -68,7 +68,7 @@ def _with_sessions(spec: _Spec, gap: Any, query: str) -> str:
 
 
 def _pairs(n: Windowed, query: str) -> str:
-    """Pairs of the row and the tuple of what functions give for it."""
+    """The pairs of a row and the tuple of its results."""
     (_, row), (_, results) = n.schema.columns
     names = [f"t.{quote(c)}" for c, _ in columns_of(row)]
     left = names[0]
@@ -86,16 +86,16 @@ def _adds_floats(c: WindowCall) -> bool:
 
 
 def _picks_by_value(c: WindowCall) -> bool:
-    """Whether it picks a row of a frame of peers, whose order Spark does not know."""
+    """Whether a function picks a row from a frame of peers, whose order Spark leaves open."""
     picks = c.kind in ("first_value", "last_value", "nth_value")
     return picks and c.frame is not None and not c.frame.rows
 
 
 def _with_float_sums(spec: _Spec, floats: dict[int, WindowCall], query: str, apart: Apart) -> str:
-    """The same rows with the sums of floats, beside the count of each.
+    """The query with the sums of floats, in addition to their counts.
 
-    A row stands once for each bin that there is of a sum in its partition. A limb has 26 digits, so
-    that no sum of them is beyond 38. A long expression stands once, for any number of sums.
+    A row occurs once for each bin of a sum in its partition. A limb has 26 digits, so no sum of
+    limbs exceeds 38. Long expressions occur once, for any number of sums.
     """
     calls = list(floats.values())
     values = ", ".join(c.args[0].sql("t") for c in calls)
@@ -122,7 +122,7 @@ def _with_float_sums(spec: _Spec, floats: dict[int, WindowCall], query: str, apa
 
 
 def _collected(spec: _Spec, floats: dict[int, WindowCall], query: str, apart: Apart) -> str:
-    """The rows, each with the sums of floats that the sums of its bins are."""
+    """The query with one row each again, whose sums of floats are computed from its bins."""
     kept = [quote(c) for c, _ in spec.node.of.schema.columns]
     kept += [f"_{'n' if i in floats else 'w'}{i}_" for i, _ in enumerate(spec.node.calls)]
     items = "named_struct('bin', _at_.bin, 'limb', _sum_)"
@@ -158,18 +158,18 @@ class _Spec:
         self.sorted = [_sorted(s.expr.sql("t"), s) for s in node.sorting]
 
     def by_row(self, keys: str = "") -> str:
-        """Partitions in the order of rows, which tells all but equal ones apart."""
+        """Partitions sorted by the order and then by the whole row, so only equal rows tie."""
         row = [f"t.{quote(c)}" for c, _ in self.node.of.schema.columns]
         order = ", ".join([*self.sorted, *row, "t._copy_"])
         return f"PARTITION BY {keys or self.keys} ORDER BY {order}"
 
     def by_peers(self, keys: str = "") -> str:
-        """Partitions by the order alone."""
+        """Partitions sorted by the order alone."""
         order = f" ORDER BY {', '.join(self.sorted)}" if self.sorted else ""
         return f"PARTITION BY {keys or self.keys}{order}"
 
     def over(self, c: WindowCall, keys: str = "", rows: str = "") -> str:
-        """The window of a function that has a frame; `rows` is a column that numbers the rows."""
+        """The window of a function with a frame; `rows` is a column with the numbers of rows."""
         frame = c.frame
         assert frame is not None
         if frame.rows:
@@ -219,7 +219,7 @@ class _Spec:
         return f"{c.kind}({args[0]}){nulls} {self.over(c)}"
 
     def _picked(self, c: WindowCall, x: Sql) -> str:
-        """A value of a frame of peers, which stand in the order of rows."""
+        """A value from a frame of peers, which are in the order of `_id_`."""
         over = self.over(c)
         at = f"if({x} IS NULL, NULL, t._id_)" if c.ignore_nulls else "t._id_"
         if c.kind != "nth_value":
@@ -228,7 +228,7 @@ class _Spec:
         return f"try_element_at(array_sort({rows}), {c.n}).x"
 
     def _sum(self, c: WindowCall, x: str) -> str:
-        """An exact sum of ints or Decimals, or an error; NULL where no value is known."""
+        """An exact sum of ints or Decimals, or an error; NULL if all values are NULL."""
         t = unwrap(c.type)
         over = self.over(c)
         remedy = DECIMALS if t == INT else SMALLER
@@ -250,7 +250,7 @@ def _sorted(x: Sql, s: Sorting) -> str:
 
 
 def distance_of(x: Sql, t: RowType) -> Sql:
-    """A value of an order as one to which offsets are added exactly, in any time zone."""
+    """A value of an order in a form to which offsets can be added exactly, in any time zone."""
     bare = unwrap(t)
     assert isinstance(bare, Atom)
     match bare.name:
@@ -266,7 +266,7 @@ def distance_of(x: Sql, t: RowType) -> Sql:
 
 
 def offset_sql(offset: Any, t: RowType) -> Sql:
-    """An offset as what is added to `distance_of` a value of the type."""
+    """An offset in the form that can be added to `distance_of` a value of the type."""
     bare = unwrap(t)
     assert isinstance(bare, Atom)
     if bare.name in ("int", "date"):
@@ -281,7 +281,7 @@ def offset_sql(offset: Any, t: RowType) -> Sql:
 
 
 def units_sql(units: int, t: RowType) -> Sql:
-    """The same, of a number of units: of days, of microseconds, or the number itself."""
+    """`offset_sql` of a number of units: microseconds for datetimes, else days or plain numbers."""
     of_times = unwrap(t) in (DATETIME, LOCAL_DATETIME)
     return offset_sql(dt.timedelta(microseconds=units) if of_times else units, t)
 
