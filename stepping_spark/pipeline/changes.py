@@ -80,17 +80,24 @@ class TableForm:
         """Rows with the names and types of the table's columns."""
         return to_table(rows, self.columns).cast(self.schema)
 
+    def split(self, change: pa.Table) -> ByKey:
+        """A change with `_count_`, split by key; raises `SinkError` if a key has several rows."""
+        return by_key(change, self.key, self.where)
+
+    def feed(self, change: pa.Table, step: int) -> pa.Table:
+        """A change with `_count_` as a change feed: each row with its kind and the step."""
+        return feed_of(change, step, self.key, self.where)
+
     def rewritten(self, change: pa.Table, there: pa.Table, step: int) -> Rewritten:
         """The rows `there` of the table after a change; both have all rows of their keys.
 
         Raises `SinkError` if a key has several rows.
         """
         if self.changes:
-            rows = feed_of(change, step, self.key, self.where)
-            return Rewritten(self.in_table(rows), ())
+            return Rewritten(self.in_table(self.feed(change, step)), ())
         if not self.key:
             return self._counted(self.in_table(change), there)
-        parts = by_key(change, self.key, self.where)
+        parts = self.split(change)
         split = ByKey(*map(self.in_table, (parts.came, parts.changed, parts.before, parts.gone)))
         double = first_in_both(split.came, there, self.order)
         if double is not None:

@@ -322,8 +322,10 @@ def _locked_handle(directory: LocalDirectory) -> int:
     try:
         _flock(handle)
     except OSError as e:
-        text = os.pread(handle, 4096, 0)
-        _close(handle)
+        try:
+            text = os.pread(handle, 4096, 0)
+        finally:
+            _close(handle)
         if e.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             raise
         raise locked(directory, text, "close it there, or wait until that process ends") from e

@@ -318,11 +318,9 @@ def test_what_failed_tasks_have_written_goes_away(spark: SparkSession) -> None:
         stepper = st.Stepper(graph, store, limits=IN_TASKS)
         stepper.step((sales(100), SHOPS))
         before = store.for_tasks()
-        assert before is not None
         Path(before.folder, "left.arrow").write_bytes(b"")
         stepper.step((sales(100), None))
         after = store.for_tasks()
-        assert after is not None
         files = {p for paths in after.files.values() for p in paths}
         assert {str(p) for p in Path(after.folder).iterdir()} == files
     assert not Path(after.folder).exists()

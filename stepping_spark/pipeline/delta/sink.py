@@ -24,9 +24,7 @@ from stepping_spark.pipeline.by_tasks import (
 from stepping_spark.pipeline.changes import (
     ByKey,
     TableForm,
-    by_key,
     check_key,
-    feed_of,
     first_in_both,
     not_unique,
 )
@@ -128,15 +126,13 @@ class DeltaSink:
     ) -> None:
         self._log = DeltaLog(uri, options, self._failure)
         self._options = dict(options) if options else None
-        self._key = tuple(key)
         self._vacuum = vacuum
         self._vectors = vectors
         self._marked: MarkedTable | None = None
-        self._form = TableForm(pa.schema([]), (), changes, "")
+        self._form = TableForm(pa.schema([]), tuple(key), changes, f"Delta table {uri}")
         self._owner = ""
         self._ready: DeltaWrite | None = None
         self._seen = -1  # up to this version nobody else wrote rows
-        self._where = f"Delta table {uri}"
         self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
@@ -161,10 +157,10 @@ class DeltaSink:
         return self.last_step()
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
-        check_key(self._key, columns, self._where)
-        self._form = replace(self._form, columns=columns, key=self._key, where=self._where)
+        check_key(self._form.key, columns, self._form.where)
+        self._form = replace(self._form, columns=columns)
         self._owner, self._ready = f"{ANY} {owner}", None
-        check_names(as_in_table(columns), self._form.schema.names[len(columns) :], self._where)
+        check_names(as_in_table(columns), self._form.schema.names[len(columns) :], self._form.where)
         self._check_reserved()
         self._check_types()
 
@@ -230,12 +226,12 @@ class DeltaSink:
             if files is not None:
                 return DeltaWrite(step, change, self._form.schema.empty_table(), None, files)
         rows = change.to_arrow()
-        check_years(rows, self._where)
+        check_years(rows, self._form.where)
         split = None
         if self._form.changes:
-            rows = feed_of(rows, step, self._key, self._where)
-        elif self._key:
-            split = by_key(rows, self._key, self._where)
+            rows = self._form.feed(rows, step)
+        elif self._form.key:
+            split = self._form.split(rows)
             if not self.anew:
                 self._check_new(table, split.came)
         ready = DeltaWrite(step, change, rows, split)
@@ -275,7 +271,7 @@ class DeltaSink:
         nbytes = UNPACKED * sum(f.action["size"] for f in files)
         if there and not is_rewritten(change, nbytes):
             return None
-        what = f"{self._where}: step {step} could not be written by tasks"
+        what = f"{self._form.where}: step {step} could not be written by tasks"
         now = milliseconds()
         added = write_by_tasks(change, share, there, nbytes, what)
         if added is None:
@@ -387,7 +383,7 @@ class DeltaSink:
             (
                 table.merge(
                     to_table(rows, self._form.columns),
-                    self._same(self._key),
+                    self._same(self._form.key),
                     source_alias="s",
                     target_alias="t",
                     commit_properties=properties,
@@ -433,18 +429,18 @@ class DeltaSink:
         """Raise `SinkError` if the table has the key of a new row: the key is not unique."""
         if not came.num_rows:
             return
-        wanted = came.select(list(self._key))
-        names = [self._in_table(n).name for n in self._key]
+        wanted = came.select(list(self._form.key))
+        names = [self._in_table(n).name for n in self._form.key]
         marked = self._marking(table)
         with self._log.trying("its keys could not be read", "check the files of the table"):
             if marked is None:
                 rows = with_one_of(table, wanted.column(0).unique(), names)
             else:
                 rows = marked.find(table, to_table(wanted, self._form.columns))
-        rows = rows.rename_columns(list(self._key))
-        double = first_in_both(wanted, rows.cast(wanted.schema), self._key)
+        rows = rows.rename_columns(list(self._form.key))
+        double = first_in_both(wanted, rows.cast(wanted.schema), self._form.key)
         if double is not None:
-            raise not_unique(self._where, self._key, double)
+            raise not_unique(self._form.where, self._form.key, double)
 
     # -- checks
 
@@ -464,7 +460,7 @@ class DeltaSink:
             if isinstance(t, pa.StructType) and not t.num_fields:
                 raise self._failure(f"column {path}: Delta has no structs without fields")
         for field in self._form.columns:
-            if self._form.changes or (self._key and field.name not in self._key):
+            if self._form.changes or (self._form.key and field.name not in self._form.key):
                 continue
             if pa.types.is_nested(field.type) or pa.types.is_floating(field.type):
                 raise self._failure(
@@ -476,7 +472,7 @@ class DeltaSink:
     def _check_there(self) -> None:
         """Refuse an existing table of another owner, with other columns or unfit features."""
         remedy = f"give a new path, or {REMOVED}"
-        check_same(self._log.schema(), self._form.schema, self._where, remedy)
+        check_same(self._log.schema(), self._form.schema, self._form.where, remedy)
         table = self._log.newest()
         self._check_owner(table)
         why = why_merged(table, self._options) if self._vectors else ""

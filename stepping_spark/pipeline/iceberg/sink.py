@@ -41,10 +41,8 @@ from stepping_spark.pipeline.by_tasks import (
 from stepping_spark.pipeline.changes import (
     Rewritten,
     TableForm,
-    by_key,
     check_counts,
     check_key,
-    feed_of,
     key_ids,
     not_unique,
     ranges_of,
@@ -236,11 +234,9 @@ class IcebergSink:
         changes: bool,
     ) -> None:
         self._place = IcebergPlace(name, catalog, options, self._failure)
-        self._key = tuple(key)
-        self._form = TableForm(pa.schema([]), (), changes, "")
+        self._form = TableForm(pa.schema([]), tuple(key), changes, f"Iceberg table {name}")
         self._owner = ""
         self._ready: IcebergWrite | None = None
-        self._where = f"Iceberg table {name}"
         self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
@@ -295,17 +291,17 @@ class IcebergSink:
             if by_tasks is not None:
                 return IcebergWrite(step, change, _current(table), by_tasks)
         rows = change.to_arrow()
-        check_years(rows, self._where)
-        check_lists(rows, self._where)
+        check_years(rows, self._form.where)
+        check_lists(rows, self._form.where)
         with self._place.trying("its rows cannot be read", KEPT):
             if self._form.changes:
-                feed = feed_of(rows, step, self._key, self._where)
+                feed = self._form.feed(rows, step)
                 rewrite = Rewrite(rows=[self._form.in_table(feed)])
             elif self.anew:
-                rows = by_key(rows, self._key, self._where).came if self._key else rows
+                rows = self._form.split(rows).came if self._form.key else rows
                 files = [task.file for task in table.scan().plan_files()]
                 rewrite = Rewrite(files, [self._form.in_table(rows)])
-            elif self._key:
+            elif self._form.key:
                 rewrite = self._by_key(table, rows)
             else:
                 rewrite = self._by_count(table, self._form.in_table(rows))
@@ -329,14 +325,14 @@ class IcebergSink:
         nbytes = UNPACKED * sum(task.file.file_size_in_bytes for task in there)
         if parts and not is_rewritten(change, nbytes):
             return None
-        what = f"{self._where}: step {step} could not be written by tasks"
+        what = f"{self._form.where}: step {step} could not be written by tasks"
         files = write_by_tasks(change, share, parts, nbytes, what)
         return None if files is None else Rewrite([t.file for t in there], files=files)
 
     def _by_key(self, table: Table, change: pa.Table) -> Rewrite:
-        split = by_key(change, self._key, self._where)
+        split = self._form.split(change)
         came, changed, gone = map(self._form.in_table, (split.came, split.changed, split.gone))
-        names = [self._column(name) for name in self._key]
+        names = [self._column(name) for name in self._form.key]
         keys = pa.concat_tables([rows.select(names) for rows in (came, changed, gone)])
         rewrite = Rewrite(rows=[came, changed])
         for task in holding(table, keys):
@@ -344,8 +340,8 @@ class IcebergSink:
             double = at[(at >= 0) & (at < came.num_rows)]
             if len(double):
                 row = keys.slice(int(double[0]), 1).to_pylist()[0]
-                values = {field: row[self._column(field)] for field in self._key}
-                raise not_unique(self._where, self._key, values)
+                values = {field: row[self._column(field)] for field in self._form.key}
+                raise not_unique(self._form.where, self._form.key, values)
             if (at >= 0).any():
                 rewrite.gone.append(task.file)
                 rewrite.rows.append(rows_in(table, task).filter(pa.array(at < 0)))
@@ -362,7 +358,7 @@ class IcebergSink:
                 rewrite.gone.append(task.file)
                 rewrite.rows.append(rows.filter(pa.array(at < 0)))
                 np.add.at(counts, at[at >= 0], rows.column(COUNT).to_numpy()[at >= 0])
-        check_counts(keys, counts, self._where)
+        check_counts(keys, counts, self._form.where)
         new = keys.append_column(change.schema.field(COUNT), pa.array(counts))
         rewrite.rows.append(new.filter(pa.array(counts > 0)))
         return rewrite
@@ -402,10 +398,10 @@ class IcebergSink:
     # -- the table
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
-        check_key(self._key, columns, self._where)
-        self._form = replace(self._form, columns=columns, key=self._key, where=self._where)
+        check_key(self._form.key, columns, self._form.where)
+        self._form = replace(self._form, columns=columns)
         self._owner, self._ready = owner, None
-        check_names(as_in_table(columns), self._form.schema.names[len(columns) :], self._where)
+        check_names(as_in_table(columns), self._form.schema.names[len(columns) :], self._form.where)
         try:
             schema_of(self._form.schema)
         except NoType as e:
@@ -437,7 +433,7 @@ class IcebergSink:
 
     def _check(self, table: Table) -> None:
         remedy = f"give another name, or {REMOVED}"
-        check_same(arrow_of(table), self._form.schema, self._where, remedy)
+        check_same(arrow_of(table), self._form.schema, self._form.where, remedy)
         if not self._form.changes and not table.spec().is_unpartitioned():
             raise self._failure(
                 "it is partitioned, and rows of a view are written to tables without partitions; "
