@@ -39,7 +39,7 @@ from stepping_spark.plan.segments import (
     Segments,
     segments_of,
 )
-from stepping_spark.plan.step_ir import Materialized
+from stepping_spark.plan.step_ir import Materialized, is_of_window
 from stepping_spark.relations.blobs import (
     DDL,
     Blob,
@@ -141,6 +141,11 @@ class TaskExecutor:
         return any(map(_is_of_rows, self._plan.graph.outputs))
 
     @cached_property
+    def _has_windows(self) -> bool:
+        """Whether a stream is the change of a window."""
+        return any(is_of_window(v.operator) for v in self._plan.graph.walk())
+
+    @cached_property
     def _of_all_inputs(self) -> Segments | None:
         """The segments of a step in which all inputs change; None if tasks cannot take it."""
         try:
@@ -189,7 +194,7 @@ class TaskExecutor:
         nbytes = sum(held.nbytes or 0 for held in inputs.values())
         # Without a state to read and merge, the driver needs less time for a row.
         rows = rows if self._store.last_step() else 0
-        return resources(limits).shared(rows, nbytes)
+        return resources(limits).shared(rows, nbytes, windowed=self._has_windows)
 
     def run(self, inputs: Mapping[Vertex, Relation], now: Now) -> StepInTasks:
         """Take a step, and add its changes to the store; the caller commits.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from stepping_spark.circuit.graph import (
     AnyCircuit,
@@ -49,6 +50,9 @@ from stepping_spark.expressions.portable import choice
 from stepping_spark.passes.watermarks import KnownBounds, LowerBound, LowerBounds, is_of
 from stepping_spark.rows.atoms import BOOL
 from stepping_spark.rows.types import Optional
+
+_Side: TypeAlias = tuple[Vertex, Vertex, tuple[Expr, ...], tuple[Expr, ...]]
+"""A state, the changes that meet it, and their keys."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,12 @@ def met_by(on: Iterable[Expr], key: Iterable[Expr], bounds: LowerBounds) -> Lowe
             if b.value == bare(theirs) and is_time:
                 return LowerBound(bare(mine), b.marks)
     return None
+
+
+def _sides(join: Join, left: Vertex, right: Vertex) -> Iterator[_Side]:
+    """The two sides of a join: each as a state that the changes of the other side meet."""
+    yield left, right, join.left.parts, join.right.parts
+    yield right, left, join.right.parts, join.left.parts
 
 
 def frees_of(op: Window, bound: LowerBound) -> Frees | str:
@@ -268,10 +278,7 @@ class _Settling:
 
     def _join(self, v: Vertex, op: Join) -> Vertex | None:
         left, right = v.inputs
-        for state, change, on, key in (
-            (left, right, op.left.parts, op.right.parts),
-            (right, left, op.right.parts, op.left.parts),
-        ):
+        for state, change, on, key in _sides(op, left, right):
             if state not in self.states or change in self.states:
                 continue
             bound = met_by(on, key, self.known.of(change))
@@ -344,10 +351,7 @@ class _Late:
         return reasons[0] if len(reasons) == len(answers) else "the circuit is not optimized"
 
     def _of_join(self, op: Join, left: Vertex, right: Vertex) -> str:
-        for state, change, on, key in (
-            (left, right, op.left.parts, op.right.parts),
-            (right, left, op.right.parts, op.left.parts),
-        ):
+        for state, change, on, key in _sides(op, left, right):
             a = summed(state)
             if a is None or change in self.states or is_kept(a) or not self.depends(a):
                 continue

@@ -330,3 +330,29 @@ def test_a_large_table_does_not_come_to_the_driver_for_many_keys(
         for found in (many, in_spark):
             assert found.frame is not None
             assert found.frame.count() == 3_000  # which the reader joins with the keys
+
+
+def sums_of(rows: st.ZSet[Row]) -> st.ZSet[st.Pair[int, int]]:
+    return st.group_reduce_flatten(rows, by=lambda r: r.k, zero=int, pick_value=lambda r: r.digit)
+
+
+def running_sums(rows: st.ZSet[Row]) -> st.ZSet[Row]:
+    return st.window(
+        rows,
+        by=lambda r: r.k,
+        order=lambda r: r.digit,
+        into=Row,
+        digit=st.win.sum(lambda r: r.digit),
+    )
+
+
+def test_tasks_compute_many_partitions_of_windows_sooner_than_groups(spark: SparkSession) -> None:
+    ran = []
+    for query in (sums_of, running_sums):
+        graph: Any = st.compile(query)
+        limits = Limits(parallelism=2)
+        stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
+        for _ in range(2):  # a first load has no state to read
+            stepper.step((on_the_driver(120_000),))
+        ran.append({v.how for v in stepper.metrics[-1].vertices.values()})
+    assert ran == [{"driver"}, {"tasks"}]
