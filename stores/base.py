@@ -125,13 +125,13 @@ class Served(Generic[T]):
         return self.by_name[register]
 
 
-def read_registers(kept: Described, where: str) -> list[Register]:
+def read_registers(described: Described, where: str) -> list[Register]:
     """The registers of a state, from its description, or a `StoreCorrupt` if that is unreadable.
 
     Their rows have no classes; this is enough to inspect a state without its circuit.
     """
     try:
-        return [Register.described(name, description) for name, description in kept.items()]
+        return [Register.described(name, description) for name, description in described.items()]
     except ValueError as e:
         raise StoreCorrupt(
             f"{where}: the description of its registers cannot be read: {e}; it is damaged, or of "

@@ -73,10 +73,10 @@ class DeltaJoin(Generic[S]):
         back = self._back(tuple(keys[m] for m in used), j, used, source, 0)
         rows = self.apply(back, self._first_relation(j), self._old(source))
         rest = [m for m in range(len(keys)) if m not in used]
-        kept = [Field(t, (f"_{i}",)) for i, t in enumerate(self._members((source, j)), 1)]
+        fields = [Field(t, (f"_{i}",)) for i, t in enumerate(self._members((source, j)), 1)]
         # The keys of drⱼ stand after its row, as a row that is None has none; two places on now.
-        kept += [Field(keys[m].type, (f"_{m + 3}",)) for m in rest]
-        rows = self.apply(Map(tupled(*kept)), rows)
+        fields += [Field(keys[m].type, (f"_{m + 3}",)) for m in rest]
+        rows = self.apply(Map(tupled(*fields)), rows)
         checks = [
             (self._on(j)[m], Field(keys[m].type, (f"_{j + 2 + n}",))) for n, m in enumerate(rest)
         ]

@@ -278,10 +278,10 @@ class Run:
         }
         self._keys = {(x.kept, x.key): SeenKeys(self._key_schema(x).columns) for x in loop.look_ups}
 
-    def _layers(self, kept: KeptStream) -> Layers:
-        state = self._states[kept]
+    def _layers(self, slices: KeptStream) -> Layers:
+        state = self._states[slices]
         stored = tuple((n, e.type) for n, e in state.stored)
-        schema = _with_iteration(kept[0].type.schema, stored)
+        schema = _with_iteration(slices[0].type.schema, stored)
         return Layers(schema, state.register.key, ITERATION)
 
     def run(self, inputs: Sequence[Relation]) -> list[Relation]:
@@ -319,14 +319,14 @@ class Run:
         if v in self._given and not held.is_empty:
             with self._counted(held):
                 self._given[v].add_at(held, k)
-        for kept, state in self._states.items():
-            if kept[0] is v:
+        for register, state in self._states.items():
+            if register[0] is v:
                 rows = held
                 if state.stored and not held.is_empty:
                     rows = self._projection.select(held, state.selection)
-                self._now_by_key[kept] = rows
+                self._now_by_key[register] = rows
                 with self._counted(rows):
-                    self._changed[kept].add_at(rows, k)
+                    self._changed[register].add_at(rows, k)
 
     def _run_round(self, r: Round, k: int) -> None:
         for x in r.look_ups:

@@ -118,22 +118,22 @@ def answer(held: Relation, t: StreamType) -> Any:
 
 
 def check_made_by(
-    kept: Sequence[str] | None, graph: AnyGraph, step: int, *, beside: Collection[str] = ()
+    stored: Sequence[str] | None, graph: AnyGraph, step: int, *, beside: Collection[str] = ()
 ) -> None:
     """Refuse to answer for a committed step that another query took.
 
-    `kept` has the signature of the query of each output, from the store. The step cannot be
+    `stored` has the signature of the query of each output, from the store. The step cannot be
     recomputed: it needs the state before it, which is gone. Outputs with the digests in `beside`
     may be missing.
     """
-    if kept is None:
+    if stored is None:
         raise StoreError(
             f"step {step} is committed already, and the state does not say which query gave its "
             "outputs: nothing was kept of them, or a version of stepping_spark wrote them that "
             f"did not say it. Go on with step {step + 1}, and read what you need from a cache; or "
             f"repeat step {step} with the version and the query that took it"
         )
-    before = [Signature.of_text(text) for text in kept]
+    before = [Signature.of_text(text) for text in stored]
     then, now = ([s.digest for s in x if s.digest not in beside] for x in (before, graph.made_by))
     if then != now:
         raise StoreError(
@@ -145,11 +145,11 @@ def check_made_by(
         )
 
 
-def _differences(kept: Sequence[Signature], graph: AnyGraph) -> Iterator[str]:
+def _differences(stored: Sequence[Signature], graph: AnyGraph) -> Iterator[str]:
     now = graph.made_by
-    if len(kept) != len(now):
-        yield f"outputs: {len(kept)} then, {len(now)} now"
-    for i, (old, new, v) in enumerate(zip(kept, now, graph.outputs, strict=False)):
+    if len(stored) != len(now):
+        yield f"outputs: {len(stored)} then, {len(now)} now"
+    for i, (old, new, v) in enumerate(zip(stored, now, graph.outputs, strict=False)):
         if old.digest == new.digest:
             continue
         if old.words != new.words:

@@ -311,8 +311,8 @@ class Registers:
             return parts
         tables = [p.table for p in parts if p.table is not None]
         often = len(parts) if all(p.consolidated for p in parts) else rows
-        kept = restrict(tables, change.table, often, self._projection.zone)
-        both = zip(kept, parts, strict=True)
+        tables_left = restrict(tables, change.table, often, self._projection.zone)
+        both = zip(tables_left, parts, strict=True)
         return tuple(DriverRelation(t, schema, p.consolidated) for t, p in both if t.num_rows)
 
     def _read_cut(

@@ -261,14 +261,14 @@ class TaskExecutor:
                 return self._step_of(_fetched(frame), store, cut.segments.apart)
             with _in_workers():
                 # Not a checkpoint: Spark would derive conditions on all values of the inputs.
-                kept = frame.persist()
+                blobs = frame.persist()
                 try:
-                    table = kept.where(f"tag < {STAYING}").toArrow()
+                    table = blobs.where(f"tag < {STAYING}").toArrow()
                     _check(table)
                     numbers = range(len(self._plan.outputs))
-                    outputs = [self._staying(i, kept, parts) for i in numbers]
+                    outputs = [self._staying(i, blobs, parts) for i in numbers]
                 finally:
-                    kept.unpersist()
+                    blobs.unpersist()
         return self._step_of(table, store, cut.segments.apart, outputs)
 
     @contextmanager
@@ -280,15 +280,15 @@ class TaskExecutor:
         The first segment is computed here for rows on the driver. If all rows are on the driver,
         and tasks run on this machine, they read the blobs for their parts of the keys from a file.
         """
-        with ExitStack() as kept:
+        with ExitStack() as stack:
             file = None
             if job.once and len(cut.segments.segments) > 1 and runs_here(spark):
                 with suppress(OSError):  # the disk may be full
                     folder = tempfile.TemporaryDirectory(prefix="stepping-spark-")
-                    path = os.path.join(kept.enter_context(folder), "blobs")
+                    path = os.path.join(stack.enter_context(folder), "blobs")
                     file = BlobFile.written(path, self._blobs(job, inputs, cut))
             if file is None:
-                kept.close()
+                stack.close()
                 yield self._sent(spark, job, inputs, cut), 1
             else:
                 numbers = spark.range(0, job.parts, 1, job.parts)
@@ -322,8 +322,8 @@ class TaskExecutor:
         there = in_parts(blobs.where(f"tag = {STAYING + number}"), parts)
         rows = there.mapInArrow(partial(tasks.rows_of_output, schema), types)
         named = rows.toDF(*schema.arrow.names)
-        kept = kept_apart(SparkRelation(named, schema, consolidated=True))
-        return fetch_if_few(kept, self._limits) or kept
+        relation = kept_apart(SparkRelation(named, schema, consolidated=True))
+        return fetch_if_few(relation, self._limits) or relation
 
     def _step_of(
         self,

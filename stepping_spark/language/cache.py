@@ -87,8 +87,8 @@ class Cache(Generic[X]):
                     f"{short(f)}; write cache[a](lambda a: st.integrate(a))"
                 )
             self._check_name(line)
-            kept = f(a)
-            vertex = vertex_of(kept, "a cache")
+            value = f(a)
+            vertex = vertex_of(value, "a cache")
             if vertex.type != ZSetType(self._row):
                 raise CompileError(
                     f"{line}: cache {self.name!r} holds {self._row}, found a stream of "
@@ -103,7 +103,7 @@ class Cache(Generic[X]):
             if not isinstance(vertex.operator, Input):  # an input has its parameter's name
                 current.names.setdefault(vertex, self.name)
             current.no_output.append(vertex)
-            return kept
+            return value
 
         return keep
 

@@ -99,16 +99,16 @@ def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: L
     leaf = named("greatest_time", Vertex(Feedback(len(current.loops), ZSetType(t))))
     sums = named("greatest_time_so_far", Vertex(Integrate(), leaf))
     before = named("greatest_time_before", Vertex(Delay(), sums))
-    kept = named("in_time", Vertex(InTime(at, distance), stream.vertex, before))
+    in_time = named("in_time", Vertex(InTime(at, distance), stream.vertex, before))
     too_late = named("late", Vertex(InTime(at, distance, late=True), stream.vertex, before))
-    times = named("times", Vertex(Map(bare(at)), kept))
+    times = named("times", Vertex(Map(bare(at)), in_time))
     added = named("times_added", Vertex(PositivePart(), times))
     greatest = Top(ONE_GROUP, ((Field(t, (VALUE,)), False),), 1)
     current.loops[leaf] = named("greatest_time_change", Vertex(Haitch(greatest), before, added))
     current.no_output.append(too_late)
     shown = lateness if isinstance(lateness, str) else repr(lateness)
-    current.lateness[label] = Lateness(at, distance, shown, kept, too_late, leaf, True)
-    return Stream(kept, current)
+    current.lateness[label] = Lateness(at, distance, shown, in_time, too_late, leaf, True)
+    return Stream(in_time, current)
 
 
 def _time(at: Expr, where: str) -> Expr:

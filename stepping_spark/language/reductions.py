@@ -174,10 +174,10 @@ class Frequent(Reduction):
 
 def _by_level(rows: str, first: str, levels: Levels) -> list[str]:
     """The state of each level, down to whole groups."""
-    kept = [rows, *([f"{first} of each bucket"] * len(levels))]
+    registers = [rows, *([f"{first} of each bucket"] * len(levels))]
     return [
-        *(f"{what}, by key and {n:,} buckets" for what, n in zip(kept, levels, strict=False)),
-        f"{kept[-1]}, by key",
+        *(f"{what}, by key and {n:,} buckets" for what, n in zip(registers, levels, strict=False)),
+        f"{registers[-1]}, by key",
     ]
 
 

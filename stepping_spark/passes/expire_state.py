@@ -213,9 +213,9 @@ class _Settling:
     def settled(self) -> AnyCircuit:
         graph = rewrite(self.graph, self._rule)
         origins = dict(graph.origins)
-        for leaf, kept in self.fed_back.items():
+        for leaf, change in self.fed_back.items():
             own = origins[leaf]
-            adopt(kept, Origin(Path((*own.path.scope, "kept")), own.line, inner=True), origins)
+            adopt(change, Origin(Path((*own.path.scope, "kept")), own.line, inner=True), origins)
         return dataclasses.replace(graph, loops={**graph.loops, **self.fed_back}, origins=origins)
 
     def _rule(self, v: Vertex) -> Vertex | None:
@@ -234,8 +234,8 @@ class _Settling:
         a, negated = wrapped
         bound = in_key(op.of, a, self.known.of(a))
         if bound is not None:
-            kept = Vertex(Delay(), Vertex(Integrate(), self._unexpired(a, bound)))
-            return Vertex(op, Vertex(Neg(), kept) if negated else kept, change)
+            unexpired = Vertex(Delay(), Vertex(Integrate(), self._unexpired(a, bound)))
+            return Vertex(op, Vertex(Neg(), unexpired) if negated else unexpired, change)
         if not isinstance(op.of, Window) or negated:
             return None
         for b in self.known.of(a):

@@ -104,8 +104,8 @@ class TableForm:
             values = dict(zip(self.key, double.values(), strict=True))
             raise not_unique(self.where, self.key, values)
         old = pa.concat_tables([split.before, split.gone])
-        kept = there.filter(pa.array(~_in(there, old, self.order)))
-        return Rewritten(pa.concat_tables([kept, split.came, split.changed]), split.feed)
+        unchanged = there.filter(pa.array(~_in(there, old, self.order)))
+        return Rewritten(pa.concat_tables([unchanged, split.came, split.changed]), split.feed)
 
     def _counted(self, change: pa.Table, there: pa.Table) -> Rewritten:
         """`rewritten` for rows with counts."""

@@ -141,10 +141,10 @@ def _told_of_steps(
     state: Sequence[tuple[str, str]], steps: Sequence[tuple[str, str]], in_full: Sequence[str]
 ) -> list[str]:
     """The lines on registers, on the reads of a step, and on vertices recomputed in full."""
-    kept = [f"  {register}: {how}" if how else f"  {register}" for register, how in state]
+    lines = [f"  {register}: {how}" if how else f"  {register}" for register, how in state]
     return [
         "keeps",
-        *(kept or ["  nothing"]),
+        *(lines or ["  nothing"]),
         "a step of",
         *(f"  {view}: {does}" for view, does in steps),
         *(f"{path} is {FULL} at each step" for path in in_full),
@@ -252,10 +252,10 @@ def unstepped(graph: AnyGraph, place: Store | Place) -> Report:
     if place.kind == MEMORY:
         return report_of(plan, graph, (), KeptState(str(place), {}), False)
     try:
-        kept = place.state().summary().registers
+        registers = place.state().summary().registers
     except StoreUnavailable as e:
         return report_of(plan, graph, (), KeptState(str(place), {}, str(e)), False)
-    sizes = {k.register.name: Size(k.batches, k.rows, k.nbytes) for k in kept}
+    sizes = {k.register.name: Size(k.batches, k.rows, k.nbytes) for k in registers}
     return report_of(plan, graph, (), KeptState(str(place), sizes), False)
 
 
@@ -314,8 +314,8 @@ def _steps_of(graph: AnyGraph) -> list[str]:
         within = [s for loop in loops for s in loop.states]
         within += [s for s in plan.states if s.change in around]
         n = len({name for v, name in reads if v in above} | {s.register.name for s in within})
-        kept = f"{n:,} register{'' if n == 1 else 's'}" if n else "nothing that is kept"
-        texts.append(f"reads the change of {', '.join(inputs) or 'no input'}, and {kept}")
+        text = f"{n:,} register{'' if n == 1 else 's'}" if n else "nothing that is kept"
+        texts.append(f"reads the change of {', '.join(inputs) or 'no input'}, and {text}")
     return texts
 
 

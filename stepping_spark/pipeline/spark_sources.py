@@ -48,10 +48,10 @@ def as_fields(
     """
     names = _matched(columns, frame.columns, failure)
     refuse_feed(frame.columns, names, failure)
-    kept = [F.col(quote(column)).alias(field) for field, column in names.items()]
+    selected = [F.col(quote(column)).alias(field) for field, column in names.items()]
     if COUNT in frame.columns and COUNT not in names.values():
-        kept.append(F.col(COUNT))
-    return frame.select(*kept)
+        selected.append(F.col(COUNT))
+    return frame.select(*selected)
 
 
 def _matched(

@@ -50,23 +50,23 @@ class Difference:
     dropped: tuple[str, ...]
 
 
-def difference(kept: Described, wanted: Described, *, numbered: bool = False) -> Difference:
+def difference(stored: Described, wanted: Described, *, numbered: bool = False) -> Difference:
     """Match registers by their names where these agree, then by what they are.
 
     The latter holds for those that are unique in the state and in the circuit. Inputs are known by
     their numbers here, so a register keeps its name unless no other has it: two inputs may have
     changed places. `numbered` says that inputs have the numbers of their names.
     """
-    names = {n: n for n in wanted if n in kept and _is(kept[n]) == _is(wanted[n])}
-    of_state, of_circuit = (Counter(map(_is, side.values())) for side in (kept, wanted))
+    names = {n: n for n in wanted if n in stored and _is(stored[n]) == _is(wanted[n])}
+    of_state, of_circuit = (Counter(map(_is, side.values())) for side in (stored, wanted))
     taken = set(names.values()) if numbered else wanted.keys()
     renamed = {
         _is(description): name
-        for name, description in kept.items()
+        for name, description in stored.items()
         if name not in taken and of_state[_is(description)] == 1 and not is_cache(name)
     }
     for name, description in wanted.items():
-        free = name not in names if numbered else name not in kept
+        free = name not in names if numbered else name not in stored
         if free and of_circuit[_is(description)] == 1 and not is_cache(name):
             name_kept = renamed.get(_is(description))
             if name_kept is not None:
@@ -75,26 +75,26 @@ def difference(kept: Described, wanted: Described, *, numbered: bool = False) ->
     return Difference(
         names,
         tuple(name for name in wanted if name not in names),
-        tuple(name for name in kept if name not in there),
+        tuple(name for name in stored if name not in there),
     )
 
 
-def matched(kept: Described, wanted: Sequence[Register]) -> dict[str, str]:
+def matched(stored: Described, wanted: Sequence[Register]) -> dict[str, str]:
     """For the name of each register of a circuit, its name in the state.
 
     Raises `StoreMismatch` with the registers that differ, if any does.
     """
-    registers = difference(kept, described(wanted))
+    registers = difference(stored, described(wanted))
     _check_alike(
-        {name: kept[name] for name in registers.dropped},
+        {name: stored[name] for name in registers.dropped},
         [register for register in wanted if register.name in registers.new],
     )
     return dict(registers.names)
 
 
-def names_in(kept: Described, wanted: Sequence[Register], *, evolves: bool) -> Mapping[str, str]:
+def names_in(stored: Described, wanted: Sequence[Register], *, evolves: bool) -> Mapping[str, str]:
     """The same; with `evolves` those that are there, and registers may differ."""
-    return difference(kept, described(wanted)).names if evolves else matched(kept, wanted)
+    return difference(stored, described(wanted)).names if evolves else matched(stored, wanted)
 
 
 def is_cache(register: str) -> bool:
@@ -111,11 +111,13 @@ def _is(description: Mapping[str, Any]) -> str:
     return json.dumps({**description, "sums": str(sums.identity)}, sort_keys=True)
 
 
-def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
+def _check_alike(stored: Described, wanted: Sequence[Register]) -> None:
     asked = described(wanted)
     why = {r.name: r.why for r in wanted if r.why}
-    differences = list(_differences(kept, asked, why))
-    others = [name for name in asked if name in kept and _is_of_other_streams(kept, asked, name)]
+    differences = list(_differences(stored, asked, why))
+    others = [
+        name for name in asked if name in stored and _is_of_other_streams(stored, asked, name)
+    ]
     if others and not differences:
         # In the plan's order, a register comes after the registers that it is computed from.
         first = next((n for n in others if not is_cache(n)), others[0])
@@ -137,7 +139,7 @@ def _check_alike(kept: Described, wanted: Sequence[Register]) -> None:
             + "".join(f"  {d}\n" for d in differences)
             + "Make it the state of this circuit (evolve=True), use it with the circuit that "
             "it was made for, or make a new store."
-            + (_WITHOUT_STRICT if why.keys() - kept.keys() else "")
+            + (_WITHOUT_STRICT if why.keys() - stored.keys() else "")
         )
 
 
@@ -152,20 +154,20 @@ def _differences(
             yield f"register {name!r}: it is in the state, and not in the circuit"
         else:
             try:
-                kept = Register.described(name, there[name])
+                stored = Register.described(name, there[name])
             except ValueError as e:
                 yield (
                     f"register {name!r}: what the state says of it cannot be read: {e} (it was "
                     "written by another version of stepping_spark)"
                 )
             else:
-                yield from _changes(name, kept, Register.described(name, asked[name]))
+                yield from _changes(name, stored, Register.described(name, asked[name]))
 
 
-def _changes(name: str, kept: Register, wanted: Register) -> Iterator[str]:
+def _changes(name: str, stored: Register, wanted: Register) -> Iterator[str]:
     have, want = (
         [[(n, str(t)) for n, t in part] for part in (r.schema.columns, r.schema.diffs)]
-        for r in (kept, wanted)
+        for r in (stored, wanted)
     )
     more = [n for n, _ in want[0] if n not in dict(have[0])]
     if more and [(n, t) for n, t in want[0] if n not in more] == have[0] and have[1] == want[1]:
@@ -183,17 +185,17 @@ def _changes(name: str, kept: Register, wanted: Register) -> Iterator[str]:
         for (n, old), (_, new) in zip(chain(*have), chain(*want), strict=True):
             if old != new:
                 yield f"register {name!r}: column {n!r} is {old} in the state, {new} in the circuit"
-    if kept.key != wanted.key:
+    if stored.key != wanted.key:
         yield (
-            f"register {name!r}: the state has the key ({', '.join(kept.key)}), the circuit "
+            f"register {name!r}: the state has the key ({', '.join(stored.key)}), the circuit "
             f"({', '.join(wanted.key)})"
         )
-    if kept.order != wanted.order:
-        have_order, want_order = (_shown_order(r.order) for r in (kept, wanted))
+    if stored.order != wanted.order:
+        have_order, want_order = (_shown_order(r.order) for r in (stored, wanted))
         yield f"register {name!r}: the state has {have_order}, the circuit {want_order}"
-    if kept.sums.shown != wanted.sums.shown:
+    if stored.sums.shown != wanted.sums.shown:
         yield (
-            f"register {name!r}: the state is the sum of {kept.sums.shown}, the circuit sums "
+            f"register {name!r}: the state is the sum of {stored.sums.shown}, the circuit sums "
             f"{wanted.sums.shown}"
         )
 

@@ -191,10 +191,10 @@ def _hints(graph: AnyGraph) -> tuple[str, ...]:
         "one of them small, or join by a key or a range (st.join, st.range_join)"
         for line in lines
     )
-    kept = ((graph.paths[v], graph.line(v), why) for v, why in kept_whole(graph))
+    vertices = ((graph.paths[v], graph.line(v), why) for v, why in kept_whole(graph))
     every += tuple(
         f"what {path} reads ({line}) keeps all rows, whatever the watermark, because {why}"
-        for path, line, why in kept
+        for path, line, why in vertices
     )
     return every + tuple(
         f"cache {name!r} keeps the last change only, as {graph.paths[v]} is not an integral; for "
@@ -222,8 +222,8 @@ def _body(loop: LoopPlan) -> Iterator[VertexExplained]:
     for v in loop.body.walk():
         if not isinstance(v.operator, Input):
             path, line = loop.names[v]
-            kept = (s.register for s in loop.states if s.change is v)
-            state = tuple(f"{r.name}, by {', '.join(r.key)}, by iteration" for r in kept)
+            registers = (s.register for s in loop.states if s.change is v)
+            state = tuple(f"{r.name}, by {', '.join(r.key)}, by iteration" for r in registers)
             how = "fed back" if isinstance(v.operator, Feedback) else _how(v, {})
             yield VertexExplained(
                 str(path), str(line), str(v.type), v.operator.name, how, state, str(loop.path)

@@ -201,7 +201,7 @@ class _Planner:
             outputs,
             loops,
             self.names,
-            {v: kept for v in self.graph.walk() if (kept := self._state_stream(v)) is not None},
+            {v: stream for v in self.graph.walk() if (stream := self._state_stream(v)) is not None},
             self.identities,
         )
 
@@ -242,9 +242,9 @@ class _Planner:
                 streams.update(dict.fromkeys((*v.inputs, v)))
             elif isinstance(v.operator, IdentityPrint):
                 streams[v] = None
-            kept = self._state_stream(v)
-            if kept is not None:
-                streams[kept] = None
+            stream = self._state_stream(v)
+            if stream is not None:
+                streams[stream] = None
             lookups, reads = _lookups(v), self._reads(v)
             for n, lookup in lookups.items():
                 # The query of a delta join reads the keys several times, so also those of a state.

@@ -49,9 +49,9 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
         return state.register.name
     aggregation = _aggregation(v, graph)
     if aggregation is not None and (_is_state(v) or not _is_result(v, graph)):
-        kept = _kept_for(v, aggregation)
-        if kept is not None:
-            return kept
+        use = _kept_for(v, aggregation)
+        if use is not None:
+            return use
     called = graph.paths[v].parts[1:]
     line = f" ({graph.line(v)})" if lines else ""
     picked = _source(v, graph) if aggregation or _UNNAMED.fullmatch(called[-1]) else None

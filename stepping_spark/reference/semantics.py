@@ -102,8 +102,8 @@ def in_time(at: VertexContext, a: Value, greatest: Value) -> Value:
 
 def expire(at: VertexContext, a: Value, *rest: Value) -> Value:
     """The rows behind the watermarks, among those of a change and the stored ones."""
-    *greatest, kept = rest
-    op, every = at.operator, added((*kept.items(), *a.items()))
+    *greatest, rows = rest
+    op, every = at.operator, added((*rows.items(), *a.items()))
     is_grouped = isinstance(at.inputs[0], GroupedType)
 
     def is_passed(row: Any) -> bool:

@@ -46,11 +46,11 @@ def groups(
 def top(at: VertexContext, a: Rows) -> Rows:
     """The first n rows of each key; with ties, all rows with fewer than n rows before them."""
     op = at.operator
-    kept: dict[Any, int] = {}
+    first: dict[Any, int] = {}
     for _, rows in groups(at, a, op.keys, op.order):
         if op.ties:
             by = {row: [rank(at.call(e, row), e.type) for e, _ in op.order] for row, _ in rows}
-            kept.update(
+            first.update(
                 (row, n)
                 for i, (row, n) in enumerate(rows)
                 if sum(m for other, m in rows[:i] if by[other] != by[row]) < op.n
@@ -60,9 +60,9 @@ def top(at: VertexContext, a: Rows) -> Rows:
         for row, n in rows:
             if left <= 0:
                 break
-            kept[row] = min(n, left)
+            first[row] = min(n, left)
             left -= n
-    return kept
+    return first
 
 
 def listed(at: VertexContext, a: Rows) -> Rows:

@@ -180,8 +180,8 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
 
 def without_zeros(table: pa.Table, schema: Schema) -> pa.Table:
     """The rows that have a diff other than zero."""
-    kept = nonzero(table, schema)
-    return table if kept is None else table.filter(pa.array(kept))
+    mask = nonzero(table, schema)
+    return table if mask is None else table.filter(pa.array(mask))
 
 
 def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_] | None:

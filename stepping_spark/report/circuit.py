@@ -147,7 +147,7 @@ def _registers(plan: Plan) -> Iterator[tuple[Register, str]]:
 
 def _registers_by_path(plan: Plan) -> dict[str, list[int]]:
     """By path: the numbers of the registers that store a vertex, or that it is added to."""
-    kept: dict[str, list[int]] = {}
+    by_path: dict[str, list[int]] = {}
     numbers = {r.name: i for i, (r, _) in enumerate(_registers(plan))}
     by_change: dict[Vertex, list[int]] = {}
     for s in plan.states:
@@ -155,13 +155,13 @@ def _registers_by_path(plan: Plan) -> dict[str, list[int]]:
     for v in plan.graph.walk():
         change = plan.summed.get(v)
         if change is not None and change in by_change:
-            kept[str(plan.graph.paths[v])] = by_change[change]
-    shown = {n for numbers_of in kept.values() for n in numbers_of}
+            by_path[str(plan.graph.paths[v])] = by_change[change]
+    shown = {n for numbers_of in by_path.values() for n in numbers_of}
     for register, of in _registers(plan):  # not the value of any vertex, as in recursion
         number = numbers[register.name]
         if number not in shown:
-            kept.setdefault(of, []).append(number)
-    return kept
+            by_path.setdefault(of, []).append(number)
+    return by_path
 
 
 def _in_full(explained: Explanation) -> list[tuple[str, str]]:
@@ -270,12 +270,12 @@ def _inner(g: ElementTree.Element) -> Iterator[str]:
         tag = e.tag.removeprefix(_SVG)
         if tag in _SHAPES:
             hollow = ' class="hollow"' if e.get("fill") == "none" else ""
-            kept = "".join(
+            inner = "".join(
                 f" {name}={saxutils.quoteattr(_rounded(str(e.get(name))))}"
                 for name in _GEOMETRY
                 if e.get(name) is not None
             )
-            yield f"<{tag}{kept}{hollow}/>"
+            yield f"<{tag}{inner}{hollow}/>"
         elif tag == "text":
             x, y = _rounded(str(e.get("x"))), _rounded(str(e.get("y")))
             yield f'<text x="{x}" y="{y}">{saxutils.escape("".join(e.itertext()))}</text>'

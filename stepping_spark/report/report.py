@@ -96,15 +96,15 @@ def sentence_of(
     circuit: CircuitTold, steps: Sequence[StepMetrics], sizes: Mapping[str, Size]
 ) -> str:
     """Rows in and out, times, jobs, state, and what is recomputed in full."""
-    kept, full = _state(circuit, sizes), _full(circuit)
+    state, full = _state(circuit, sizes), _full(circuit)
     if not steps:
-        return f"{circuit.name} has taken no step in this process; {kept}; {full}."
+        return f"{circuit.name} has taken no step in this process; {state}; {full}."
     jobs = [m.jobs for m in steps]
     counted = "unknown" if None in jobs else f"{sum(n or 0 for n in jobs):,}"
     facts = [_rows(steps, "inputs") + " in", _rows(steps, "outputs") + " out", *_times(steps)]
     return (
         f"{circuit.name} took {_plural(len(steps), 'step')}: {', '.join(facts)}; Spark jobs: "
-        f"{counted}; {kept}; {full}."
+        f"{counted}; {state}; {full}."
     )
 
 

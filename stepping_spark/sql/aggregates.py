@@ -108,8 +108,8 @@ class _Groups:
         types = dict(groups.row.fields)  # type: ignore[attr-defined]
         kinds = {c: kind_of(types[f]) for c, (f,) in groups.places.items()}
         kinds |= {c: self.source.kind(e) for c, e in self.plan.keys}
-        kept = [(c, _with_argument(call)) for c, call in calls if call.name in KEPT]
-        return kinds | {c: self.source.kind(self.value_of(call)) for c, call in kept}
+        calls_kept = [(c, _with_argument(call)) for c, call in calls if call.name in KEPT]
+        return kinds | {c: self.source.kind(self.value_of(call)) for c, call in calls_kept}
 
     # -- the rows that are aggregated
 

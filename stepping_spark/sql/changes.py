@@ -86,10 +86,10 @@ class ChangeFlow:
                 raise failure(self.text, node, f"the events have no column {node.name}", there)
         keys = [c for c in source if _has(self.keys, c)]
         shown = self.shown.of(source)
-        kept = [*keys, *(c for c in shown if c not in keys)]
-        own = kept[len(keys) :]
+        columns = [*keys, *(c for c in shown if c not in keys)]
+        own = columns[len(keys) :]
         events = exp.select(
-            *(exp.column(c, quoted=True) for c in kept),
+            *(exp.column(c, quoted=True) for c in columns),
             exp.alias_(self.sequence.copy(), "#at", quoted=True),
             *(
                 exp.alias_(_is_true(e), name, quoted=True)
@@ -101,7 +101,7 @@ class ChangeFlow:
         if self.truncates is not None:
             text = _since_truncate(text)
         if filled := self.filled.of(own):
-            text = _filled(text, kept, keys, filled)
+            text = _filled(text, columns, keys, filled)
         if self.is_history:
             text = _history(text, shown, keys, self.tracked.of(own))
         else:

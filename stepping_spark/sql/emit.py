@@ -345,9 +345,9 @@ class Emitter:
 
     def _unnested(self, plan: LateralView) -> PlacedStream:
         """Each row with each item of a list, as pairs that Python makes."""
-        kept = [(c, ref(c)) for c in plan.source.columns]
+        own_items = [(c, ref(c)) for c in plan.source.columns]
         listed = PlanColumn("items")
-        source = projected(self.relation(plan.source), [*kept, (listed, plan.value)])
+        source = projected(self.relation(plan.source), [*own_items, (listed, plan.value)])
         row, ((path,), kind) = source.row, (source.places[listed], source.kinds[listed])
         lists = unwrap(dict(row.fields)[path])  # type: ignore[attr-defined]
         called = "inline" if plan.fields else "explode"

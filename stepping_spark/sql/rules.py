@@ -49,8 +49,8 @@ def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> Relati
     """
     reduced = without_grouped_rows(without_empty_joins(plan, facts), facts)
     there = facts.of_tables(plan).items() if whole_rows else ()
-    kept = frozenset(c for c, t in there if t.held)
-    return merged(pruned(pushed(reduced, ()), set(plan.columns), kept))
+    in_rows = frozenset(c for c, t in there if t.held)
+    return merged(pruned(pushed(reduced, ()), set(plan.columns), in_rows))
 
 
 # -- maps

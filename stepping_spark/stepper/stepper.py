@@ -319,8 +319,8 @@ class Stepper(Evolving, Generic[In, Out]):
 
         A notebook shows it. `report().numbers` has its numbers, as JSON.
         """
-        kept = state_of_store(self.store, self._plan.registers)
-        return report_of(self._plan, self.graph, self.metrics, kept, self.profile)
+        state = state_of_store(self.store, self._plan.registers)
+        return report_of(self._plan, self.graph, self.metrics, state, self.profile)
 
     def write_report(
         self, path: str | os.PathLike[str], *, beside: Report | str | os.PathLike[str] | None = None

@@ -115,8 +115,8 @@ def counted_feed(table: pa.Table, where: str) -> pa.Table:
             "leave these rows out, or map them to these kinds"
         )
     counts: Any = pa.array(list(FEED_COUNTS.values()), pa.int64()).take(at)
-    kept = [name for lower, name in names.items() if lower not in FEED_META]
-    return table.select(kept).append_column(COUNT, counts)
+    columns = [name for lower, name in names.items() if lower not in FEED_META]
+    return table.select(columns).append_column(COUNT, counts)
 
 
 def is_change_feed(df: DataFrame) -> bool:
@@ -147,14 +147,14 @@ def _is_delta(df: DataFrame) -> bool:
 
 def counted_changes(df: DataFrame) -> DataFrame:
     """The rows of a DataFrame with a `_change_type` column, with their counts."""
-    kept = [quote(n) for n in df.columns if n.lower() not in FEED_META]
+    columns = [quote(n) for n in df.columns if n.lower() not in FEED_META]
     kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in FEED_COUNTS.items())
     message = (
         f"concat({text(f'column {CHANGE!r}: expected one of {_listed(FEED_COUNTS)}, found ')}, "
         f"coalesce({CHANGE}, 'NULL'), '; leave these rows out, or map them to these kinds')"
     )
     count = f"CASE {CHANGE} {kinds} ELSE {failure(message)} END"
-    return df.selectExpr(*kept, f"{count} AS {COUNT}")
+    return df.selectExpr(*columns, f"{count} AS {COUNT}")
 
 
 def _record(df: DataFrame) -> tuple[str, T.StructType] | None:

@@ -241,18 +241,18 @@ class ZSetSpark(ZSet[T_co]):
                 few = fetch_if_few_in(nbytes, rows, limits, most_rows=most, most_bytes=piece)
                 if few is not None:
                     return few
-            kept = kept_apart(rows) if key is None else settle(rows, key, where)
+            relation = kept_apart(rows) if key is None else settle(rows, key, where)
             # More rows stay in Spark: the step fetches them if it needs them, and uses them there.
-            few = fetch_if_few(kept, limits, most_rows=most, most_bytes=limits.broadcast_bytes)
+            few = fetch_if_few(relation, limits, most_rows=most, most_bytes=limits.broadcast_bytes)
             if few is not None:
                 return few
             if key is None and schema.has_floats:
                 # Grouping turns 0.0 and -0.0 into one zero, and all NaN into one.
-                once = summed(kept)
+                once = summed(relation)
                 return replace(once, frame=once.frame.localCheckpoint())
         except raised.PySparkException as e:
             raise blamed(e, where) from e
-        return kept
+        return relation
 
     def _look(self) -> Relation:
         """The relation to read from, with each row once."""

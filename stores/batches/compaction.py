@@ -353,7 +353,7 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
         """The batches of the registers that remain after this step, without its additions."""
         if self._next is None:
             return batches
-        return {name: batches.get(kept, ()) for name, kept in self._stay.items()}
+        return {name: batches.get(name_in_state, ()) for name, name_in_state in self._stay.items()}
 
     def _stepped(self, added: Mapping[str, tuple[B, ...]]) -> None:
         """Finish a committed step: use the registers of the next circuit, and count its batches."""

@@ -280,8 +280,8 @@ def settled(table: pa.Table, places: Hashes, register: Register) -> tuple[pa.Tab
         table, places = table.take(order), by
     elif (order[1:] < order[:-1]).any():
         table, places = table.take(order), by
-    kept = nonzero(table, register.schema)
-    return (table, places) if kept is None else (table.filter(pa.array(kept)), places[kept])
+    mask = nonzero(table, register.schema)
+    return (table, places) if mask is None else (table.filter(pa.array(mask)), places[mask])
 
 
 def _arrays(t: pa.DataType) -> int:

@@ -174,25 +174,27 @@ def check_may_write(directory: Directory) -> None:
         raise OSError(number, os.strerror(number), path)
 
 
-def check_fingerprint(kept: StateDescription, manifest: Manifest, directory: Directory) -> None:
+def check_fingerprint(
+    description: StateDescription, manifest: Manifest, directory: Directory
+) -> None:
     """Raise `StoreCorrupt` if a manifest does not belong to the described registers."""
-    digest = fingerprint_of(kept.registers)
+    digest = fingerprint_of(description.registers)
     if manifest.fingerprint != digest:
         raise StoreCorrupt(
-            f"{directory.shown}: {kept.shown} is not of this state: it describes {digest}, and "
-            f"the manifest of step {manifest.step} is of {manifest.fingerprint}; restore "
-            f"{kept.shown}, or make a new store"
+            f"{directory.shown}: {description.shown} is not of this state: it describes {digest}, "
+            f"and the manifest of step {manifest.step} is of {manifest.fingerprint}; restore "
+            f"{description.shown}, or make a new store"
         )
 
 
-def check_belongs(kept: StateDescription, manifest: Manifest, directory: Directory) -> None:
+def check_belongs(description: StateDescription, manifest: Manifest, directory: Directory) -> None:
     """Raise `StoreCorrupt` if a manifest, or one of its files, belongs to other registers.
 
     The name of a file begins with the number of its register. The content of a file is compared
     when it is first read.
     """
-    check_fingerprint(kept, manifest, directory)
-    numbers = {name: f"{i:04d}" for name, i in kept.numbers.items()}
+    check_fingerprint(description, manifest, directory)
+    numbers = {name: f"{i:04d}" for name, i in description.numbers.items()}
     for name, batches in manifest.registers.items():
         for f in (f for batch in batches for f in batch.files):
             match = NUMBERED.match(f.name)
@@ -200,7 +202,8 @@ def check_belongs(kept: StateDescription, manifest: Manifest, directory: Directo
                 raise StoreCorrupt(
                     f"{directory.shown}: {manifest.name} says that {f.name} is of register "
                     f"{name!r}, and by its number it is of another: somebody has edited the "
-                    f"manifest, or the order of {kept.shown}; restore them, or make a new store"
+                    f"manifest, or the order of {description.shown}; restore them, or make a new "
+                    "store"
                 )
 
 

@@ -354,9 +354,9 @@ class FileReader:
         batch_of: dict[Group, DriverBatch] = {}
         missing: dict[File, list[int]] = {}
         for f, i in wanted:
-            kept = self._cache.get(f.name, i)
-            if isinstance(kept, DriverBatch):
-                batch_of[f, i] = kept
+            cached = self._cache.get(f.name, i)
+            if isinstance(cached, DriverBatch):
+                batch_of[f, i] = cached
             else:
                 missing.setdefault(f, []).append(i)
 
@@ -396,9 +396,9 @@ class FileReader:
         """The bounds of the row groups of a file; a file with few rows has a single one."""
         if f.rows <= GROUP_ROWS:
             return Bounds(np.array([f.first], np.uint64), np.array([f.last], np.uint64))
-        kept = self._cache.get(f.name, None)
-        if isinstance(kept, Bounds):
-            return kept
+        cached = self._cache.get(f.name, None)
+        if isinstance(cached, Bounds):
+            return cached
         with self._source(f) as source:
             metadata = opened_file(source).metadata
             check_file(f, metadata)

@@ -110,11 +110,11 @@ class ParquetState:
         with reaching(self._directory.shown, "open it for writing"):
             check_no_others(self._directory)
             check_may_write(self._directory)
-            kept = first_registers(self._directory)
-            if kept is None:
+            described = first_registers(self._directory)
+            if described is None:
                 return None
             if not self._log.orders() and not self._directory.sizes(DATA):
-                names_in(kept, registers, evolves=evolve)
+                names_in(described, registers, evolves=evolve)
                 return None  # somebody died making it: a writer goes on with that
         return StoreParquet(
             self._path,
@@ -148,8 +148,8 @@ class ParquetState:
             for order in reversed(self._log.orders())
             if order < manifest.order
         }
-        kept = self._log.orders()
-        older = {order: damage for order, damage in older.items() if order in kept}
+        orders = self._log.orders()
+        older = {order: damage for order, damage in older.items() if order in orders}
         steps = ", ".join(dict.fromkeys(str(s) for _, s, _ in (*reversed(older), manifest.order)))
         verification = Verification(
             f"{look.files:,} files of {len(registers):,} registers, at step {steps}"
@@ -161,7 +161,7 @@ class ParquetState:
             verification.remedy = instead(
                 order
                 for order, damage in older.items()
-                if not damage and self._log.of_step(order[1], kept) == order
+                if not damage and self._log.of_step(order[1], orders) == order
             )
         elif verification.problems:
             verification.remedy = "the last step is whole, and may go on"
@@ -207,9 +207,11 @@ class ParquetState:
         return newest(self._directory, self._log)
 
     def _registers(self, manifest: Manifest) -> list[Register]:
-        kept = kept_at(self._directory, manifest)
-        where = f"{self._directory.shown}: {kept.shown}"
-        return [kept.of(register) for register in read_registers(kept.registers, where)]
+        description = kept_at(self._directory, manifest)
+        where = f"{self._directory.shown}: {description.shown}"
+        return [
+            description.of(register) for register in read_registers(description.registers, where)
+        ]
 
     def _instead(self) -> str:
         """The contents of a directory without a state, for a message."""

@@ -371,8 +371,8 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             if not self._registers.is_open:
                 asked = [replace(r, name=names[r.name]) for r in registers if r.name in names]
                 known = map(self._committed.kept.of, asked)
-                kept = {r.name: r for r in (*self._committed.registers(), *known)}
-                self._registers.open(self._tiers_of_each(kept.values()))
+                registers_by_name = {r.name: r for r in (*self._committed.registers(), *known)}
+                self._registers.open(self._tiers_of_each(registers_by_name.values()))
             self._outputs = tuple(outputs)
         except StoreLocked:
             self._turns.check_open()  # another store of this process says where it was opened
@@ -393,13 +393,13 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     def last_outputs(self) -> tuple[Relation, ...] | None:
         """The output of the last committed step; None if it was not kept."""
-        kept = self._reading.current()[0].outputs
-        if kept is None or [kinds for kinds, _ in kept] != [s.kinds for s in self._outputs]:
+        batches = self._reading.current()[0].outputs
+        if batches is None or [kinds for kinds, _ in batches] != [s.kinds for s in self._outputs]:
             return None
         with self._reading.trying():
             return tuple(
                 self._reading.output(batch, output_content(i, schema))
-                for i, ((_, batch), schema) in enumerate(zip(kept, self._outputs, strict=True))
+                for i, ((_, batch), schema) in enumerate(zip(batches, self._outputs, strict=True))
             )
 
     @contextmanager
@@ -432,9 +432,9 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
         """In the current step, replace the registers of the state: see `EvolvingStore`."""
-        kept = self._committed.kept.evolved(registers, names)
-        super().evolve([kept.of(r) for r in registers], names)
-        self._next_kept = kept
+        description = self._committed.kept.evolved(registers, names)
+        super().evolve([description.of(r) for r in registers], names)
+        self._next_kept = description
 
     @property
     def cached_bytes(self) -> int:
@@ -525,19 +525,21 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
                 self._added, outputs, self._outputs, manifest.next_files
             )
             before = self._before_step(self._batches())
-            kept = self._committed.told(circuit, self._next_kept)
+            description = self._committed.told(circuit, self._next_kept)
             self._write(
                 replace(
                     manifest,
-                    circuit=kept.name,
-                    fingerprint=fingerprint_of(kept.registers),
+                    circuit=description.name,
+                    fingerprint=fingerprint_of(description.registers),
                     last=last,
                     revision=0,
                     outputs=given,
-                    registers={n: before.get(n, ()) + written.get(n, ()) for n in kept.registers},
+                    registers={
+                        n: before.get(n, ()) + written.get(n, ()) for n in description.registers
+                    },
                 )
             )
-        self._committed.kept, self._next_kept = kept, None
+        self._committed.kept, self._next_kept = description, None
         self._stepped(written)
 
     def compact(self) -> None:
@@ -581,8 +583,8 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
 
     def _stem(self, register: Register) -> str:
         """The beginning of the names of a register's files, in the step under way."""
-        kept = self._next_kept or self._committed.kept
-        return f"{kept.numbers[register.name]:04d}-{self._reading.state[0].next_files}"
+        description = self._next_kept or self._committed.kept
+        return f"{description.numbers[register.name]:04d}-{self._reading.state[0].next_files}"
 
     def _merge(self, register: Register, run: Sequence[FileBatch]) -> Work[FileBatch]:
         return self._files.merge(register, run, self._stem(register))

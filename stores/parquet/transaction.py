@@ -82,8 +82,8 @@ class Sweeper:
         """
         with suppress(OSError):
             self._kept.clear()
-            kept = to_keep([*older, newest.order])
-            for order in sorted(kept - {newest.order}):
+            orders = to_keep([*older, newest.order])
+            for order in sorted(orders - {newest.order}):
                 manifest = self._log.read_or_none(order)
                 if manifest is not None:
                     self._keep(manifest)
@@ -92,7 +92,9 @@ class Sweeper:
             half_made = self._directory.sizes(FOLDER).keys()
             mine = newest.generation
             self._remove([n for n in there - self._named() if is_of_state(n, mine)])
-            self._remove([name_of(o) for o in self._log.orders() if o[0] < mine and o not in kept])
+            self._remove(
+                [name_of(o) for o in self._log.orders() if o[0] < mine and o not in orders]
+            )
             self._remove([n for n in half_made if is_half_made(n, mine)])
 
     def committed(self, manifest: Manifest) -> None:
@@ -101,12 +103,12 @@ class Sweeper:
         now = time.monotonic()
         gone = [name for name, until in self._leaving.items() if until < now]
         dropped: list[FileOrder] = []
-        kept = to_keep([order for order, _, _ in self._kept])
+        orders = to_keep([order for order, _, _ in self._kept])
         pinned = min((order for order, n in self._pinned.items() if n), default=None)
         if pinned is not None:  # and with it those that come after
-            kept |= {order for order, _, _ in self._kept if order >= pinned}
-        left = [entry for entry in self._kept if entry[0] not in kept]
-        self._kept = [entry for entry in self._kept if entry[0] in kept]
+            orders |= {order for order, _, _ in self._kept if order >= pinned}
+        left = [entry for entry in self._kept if entry[0] not in orders]
+        self._kept = [entry for entry in self._kept if entry[0] in orders]
         named = self._named()
         for order, small, large in left:
             dropped.append(order)
@@ -286,26 +288,29 @@ class Committed:
 
     def _described(self) -> Described:
         """The original registers of the state. Raises `StoreUnavailable` if there is no state."""
-        kept = first_registers(self._directory)
-        if kept is None:
+        description = first_registers(self._directory)
+        if description is None:
             raise StoreUnavailable(
                 f"{self._directory.shown}: there is no store; make it with create=True, or check "
                 "the path"
             )
-        return kept
+        return description
 
     def _know(
-        self, kept: StateDescription, registers: Sequence[Register], manifest: Manifest | None
+        self,
+        description: StateDescription,
+        registers: Sequence[Register],
+        manifest: Manifest | None,
     ) -> None:
         """Find the registers of a circuit among those of the state, as it is at a step."""
         try:
-            self.names = names_in(kept.registers, registers, evolves=self.evolves)
+            self.names = names_in(description.registers, registers, evolves=self.evolves)
         except StoreMismatch:
             # The circuit may be the same: somebody may have edited the description of registers.
             if manifest is not None:
-                check_fingerprint(kept, manifest, self._directory)
+                check_fingerprint(description, manifest, self._directory)
             raise
-        self.kept = kept
+        self.kept = description
 
     def _begin_or_yield(self, registers: Sequence[Register], at_step: int | None) -> None:
         try:
@@ -398,10 +403,10 @@ class Committed:
 
     def told(self, circuit: str | None, evolved: StateDescription | None) -> StateDescription:
         """The description of the state from the next step on; writes a new circuit to its file."""
-        kept = evolved or self.kept
+        description = evolved or self.kept
         if circuit is None and evolved is None:
-            return kept
-        return kept.written(self._directory, self._manifest.generation, circuit or "")
+            return description
+        return description.written(self._directory, self._manifest.generation, circuit or "")
 
     def registers(self) -> list[Register]:
         """The registers of the state, whose rows have no classes."""

@@ -152,15 +152,15 @@ class Catalog:
     def _layouts(
         self, connection: Connection, registers: Sequence[Register], *, writes: bool
     ) -> dict[str, Layout]:
-        kept = self.check_registers(connection, registers)
+        tables = self.check_registers(connection, registers)
         outputs = len(self.load(connection).outputs)
-        there = self.look(connection, kept, outputs, writes=writes)
-        layouts = {r.name: self.layout(r, kept[r.name].name) for r in registers}
+        there = self.look(connection, tables, outputs, writes=writes)
+        layouts = {r.name: self.layout(r, tables[r.name].name) for r in registers}
         for name, layout in layouts.items():
-            if layout.described != kept[name].columns:
+            if layout.described != tables[name].columns:
                 raise StoreMismatch(
                     f"register {name!r}: the table has the columns "
-                    f"{_columns_text(kept[name].columns)}, the circuit "
+                    f"{_columns_text(tables[name].columns)}, the circuit "
                     f"{_columns_text(layout.described)}; use the state with the circuit that it "
                     "was made for, or make a new store for this one"
                 )
@@ -174,16 +174,16 @@ class Catalog:
 
         Raises `StoreMismatch` if the state has other registers.
         """
-        kept = self.tables(connection)
-        for wrong in self.wrong_fingerprint(connection, kept):
+        tables = self.tables(connection)
+        for wrong in self.wrong_fingerprint(connection, tables):
             raise StoreCorrupt(f"{self.address}: {wrong}; restore the schema from a backup")
-        names = matched({name: table.described for name, table in kept.items()}, registers)
-        return {name: kept[there] for name, there in names.items()}
+        names = matched({name: table.described for name, table in tables.items()}, registers)
+        return {name: tables[there] for name, there in names.items()}
 
     def registers(self, connection: Connection) -> list[Register]:
         """The registers of the state, whose rows have no classes."""
-        kept = {name: table.described for name, table in self.tables(connection).items()}
-        return read_registers(kept, f"{self.address}")
+        described = {name: table.described for name, table in self.tables(connection).items()}
+        return read_registers(described, f"{self.address}")
 
     def is_there(self, connection: Connection, *, writes: bool) -> bool:
         """Whether the schema has a state. Raises an error if this role may not read or write it."""
@@ -196,17 +196,19 @@ class Catalog:
         Guard(connection, self.address, writes=True).check_may_create()
 
     def look(
-        self, connection: Connection, kept: Mapping[str, Table], outputs: int, *, writes: bool
+        self, connection: Connection, tables: Mapping[str, Table], outputs: int, *, writes: bool
     ) -> dict[str, Found]:
         """The actual tables of registers and outputs, checked before any of them is read."""
-        names = [table.name for table in kept.values()]
+        names = [table.name for table in tables.values()]
         names += [f"_output_{i}_" for i in range(1, outputs + 1)]
         return Guard(connection, self.address, writes).check(names)
 
-    def wrong_fingerprint(self, connection: Connection, kept: Mapping[str, Table]) -> Iterator[str]:
+    def wrong_fingerprint(
+        self, connection: Connection, described: Mapping[str, Table]
+    ) -> Iterator[str]:
         """The problem if the described registers do not have the digest in `_store_`."""
         original = self.fingerprint(connection)
-        digest = fingerprint_of({name: table.described for name, table in kept.items()})
+        digest = fingerprint_of({name: table.described for name, table in described.items()})
         if original != digest:
             yield (
                 f"table {REGISTERS} is not of this state: it describes {digest}, and {STORE} says "

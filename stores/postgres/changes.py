@@ -367,13 +367,13 @@ class Outputs:
             )
         given: list[tuple[Layout, TableChange]] = []
         for layout, held in zip(self.layouts, outputs, strict=True):
-            kept = accepted(held, layout.table, layout, self._driver_bytes)
-            if kept.frame is not None:
+            rows = accepted(held, layout.table, layout, self._driver_bytes)
+            if rows.frame is not None:
                 connected = self._session.connected
-                staged = stage(connection, kept.frame, layout, self._session.catalog, connected)
+                staged = stage(connection, rows.frame, layout, self._session.catalog, connected)
                 given.append((layout, staged))
-            elif kept.table is not None:
-                given.append((layout, kept.table))
+            elif rows.table is not None:
+                given.append((layout, rows.table))
         return given
 
     def reclaim(self, emptied: Sequence[Layout]) -> None:

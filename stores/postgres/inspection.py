@@ -98,8 +98,8 @@ class PostgresState:
             if not catalog.is_there(connection, writes=True):
                 catalog.check_may_create(connection)
                 return None
-            kept = catalog.registers(connection) if evolve else registers
-            catalog.layouts(connection, kept, create=False, writes=True)
+            described = catalog.registers(connection) if evolve else registers
+            catalog.layouts(connection, described, create=False, writes=True)
         return StorePostgres(
             self._url, registers, schema=self._address.schema, read_only=True, evolve=evolve
         )
@@ -245,10 +245,10 @@ class TableCheck:
         return wrong
 
 
-def _differing(kept: pa.Table, wanted: Sequence[Array]) -> int:
+def _differing(described: pa.Table, wanted: Sequence[Array]) -> int:
     """The number of rows that differ in any of the columns."""
-    differs = np.zeros(kept.num_rows, np.bool_)
-    for have, want in zip(kept.columns, wanted, strict=True):
+    differs = np.zeros(described.num_rows, np.bool_)
+    for have, want in zip(described.columns, wanted, strict=True):
         differs |= have.to_numpy() != want.cast(pa.int64()).to_numpy()
     return int(differs.sum())
 

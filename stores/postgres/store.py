@@ -52,14 +52,14 @@ def evolve(
     catalog: Catalog,
     connection: Connection,
     registers: Sequence[tuple[Register, Layout]],
-    kept: Mapping[str, Layout],
+    name_in_state: Mapping[str, Layout],
 ) -> None:
     """Make these the registers of the state, within a transaction.
 
     Kept registers keep their tables, the tables of removed registers are dropped, and the other
     registers get new ones.
     """
-    stay = {layout.table for layout in kept.values()}
+    stay = {layout.table for layout in name_in_state.values()}
     tables = catalog.tables(connection).values()
     there = {table.name: table for table in tables if table.name in stay}
     for table in tables:
@@ -291,16 +291,16 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         create = self._create and not self._read_only
         try:
             with self._session.use("could not be opened") as connection:
-                kept = list(registers)
+                described = list(registers)
                 writes = not self._read_only
                 if self.evolves and self._catalog.is_there(connection, writes=writes):
-                    kept, create = self._catalog.registers(connection), False
-                layouts = self._catalog.layouts(connection, kept, create=create, writes=writes)
+                    described, create = self._catalog.registers(connection), False
+                layouts = self._catalog.layouts(connection, described, create=create, writes=writes)
             self._session.state()
         except BaseException:
             self._session.close()  # do not keep others out
             raise
-        self._registers.open({r.name: (r, layouts[r.name]) for r in kept})
+        self._registers.open({r.name: (r, layouts[r.name]) for r in described})
         self._registers.serve(names_in(self.described(), registers, evolves=self.evolves))
 
     def close(self) -> None:
@@ -402,7 +402,9 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
     def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
         """In the current step, replace the registers of the state: see `EvolvingStore`."""
         self._begin_step()
-        self._stay = {name: self._registers.all[kept][1] for name, kept in names.items()}
+        self._stay = {
+            name: self._registers.all[name_in_state][1] for name, name_in_state in names.items()
+        }
         with self._session.use("could not be looked at") as connection:
             tables = next_layouts(self._catalog, connection, registers, self._stay)
         self._next = {register.name: (register, layout) for register, layout in tables}

@@ -158,8 +158,8 @@ def _kernel(branch: Branch, side: int | None) -> JoinKernel:
             columns |= {n: table.column(n).take(at) for n in table.schema.names[n_keys:]}
         pairs = pa.table(columns)
         for condition in conditions:
-            (kept,) = condition(pairs, ask)
-            pairs = pairs.filter(kept)
+            (mask,) = condition(pairs, ask)
+            pairs = pairs.filter(mask)
         result = maker(pairs, ask)
         return (negate(result, e.schema) if e.negated else result), added[larger].num_rows
 
@@ -186,8 +186,8 @@ def _side(e: EagerJoin, number: int) -> Callable[[pa.Table, Ask], pa.Table]:
         if read is not None:
             table = table.select([*read, COUNT])
         for condition in conditions:
-            (kept,) = condition(table, ask)
-            table = table.filter(kept)
+            (mask,) = condition(table, ask)
+            table = table.filter(mask)
         given, counts = columns(table, ask), one_array(table.column(COUNT))
         if _are_mostly_different(given, len(table)):
             if sums is not None:

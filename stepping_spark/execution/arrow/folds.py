@@ -172,9 +172,9 @@ def _each_time(
     return each
 
 
-def _where(table: pa.Table, kept: Any) -> pa.Table:
+def _where(table: pa.Table, mask: Any) -> pa.Table:
     """The rows for which a NumPy mask is true."""
-    return table if np.count_nonzero(kept) == len(kept) else table.filter(pa.array(kept))
+    return table if np.count_nonzero(mask) == len(mask) else table.filter(pa.array(mask))
 
 
 def _ones(rows: int) -> Any:
@@ -191,9 +191,9 @@ def positive_kernel(n: Positive) -> FoldKernel:
     relation, names = relation_of(n.schema), [c for c, _ in n.schema.columns]
 
     def positive(rows: DriverRelation) -> pa.Table:
-        kept = _positive_rows(rows)
-        counts = one_array(kept.column(COUNT)) if n.counted else _ones(kept.num_rows)
-        return relation([*(one_array(kept.column(c)) for c in names), counts])
+        rows_left = _positive_rows(rows)
+        counts = one_array(rows_left.column(COUNT)) if n.counted else _ones(rows_left.num_rows)
+        return relation([*(one_array(rows_left.column(c)) for c in names), counts])
 
     return _each_time(n.schema, positive, once=True)
 
@@ -314,9 +314,9 @@ def rank_kernel(n: Rank) -> FoldKernel:
             own = np.flatnonzero(signs == sign)
             sums[numbers[own]] += sign * counts[own]
             at[numbers[own]] = own
-        kept = np.flatnonzero(sums)
-        left = there.take(positions(at[kept])).columns[:columns]
-        result = relation([*map(one_array, left), pa.array(sums[kept])])
+        nonzero = np.flatnonzero(sums)
+        left = there.take(positions(at[nonzero])).columns[:columns]
+        result = relation([*map(one_array, left), pa.array(sums[nonzero])])
         once = change is None or n.n > 1 or not rows.table.num_rows
         return DriverRelation(result, n.schema, once)
 
@@ -409,9 +409,9 @@ def _changed(numbers: Ids, signs: Ids, results: Sequence[Array]) -> Ids:
     same = np.ones(len(before), np.bool_)
     for column in results:
         same &= _are_same(column.take(positions(before)), column.take(positions(after)))
-    kept = np.ones(len(numbers), np.bool_)
-    kept[before[same]] = kept[after[same]] = False
-    return np.flatnonzero(kept)
+    changed = np.ones(len(numbers), np.bool_)
+    changed[before[same]] = changed[after[same]] = False
+    return np.flatnonzero(changed)
 
 
 def _are_same(a: Array, b: Array) -> Any:

@@ -103,8 +103,8 @@ def foremost_of(
     rows = len(numbers)
     if not rows or not are_mostly_different(numbers[sample(rows)], rows):
         ids = below_length(numbers) if rows else numbers
-        kept = foremost(ids, order)
-        return kept, ids[kept]
+        mask = foremost(ids, order)
+        return mask, ids[mask]
     # Most keys have a single row, which is the first one; only the rows of other keys are compared.
     shared = repeated(numbers.view(np.uint64))
     ids = np.arange(rows)
@@ -112,8 +112,8 @@ def foremost_of(
     if len(among):
         some = positions(among)
         own = key_ids([k.take(some) for k in keys])
-        kept = foremost(own, [(column.take(some), up) for column, up in order])
-        shared[among[kept]] = False
+        mask = foremost(own, [(column.take(some), up) for column, up in order])
+        shared[among[mask]] = False
         ids[among] = rows + own
     at = np.flatnonzero(~shared)
     return at, ids[at]
@@ -260,8 +260,8 @@ def collated(table: pa.Table, required: int) -> pa.Table:
             row_of[of_key[largest]] = at[largest]  # the last assignment for a key remains
         columns.append(piece.take(positions(row_of, mask=row_of < 0)))
     rows = pa.Table.from_arrays(columns, names=table.schema.names)
-    kept = [pc.is_valid(c) for c in rows.columns[1 : required + 1] if c.null_count]
-    return rows.filter(functools.reduce(pc.and_, kept)) if kept else rows
+    masks = [pc.is_valid(c) for c in rows.columns[1 : required + 1] if c.null_count]
+    return rows.filter(functools.reduce(pc.and_, masks)) if masks else rows
 
 
 TableParts: TypeAlias = Sequence[pa.Table]
@@ -295,11 +295,11 @@ def restricting(schema: Schema, keys: Sequence[Expr], order: Order, n: int) -> R
             ask = Ask(_no_spark, zone)
             ids, wanted = _rows_needed(state, change, key_of, ask, n, often)
             columns = zip(order_of(state, ask), ascending, strict=True)
-            kept = _mask_of_first(state, ids, wanted, list(columns))
+            mask = _mask_of_first(state, ids, wanted, list(columns))
         except _Asked:
             return list(parts)
         ends = np.cumsum([len(p) for p in parts])[:-1]
-        return [p.filter(pa.array(k)) for p, k in zip(parts, np.split(kept, ends), strict=True)]
+        return [p.filter(pa.array(k)) for p, k in zip(parts, np.split(mask, ends), strict=True)]
 
     return restrict
 
@@ -334,7 +334,7 @@ def _mask_of_first(
     Rows with a negative weight are kept too: later rows may cancel them.
     """
     there = _counts(state) > 0
-    kept = ~there
+    mask = ~there
     single = wanted[ids] == 1
     for at, find in (
         (np.flatnonzero(there & single), foremost),
@@ -342,8 +342,8 @@ def _mask_of_first(
     ):
         if len(at):
             taken = [(c.take(positions(at)), up) for c, up in order]
-            kept[at[find(ids[at], taken)]] = True
-    return kept
+            mask[at[find(ids[at], taken)]] = True
+    return mask
 
 
 def _first(ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> Ids:

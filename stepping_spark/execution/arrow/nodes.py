@@ -95,8 +95,8 @@ def _where(n: Where, rows: Kernel) -> Kernel:
 
     def where(run: Context) -> DriverRelation:
         held = rows(run)
-        (kept,) = values(held.table, run.ask)
-        return held.filter(kept)
+        (mask,) = values(held.table, run.ask)
+        return held.filter(mask)
 
     return where
 

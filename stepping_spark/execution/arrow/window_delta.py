@@ -125,8 +125,8 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
             changed = _places(order, n.sorting[0])
             mine = np.flatnonzero(_have(columns[:keys], key))
             part = _Partition.of(rows, columns[keys:], n.sorting[0], mine, prefixes.old.get(key))
-            kept, carried = part.divided(divider, changed, read, prefixes, key)
-            yield DriverRelation(kept, over), more, carried
+            mask, carried = part.divided(divider, changed, read, prefixes, key)
+            yield DriverRelation(mask, over), more, carried
 
     return cut
 
@@ -151,8 +151,8 @@ def _nearest(values: ArraysOf, by: Sorting) -> Cut:
         has, sure = np.asarray(values_there), _are_sure(old, counts)
         ends = old[sure & has[: len(old)]]
         ends = distinct_numbers(np.concatenate([ends, edges, edges + len(known) + 1]))
-        kept = _around(old, ends, changed, has[len(old) :]) | ~sure
-        yield state.filter(pa.array(kept)), change, {}
+        mask = _around(old, ends, changed, has[len(old) :]) | ~sure
+        yield state.filter(pa.array(mask)), change, {}
 
     return nearest
 
@@ -230,11 +230,11 @@ class _Partition:
         """
         last = None if self.prefix is None else self.prefix.last
         read = list(zip(self.read, of_change, strict=True))
-        kept = divider.divide(self.places, self.counts, changed, read, last)
-        begin = int(min(self.places[kept].min(initial=changed.min()), changed.min()))
+        mask = divider.divide(self.places, self.counts, changed, read, last)
+        begin = int(min(self.places[mask].min(initial=changed.min()), changed.min()))
         prefixes.new[key] = self._prefix(divider, begin)
-        carried = self._carried(divider, np.flatnonzero(~kept))
-        return self.rows.take(positions(np.flatnonzero(kept))), carried
+        carried = self._carried(divider, np.flatnonzero(~mask))
+        return self.rows.take(positions(np.flatnonzero(mask))), carried
 
     def _prefix(self, divider: _Divider, begin: int) -> Prefix:
         """The prefix for the next step, which ends up to `SLACK` rows before the affected ones.

@@ -237,13 +237,13 @@ def _shifted(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     values = args[0]
     n = _within(call.n, at.size)
     if call.ignore_nulls:
-        kept, before = _valid_positions(values)
+        valid, before = _valid_positions(values)
         places = (
             before - n if call.kind == "lag" else before + np.asarray(values.is_valid()) + n - 1
         )
-        first, last = before[at.start], np.append(before, len(kept))[at.end]
+        first, last = before[at.start], np.append(before, len(valid))[at.end]
         there = (places >= first) & (places < last)
-        taken = np.append(kept, 0)[np.where(there, places, len(kept))]
+        taken = np.append(valid, 0)[np.where(there, places, len(valid))]
     else:
         taken = at.at - n if call.kind == "lag" else at.at + n
         there = (taken >= at.start) & (taken < at.end)
@@ -356,26 +356,26 @@ def _percentile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Arra
     assert call.frame is not None
     codes, there = _codes(values).tolist(), values.is_valid().to_pylist()
     number_of: dict[int, Any] = dict(zip(codes, values.to_pylist(), strict=True))
-    kept: list[int] = []
+    picked: list[int] = []
 
     def number(i: int) -> float:
-        value: float = number_of[kept[i]]
+        value: float = number_of[picked[i]]
         return value
 
     first = last = 0
     percentiles: list[float | None] = []
     for start, end in zip(*(b.tolist() for b in at.bounds(call.frame)), strict=True):
         if start >= last:
-            kept.clear()
+            picked.clear()
             first = last = start
         for i in range(last, end):
             if there[i]:
-                bisect.insort(kept, codes[i])
+                bisect.insort(picked, codes[i])
         for i in range(first, start):
             if there[i]:
-                kept.pop(bisect.bisect_left(kept, codes[i]))
+                picked.pop(bisect.bisect_left(picked, codes[i]))
         first, last = start, max(last, end)
-        percentiles.append(at_share(len(kept), number, call.share))
+        percentiles.append(at_share(len(picked), number, call.share))
     return pa.array(percentiles, pa.float64())
 
 

@@ -135,8 +135,8 @@ def _before(run: RenderContext, n: BelowGreatest) -> str:
     latest = distance_of(closed(f"g.{quote(column)}"), t)
     limit = f"SELECT max({latest}) - {units_sql(n.distance, t)} FROM ({run.text(n.greatest)}) g"
     is_before = f"coalesce({distance_of(value, t)} < ({limit}), false)"
-    kept = closed(f"NOT {is_before}") if n.others else is_before
-    return f"SELECT {names(n.schema.all, 't')} FROM ({query}) t WHERE {kept}"
+    condition = closed(f"NOT {is_before}") if n.others else is_before
+    return f"SELECT {names(n.schema.all, 't')} FROM ({query}) t WHERE {condition}"
 
 
 def _unnest(run: RenderContext, n: Unnest) -> str:
@@ -301,8 +301,8 @@ def _top(op: Rank, query: str) -> str:
     )
     before = f"coalesce(sum({count}) {window}, 0)"
     ranked = f"SELECT t.*, {before} AS _before_ FROM ({query}) t WHERE t.{COUNT} > 0"
-    kept = f"CAST(least({COUNT}, {op.n}L - _before_) AS BIGINT) AS {COUNT}"
-    return f"SELECT {shown}, {kept} FROM ({ranked}) WHERE _before_ < {op.n}"
+    weight = f"CAST(least({COUNT}, {op.n}L - _before_) AS BIGINT) AS {COUNT}"
+    return f"SELECT {shown}, {weight} FROM ({ranked}) WHERE _before_ < {op.n}"
 
 
 def _with_ties(op: Rank, query: str, count: str) -> str:
@@ -336,9 +336,9 @@ def _collated(op: LargestByKey, query: str) -> str:
     """The rows made of a consolidated query's pieces."""
     ((key, _), *pieces) = op.of.schema.columns
     largest = ", ".join(f"max({quote(n)}) AS {quote(n)}" for n, _ in pieces)
-    kept = all_of(f"{quote(n)} IS NOT NULL" for n, _ in pieces[: op.required])
+    condition = all_of(f"{quote(n)} IS NOT NULL" for n, _ in pieces[: op.required])
     rows = f"SELECT {quote(key)}, {largest} FROM ({query}) WHERE {COUNT} > 0 GROUP BY {quote(key)}"
-    return f"SELECT *, 1L AS {COUNT} FROM ({rows}) WHERE {kept}"
+    return f"SELECT *, 1L AS {COUNT} FROM ({rows}) WHERE {condition}"
 
 
 NODES: dict[type[Physical], Callable[[RenderContext, Any], str]] = {

@@ -123,14 +123,14 @@ def _with_float_sums(spec: _Spec, floats: dict[int, WindowCall], query: str, apa
 
 def _collected(spec: _Spec, floats: dict[int, WindowCall], query: str, apart: Apart) -> str:
     """The query with one row each again, whose sums of floats are computed from its bins."""
-    kept = [quote(c) for c, _ in spec.node.of.schema.columns]
-    kept += [f"_{'n' if i in floats else 'w'}{i}_" for i, _ in enumerate(spec.node.calls)]
+    columns = [quote(c) for c, _ in spec.node.of.schema.columns]
+    columns += [f"_{'n' if i in floats else 'w'}{i}_" for i, _ in enumerate(spec.node.calls)]
     items = "named_struct('bin', _at_.bin, 'limb', _sum_)"
     lists = (
         f"collect_list({items}) FILTER (WHERE _at_.sum = {i} AND _sum_ IS NOT NULL)"
         for i, _ in enumerate(floats)
     )
-    shown = ", ".join(f"any_value(t.{c}) AS {c}" for c in kept)
+    shown = ", ".join(f"any_value(t.{c}) AS {c}" for c in columns)
     query = (
         f"SELECT {shown}, array({', '.join(lists)}) AS _items_ FROM ({query}) t "
         f"GROUP BY {spec.keys}, _id_"

@@ -28,9 +28,9 @@ NULLS = ["", "null", "NULL", "Null"]
 class Seed:
     """The CSV file of a seed. `kinds` has Arrow types of columns, `kept` is the copies' folder."""
 
-    def __init__(self, file: Path, kept: Path, kinds: Mapping[str, pa.DataType], delimiter: str):
+    def __init__(self, file: Path, cache: Path, kinds: Mapping[str, pa.DataType], delimiter: str):
         self.file = file
-        self.kept = kept
+        self.kept = cache
         self.kinds = dict(kinds)
         self.delimiter = delimiter
 

@@ -132,20 +132,20 @@ def _decimal(leaf: _Leaf) -> Sql:
     point: then Spark's product is exact, or fails.
     """
     t, x, n = leaf.type, leaf.text, closed(f"t.{COUNT}")
-    kept = Atom("Decimal", Decimal, MOST_DIGITS, t.scale)
+    widest = Atom("Decimal", Decimal, MOST_DIGITS, t.scale)
     digits = min(MOST_DIGITS - 1 - t.precision, 19)
     short = closed(f"{x} * CAST({n} AS DECIMAL({digits}, 0))")
     if digits == 19:
-        return closed(f"CAST({short} AS {kept.ddl})")
-    message = f"a sum is beyond {kept.ddl}; use a Decimal of a smaller scale, or smaller weights"
+        return closed(f"CAST({short} AS {widest.ddl})")
+    message = f"a sum is beyond {widest.ddl}; use a Decimal of a smaller scale, or smaller weights"
     units = shifted(f"CAST({x} AS STRING)", t.scale)
     many = f"try_multiply({units}, CAST({n} AS DECIMAL(19, 0)))"
-    long = f"TRY_CAST(concat(CAST({many} AS STRING), 'E-{t.scale}') AS {kept.ddl})"
-    cases = f"WHEN {n} = 1 THEN CAST({x} AS {kept.ddl})"
+    long = f"TRY_CAST(concat(CAST({many} AS STRING), 'E-{t.scale}') AS {widest.ddl})"
+    cases = f"WHEN {n} = 1 THEN CAST({x} AS {widest.ddl})"
     if digits > 0:
         most = f"{10**digits - 1}L"
-        cases += f" WHEN {n} BETWEEN -{most} AND {most} THEN CAST({short} AS {kept.ddl})"
-    return closed(f"CASE {cases} ELSE {fitting(long, kept, message)} END")
+        cases += f" WHEN {n} BETWEEN -{most} AND {most} THEN CAST({short} AS {widest.ddl})"
+    return closed(f"CASE {cases} ELSE {fitting(long, widest, message)} END")
 
 
 def _struct(diffs: dict[str, str], item: str | None, schema: Schema) -> str:
@@ -180,12 +180,12 @@ def totals(query: str, t: GroupedType | ScalarType) -> str:
     added = [f"coalesce(sum({n}), {zero(d)}) AS {n}" for n, d in numbers]
     if isinstance(t.sum.value, ZSetOf):
         row = f"named_struct('_value_', `_item_`.value, '_count_', {COUNT})"
-        kept = f"WHERE `_item_` IS NOT NULL AND {COUNT} <> 0"
-        added.append(f"array_sort(collect_list({row}) FILTER ({kept})) AS `_items_`")
+        condition = f"WHERE `_item_` IS NOT NULL AND {COUNT} <> 0"
+        added.append(f"array_sort(collect_list({row}) FILTER ({condition})) AS `_items_`")
     if t.sum.floats:
         limb = "named_struct('item', `_item_`, 'limb', `_limb_`)"
-        kept = "WHERE `_item_` IS NOT NULL AND `_limb_` <> 0"
-        added.append(f"collect_list({limb}) FILTER ({kept}) AS `_limbs_`")
+        condition = "WHERE `_item_` IS NOT NULL AND `_limb_` <> 0"
+        added.append(f"collect_list({limb}) FILTER ({condition}) AS `_limbs_`")
     query = f"SELECT {', '.join([*columns, *added])} FROM ({query})"
     if isinstance(t, GroupedType):
         rows = total("`_rows_`", INT, "the number of rows of a group is beyond BIGINT")

@@ -335,8 +335,8 @@ class _Maker:
             return vertex
         narrowed = self.narrowing.narrow(v)
         if narrowed is not None and self._needs_an_input(v):
-            kept, operators = narrowed
-            vertex = self._built(kept)
+            stream, operators = narrowed
+            vertex = self._built(stream)
             for operator in operators:
                 vertex = Vertex(operator, vertex)
                 self.origins.setdefault(vertex, self._origin(v))
@@ -426,9 +426,9 @@ def _added_up(parts: Sequence[Relation], schema: Schema, size: Callable[[], Size
     held = plus([p.select(schema, beside=True) for p in parts], schema)
     if not isinstance(held, SparkRelation):
         return held.fetched().added_up()
-    kept, width = size(), width_of(schema)
-    nbytes = kept.nbytes * _DECODED if width is None else kept.rows * width
-    return replace(held, rows=kept.rows, nbytes=nbytes)
+    size_of_state, width = size(), width_of(schema)
+    nbytes = size_of_state.nbytes * _DECODED if width is None else size_of_state.rows * width
+    return replace(held, rows=size_of_state.rows, nbytes=nbytes)
 
 
 def _label(v: Vertex) -> str:
