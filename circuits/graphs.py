@@ -73,11 +73,11 @@ def reachable(
     """
 
     def further(roots: ZSet[N], nodes: Any) -> Any:
-        met = linear.join(nodes, there, on_left=lambda n: n, on_right=lambda e: e.left)
+        met = linear.join(nodes, edges_once, on_left=lambda n: n, on_right=lambda e: e.left)
         return linear.add(cast(Any, roots), linear.map(met, f=lambda m: m.right.right))
 
     _check_edges(edges, "reachable")
-    there = distinct(edges)
+    edges_once = distinct(edges)
     return cast(
         "ZSet[N]", fixpoint(distinct(roots), further, to=_row(roots), max_iterations=max_iterations)
     )
@@ -112,9 +112,9 @@ def connected_components(
         return linear.first_n(both_ways, lambda n: n.right, 1, by=lambda n: n.left)
 
     _check_edges(edges, "connected_components")
-    there = distinct(edges)
-    back = linear.map(there, f=lambda e: Pair(left=e.right, right=e.left))
-    both = linear.add(cast(Any, there), back)
+    edges_once = distinct(edges)
+    back = linear.map(edges_once, f=lambda e: Pair(left=e.right, right=e.left))
+    both = linear.add(cast(Any, edges_once), back)
     labelled = fixpoint(both, labels, to=_row(edges), max_iterations=max_iterations)
     return cast("ZSet[Pair[N, N]]", labelled)
 
@@ -144,7 +144,7 @@ def shortest_paths(
     """
 
     def lengths(roots: ZSet[N], known: Any) -> Any:
-        met = linear.join(known, there, on_left=lambda n: n.left, on_right=lambda e: e[0])
+        met = linear.join(known, edges_once, on_left=lambda n: n.left, on_right=lambda e: e[0])
         farther = linear.map(
             met, f=lambda m: Pair(left=m.right[1], right=m.left.right + m.right[2])
         )
@@ -153,7 +153,7 @@ def shortest_paths(
         return linear.first_n(both, lambda n: n.right, 1, by=lambda n: n.left)
 
     zero = _zero(edges)
-    there = distinct(edges)
+    edges_once = distinct(edges)
     at = pair_of(_row(roots), FLOAT if isinstance(zero, float) else INT)
     nearest = fixpoint(distinct(roots), lengths, to=at, max_iterations=max_iterations)
     return cast("ZSet[Pair[N, W]]", nearest)

@@ -104,8 +104,8 @@ class Served(Generic[T]):
         self._find()
 
     def _find(self) -> None:
-        there = ((name, self.all.get(entry_name)) for name, entry_name in self._names.items())
-        self.by_name = {name: entry for name, entry in there if entry is not None}
+        entries = ((name, self.all.get(entry_name)) for name, entry_name in self._names.items())
+        self.by_name = {name: entry for name, entry in entries if entry is not None}
 
     def check_open(self) -> None:
         """Raise `StoreError` if the store is not open."""

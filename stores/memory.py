@@ -70,8 +70,8 @@ def at_since(
     for b in batches:
         if isinstance(b, SparkBatch):
             relations.append(b.at(DriverRelation(table, of.keys), limits))
-        elif (there := b.since(places, numbers, order)) is not None:
-            relations.append(DriverRelation(there, of.schema, consolidated=True))
+        elif (rows := b.since(places, numbers, order)) is not None:
+            relations.append(DriverRelation(rows, of.schema, consolidated=True))
     return tuple(relations)
 
 
@@ -364,15 +364,15 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def _spill(self) -> None:
         """Move the largest batches to Spark, until the rest is within the budget."""
         while self._bytes_left() < 0:
-            there = [
+            on_driver = [
                 (batch.nbytes, name, batch)
                 for name, batches in self._state.batches.items()
                 for batch in batches
                 if type(batch) is DriverBatch  # and not mapped
             ]
-            if not there:
+            if not on_driver:
                 return
-            _, name, largest = max(there, key=lambda entry: entry[0])
+            _, name, largest = max(on_driver, key=lambda entry: entry[0])
             tiers = self._registers.all[name]
             moved: HeldBatch
             if self._files.are_there:  # tasks read them
@@ -438,8 +438,8 @@ def _at_keys(
     for b in batches:
         if isinstance(b, SparkBatch):
             relations.append(b.at(DriverRelation(table, of.keys), limits))
-        elif (there := b.at(places)) is not None:
-            relations.append(DriverRelation(there, of.schema, consolidated=True))
+        elif (found_rows := b.at(places)) is not None:
+            relations.append(DriverRelation(found_rows, of.schema, consolidated=True))
     return tuple(relations)
 
 

@@ -91,8 +91,8 @@ class LateClass(type):
         return cls.__subclasscheck__(type(instance)) or cls.__subclasscheck__(instance.__class__)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        there = getattr(sys.modules.get(cls.__module_name__), cls.__name__, None)
-        return subclass is cls or (there is not None and issubclass(subclass, there))
+        loaded = getattr(sys.modules.get(cls.__module_name__), cls.__name__, None)
+        return subclass is cls or (loaded is not None and issubclass(subclass, loaded))
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):

@@ -179,10 +179,10 @@ def _read(file: Path) -> dict[str, Any]:
         else:
             known |= {"sql", "dbt", *OF_DBT}
         raise click.UsageError(f"{file}: {reason}; it may say {', '.join(sorted(known))}")
-    there = file.parent / content[of[0]]
-    if not there.exists():
-        raise click.UsageError(f"{file}: {of[0]} = {content[of[0]]!r}: there is no {there}")
-    content[of[0]] = str(there)
+    place = file.parent / content[of[0]]
+    if not place.exists():
+        raise click.UsageError(f"{file}: {of[0]} = {content[of[0]]!r}: there is no {place}")
+    content[of[0]] = str(place)
     return content
 
 

@@ -99,13 +99,13 @@ class StageInputs:
         held = self._leaves.get(leaf)
         if held is None:
             schema = schema_of(leaf)
-            there: list[DriverRelation] = []
+            relations: list[DriverRelation] = []
             for p in step.parts(leaf):
                 assert isinstance(p, DriverRelation)
                 if p.table.num_rows:
-                    there.append(p if p.schema is schema else p.select(schema))
-            table = on_driver(there, schema) if there else schema.empty
-            once = not there or (len(there) == 1 and there[0].consolidated)
+                    relations.append(p if p.schema is schema else p.select(schema))
+            table = on_driver(relations, schema) if relations else schema.empty
+            once = not relations or (len(relations) == 1 and relations[0].consolidated)
             held = self._leaves[leaf] = DriverRelation(table, schema, once)
         return held
 
@@ -379,10 +379,10 @@ class CalledByRow:
 
         schema = frame.sparkSession.createDataFrame([], self.result.schema.ddl).schema
         try:
-            there = frame.mapInArrow(batches, schema).localCheckpoint()
+            result = frame.mapInArrow(batches, schema).localCheckpoint()
         except raised.PySparkException as e:
             raise of_worker(e, self.where) from e
-        return SparkRelation(there, self.result.schema)
+        return SparkRelation(result, self.result.schema)
 
 
 def of_worker(e: raised.PySparkException, where: str) -> StepError:

@@ -54,15 +54,15 @@ def null_tests(schema: Schema) -> list[tuple[str, str]]:
     return [test for n, t in schema.columns for test in _tests(quote(n), t, n, "")]
 
 
-def _tests(value: str, t: RowType, name: str, there: str) -> Iterator[tuple[str, str]]:
+def _tests(value: str, t: RowType, name: str, not_null: str) -> Iterator[tuple[str, str]]:
     if isinstance(t, Optional):
         t = t.inner
-        there += f"{value} IS NOT NULL AND "
+        not_null += f"{value} IS NOT NULL AND "
     else:
-        yield name, f"{there}{value} IS NULL"
+        yield name, f"{not_null}{value} IS NULL"
     if isinstance(t, Struct):
         for field, inner in t.fields:
-            yield from _tests(f"{value}.{quote(field)}", inner, f"{name}.{field}", there)
+            yield from _tests(f"{value}.{quote(field)}", inner, f"{name}.{field}", not_null)
 
 
 class Materializer:

@@ -319,8 +319,8 @@ class TaskExecutor:
         """An output that stays in Spark."""
         schema = self._plan.outputs[number].type.schema
         types = ", ".join(f"c{i} {t.ddl}" for i, (_, t) in enumerate(schema.all))
-        there = in_parts(blobs.where(f"tag = {STAYING + number}"), parts)
-        rows = there.mapInArrow(partial(tasks.rows_of_output, schema), types)
+        parts_of_blobs = in_parts(blobs.where(f"tag = {STAYING + number}"), parts)
+        rows = parts_of_blobs.mapInArrow(partial(tasks.rows_of_output, schema), types)
         named = rows.toDF(*schema.arrow.names)
         relation = kept_apart(SparkRelation(named, schema, consolidated=True))
         return fetch_if_few(relation, self._limits) or relation

@@ -217,10 +217,10 @@ def _of_parts_in_zone(parts: Sequence[Evaluator], kernel: ZonedKernel) -> Evalua
     """The same for a function of times, of the session's time zone."""
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
-        there = zone()
-        if there is None:
+        time_zone = zone()
+        if time_zone is None:
             return None
-        return _of_parts(parts, lambda columns: kernel(columns, there))(table, zone)
+        return _of_parts(parts, lambda columns: kernel(columns, time_zone))(table, zone)
 
     return compute
 

@@ -219,14 +219,14 @@ def _of_floats(op: str, a: Any, b: Any) -> Any:
 
 def _float_remainder(a: Any, b: Any) -> Any:
     """The exact remainder of floats, with the sign of the dividend, as in C and in Java."""
-    there = pc.and_(pc.is_valid(a), pc.is_valid(b))
+    valid = pc.and_(pc.is_valid(a), pc.is_valid(b))
     if isinstance(b, pa.Scalar):
         divisor: Any = np.nan if b.as_py() is None else b.as_py()
     else:
         divisor = b.to_numpy(zero_copy_only=False)
     with np.errstate(invalid="ignore"):  # of an infinity it is NaN
         remainders = pa.array(np.fmod(a.to_numpy(zero_copy_only=False), divisor))
-    return pc.if_else(there, remainders, pa.scalar(None, pa.float64()))
+    return pc.if_else(valid, remainders, pa.scalar(None, pa.float64()))
 
 
 def as_floats(x: Any) -> Any:

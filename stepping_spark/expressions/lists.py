@@ -132,8 +132,8 @@ def _known_values(lists: EngineColumn) -> tuple[EngineColumn, NumberList, Number
     flat: Any = pc.list_flatten(lists)  # a NULL list has no items
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(), np.int64)
     edges = np.append(0, np.cumsum(lengths))
-    there = np.append(0, np.cumsum(flat.is_valid().to_numpy(zero_copy_only=False)))
-    begins, ends = there[edges[:-1]], there[edges[1:]]
+    counts = np.append(0, np.cumsum(flat.is_valid().to_numpy(zero_copy_only=False)))
+    begins, ends = counts[edges[:-1]], counts[edges[1:]]
     return flat.drop_null(), begins.astype(np.int64), ends.astype(np.int64)
 
 

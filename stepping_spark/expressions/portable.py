@@ -200,8 +200,8 @@ class Given(Derived):
 
     def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
         unequal: Any = pc.not_equal(columns[0], pa.scalar(0))
-        there = unequal.fill_null(False)
-        return pc.if_else(there, columns[1], pa.scalar(None, columns[1].type))
+        differs = unequal.fill_null(False)
+        return pc.if_else(differs, columns[1], pa.scalar(None, columns[1].type))
 
 
 def if_nonzero(n: Expr, value: Expr) -> Expr:

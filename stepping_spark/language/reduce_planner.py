@@ -87,14 +87,14 @@ class Planner:
         nullable = isinstance(by.type, Optional)
         r.order = (*(((one_if_known(by), False),) if nullable else ()), (by, up))
         r.values = (value, one_if_known(by)) if nullable and by != value else (value,)
-        there = self._interned(r)
+        reduction = self._interned(r)
 
         def show(at: tuple[str, ...]) -> Expr:
             t = value.type if self.keyed else Optional(unwrap(value.type))
             first = Field(t, (*at, "_1"))
             return if_nonzero(Field(INT, (*at, "_2")), first) if len(r.values) > 1 else first
 
-        return there, show
+        return reduction, show
 
     def _listed(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         """The list of the first rows' values."""
@@ -102,21 +102,21 @@ class Planner:
         r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
         item = r.arg(a.picked)
         r.values = (item,)
-        there = self._interned(r)
+        reduction = self._interned(r)
         t = ListOf(item.type)
 
         def show(at: tuple[str, ...]) -> Expr:
             items = Field(t if self.keyed else Optional(t), (*at, "_1"))
             return items if self.keyed else Otherwise(t, (items,), ())
 
-        return there, show
+        return reduction, show
 
     def _collected(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         r = Collected()
         r.values = (r.arg(a.picked),)
-        there = self._interned(r)
+        reduction = self._interned(r)
         t = ZSetOf(a.picked.type, ZSetPython)
-        return there, lambda at: Field(t, (*at, "_1"))
+        return reduction, lambda at: Field(t, (*at, "_1"))
 
     def _gathered(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         """collect_list, percentile and the like: computed from the ordered list of all values."""
@@ -133,23 +133,23 @@ class Planner:
             r.order = order_of(under(a.order, [r.arg(s.expr) for s in a.order]))
             item = r.arg(a.picked)
         r.values = (item,)
-        there = self._interned(r)
+        reduction = self._interned(r)
         t: RowType = ListOf(item.type)
 
         def show(at: tuple[str, ...]) -> Expr:
             items = Field(t if self.keyed else Optional(t), (*at, "_1"))
             return LISTED[a.kind](a, items, self._nullable(item))
 
-        return there, show
+        return reduction, show
 
     def _most_frequent(self, a: AggregateCall) -> tuple[Reduction, Shown]:
         """mode: the most frequent value; NULL only if there is no other."""
         r = Frequent()
         value = r.arg(a.picked)
         r.values = (value,)
-        there = self._interned(r)
+        reduction = self._interned(r)
         t = Optional(unwrap(value.type)) if self._nullable(value) else value.type
-        return there, lambda at: Field(t, (*at, "_1"))
+        return reduction, lambda at: Field(t, (*at, "_1"))
 
     def _nullable(self, e: Expr) -> bool:
         """Whether an aggregate of these values may be NULL."""

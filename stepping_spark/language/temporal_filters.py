@@ -177,17 +177,17 @@ def _filtered(a: Any, lower: Any, upper: Any, name: str | None, when: type[Tempo
         raise CompileError(f"{user_line()}: the bounds of temporal_filter differ: {shown}")
     (time,) = times
     t = timed(row, time)
-    there = make(Filter(_well_ordered(bounds)), a)
+    rows = make(Filter(_well_ordered(bounds)), a)
     whole = Field(row, () if isinstance(row, Struct) else (VALUE,))
 
     def at(bound: Expr) -> Any:
-        return make(Map(Build(t, (whole, _not_null(bound)))), there)
+        return make(Map(Build(t, (whole, _not_null(bound)))), rows)
 
     gone = make(Neg(), at(bounds["upper"])) if "upper" in bounds else None
     if "lower" in bounds:
         came = at(bounds["lower"])
         return _values_at_time(came if gone is None else add(came, gone), name, when)
-    return add(there, _values_at_time(gone, None, when), name=name)
+    return add(rows, _values_at_time(gone, None, when), name=name)
 
 
 def _bound(f: Callable[[Any], Any], row: RowType, what: str) -> Expr:

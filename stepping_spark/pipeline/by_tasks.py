@@ -163,11 +163,11 @@ def is_rewritten(change: SparkRelation, nbytes: int) -> bool:
 
 
 def write_by_tasks(
-    change: SparkRelation, share: Share, there: Sequence[PartOfFiles], nbytes: int, what: str
+    change: SparkRelation, share: Share, old_files: Sequence[PartOfFiles], nbytes: int, what: str
 ) -> list[Any] | None:
     """Rewrite a table with the rows after a change, each task for a part of the keys.
 
-    `there` are the files of the table, of about `nbytes` in memory; without files the table gets
+    `old_files` are the files of the table, of about `nbytes` in memory; without files the table gets
     the rows of the change only. Returns the results of `Share.write` of all tasks; None if tasks
     failed, with a warning in the log that begins with `what`: workers may lack a package or access
     to the table. Their files then belong to no version. Raises the `SinkError` of a task that found
@@ -178,8 +178,10 @@ def write_by_tasks(
     schema = change.schema
     named = change.frame.toDF(*[f"c{i}" for i in range(len(schema.all))])
     blobs = named.mapInArrow(partial(_cut_change, share, schema, parts), DDL)
-    if there:
-        old = _a_task_each(session, there).mapInArrow(partial(_cut_there, share, parts, what), DDL)
+    if old_files:
+        old = _a_task_each(session, old_files).mapInArrow(
+            partial(_cut_there, share, parts, what), DDL
+        )
         blobs = blobs.unionAll(old)
     written = in_parts(blobs, parts).mapInArrow(partial(_write, share), "result BINARY")
     try:
@@ -229,13 +231,13 @@ def _write(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 def _written(share: Share, came: list[Any], old: list[Any]) -> object:
     """The result for a part of the keys: its files, an error about rows, or another failure."""
     form = share.form
-    there = unpacked(old) if old else form.schema.empty_table()
+    old_rows = unpacked(old) if old else form.schema.empty_table()
     try:
         if not came:
-            return share.write(Rewritten(there, ()))
+            return share.write(Rewritten(old_rows, ()))
         change = unpacked(came)
         check_years(change, form.where)
-        return share.write(form.rewritten(change, there, share.step))
+        return share.write(form.rewritten(change, old_rows, share.step))
     except SteppingError as e:
         return e
     except Exception as e:

@@ -88,29 +88,29 @@ class TableForm:
         """A change with `_count_` as a change feed: each row with its kind and the step."""
         return feed_of(change, step, self.key, self.where)
 
-    def rewritten(self, change: pa.Table, there: pa.Table, step: int) -> Rewritten:
-        """The rows `there` of the table after a change; both have all rows of their keys.
+    def rewritten(self, change: pa.Table, old_rows: pa.Table, step: int) -> Rewritten:
+        """The rows `old_rows` of the table after a change; both have all rows of their keys.
 
         Raises `SinkError` if a key has several rows.
         """
         if self.changes:
             return Rewritten(self.in_table(self.feed(change, step)), ())
         if not self.key:
-            return self._counted(self.in_table(change), there)
+            return self._counted(self.in_table(change), old_rows)
         parts = self.split(change)
         split = ByKey(*map(self.in_table, (parts.came, parts.changed, parts.before, parts.gone)))
-        double = first_in_both(split.came, there, self.order)
+        double = first_in_both(split.came, old_rows, self.order)
         if double is not None:
             values = dict(zip(self.key, double.values(), strict=True))
             raise not_unique(self.where, self.key, values)
         old = pa.concat_tables([split.before, split.gone])
-        unchanged = there.filter(pa.array(~_in(there, old, self.order)))
+        unchanged = old_rows.filter(pa.array(~_in(old_rows, old, self.order)))
         return Rewritten(pa.concat_tables([unchanged, split.came, split.changed]), split.feed)
 
-    def _counted(self, change: pa.Table, there: pa.Table) -> Rewritten:
+    def _counted(self, change: pa.Table, old_rows: pa.Table) -> Rewritten:
         """`rewritten` for rows with counts."""
-        touched = _in(there, change, self.order)
-        before = there.filter(pa.array(touched))
+        touched = _in(old_rows, change, self.order)
+        before = old_rows.filter(pa.array(touched))
         both: Any = pa.concat_tables([before, change])
         ids = key_ids(both, self.order)
         _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
@@ -121,7 +121,7 @@ class TableForm:
         i = rows.schema.get_field_index(COUNT)
         after = rows.set_column(i, self.schema.field(COUNT), pa.array(sums))
         after = after.filter(pa.array(sums > 0))
-        rows = pa.concat_tables([there.filter(pa.array(~touched)), after])
+        rows = pa.concat_tables([old_rows.filter(pa.array(~touched)), after])
         return Rewritten(rows, (("delete", before), ("insert", after)))
 
 

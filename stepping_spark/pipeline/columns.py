@@ -76,15 +76,15 @@ def check_names(columns: pa.Schema, added: Iterable[str], where: str) -> None:
             seen[name.lower()] = name
 
 
-def check_same(there: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> None:
+def check_same(in_table: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> None:
     """Refuse an existing table whose columns differ from those of the view."""
-    if set(there.names) != set(wanted.names):
+    if set(in_table.names) != set(wanted.names):
         raise SinkError(
-            f"{where}: the table has the columns {', '.join(there.names)}, and the view is written "
-            f"as {', '.join(wanted.names)}; {anew}"
+            f"{where}: the table has the columns {', '.join(in_table.names)}, and the view is "
+            f"written as {', '.join(wanted.names)}; {anew}"
         )
     for field in wanted:
-        column = there.field(there.get_field_index(field.name))
+        column = in_table.field(in_table.get_field_index(field.name))
         if bare_type(column.type) != bare_type(field.type) or (
             field.nullable and not column.nullable
         ):
@@ -141,31 +141,31 @@ def _beyond(values: Any) -> str | None:
 
 
 def found_columns(
-    columns: pa.Schema, there: pa.Schema, failure: Callable[[str], Exception]
+    columns: pa.Schema, in_table: pa.Schema, failure: Callable[[str], Exception]
 ) -> dict[str, str]:
     """The column of each field; the column also has all nested parts of the field.
 
     Otherwise raises the error that `failure` makes: a missing part would be read as NULL.
     """
-    names = matched(columns, there.names, failure)
+    names = matched(columns, in_table.names, failure)
     for field in columns:
         name = names[field.name]
-        _check_parts(field.type, there.field(there.get_field_index(name)).type, name, failure)
+        _check_parts(field.type, in_table.field(in_table.get_field_index(name)).type, name, failure)
     return names
 
 
 def _check_parts(
-    wanted: pa.DataType, there: pa.DataType, where: str, failure: Callable[[str], Exception]
+    wanted: pa.DataType, in_table: pa.DataType, where: str, failure: Callable[[str], Exception]
 ) -> None:
-    if isinstance(wanted, pa.StructType) and isinstance(there, pa.StructType):
-        parts, fields = pa.schema(list(wanted)), pa.schema(list(there))
+    if isinstance(wanted, pa.StructType) and isinstance(in_table, pa.StructType):
+        parts, fields = pa.schema(list(wanted)), pa.schema(list(in_table))
         names = matched(parts, fields.names, lambda reason: failure(f"in column {where} {reason}"))
         for part in parts:
             name = names[part.name]
             inner = fields.field(fields.get_field_index(name)).type
             _check_parts(part.type, inner, f"{where}.{name}", failure)
-    elif _is_list(wanted) and _is_list(there):
-        _check_parts(wanted.value_type, there.value_type, f"{where}[]", failure)  # type: ignore[attr-defined]
+    elif _is_list(wanted) and _is_list(in_table):
+        _check_parts(wanted.value_type, in_table.value_type, f"{where}[]", failure)  # type: ignore[attr-defined]
 
 
 def _is_list(t: pa.DataType) -> bool:

@@ -138,14 +138,14 @@ class Feed:
         """
         schema, most = self.type.schema, bytes_of_a_step(self._limits)
         here: list[Relation] = []
-        there: list[Relation] = []
+        relations: list[Relation] = []
         for change in changes:
             held = held_input(change, self.type, self._where, self._limits)
-            (here if isinstance(held, DriverRelation) else there).append(held)
+            (here if isinstance(held, DriverRelation) else relations).append(held)
             if sum(part.nbytes or 0 for part in here) > most:
-                there.append(kept_apart(plus(here, schema).in_spark(get_session)))
+                relations.append(kept_apart(plus(here, schema).in_spark(get_session)))
                 here = []
-        whole = plus([*here, *there], schema)
+        whole = plus([*here, *relations], schema)
         whole = whole.added_up() if isinstance(whole, DriverRelation) else whole
         return ZSetSpark(whole, self.type)
 

@@ -331,8 +331,8 @@ def same_path(path: str, filesystem: object = None) -> tuple[object, ...]:
     """A tuple that is equal for two spellings of the same path."""
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         return filesystem, posixpath.normpath(path)
-    scheme, there, rest = path.partition("://")
-    if not there:
+    scheme, place, rest = path.partition("://")
+    if not place:
         return ("file", os.path.realpath(path))
     if scheme == "file":
         return ("file", os.path.realpath(unquote(rest)))

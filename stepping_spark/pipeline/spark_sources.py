@@ -55,12 +55,12 @@ def as_fields(
 
 
 def _matched(
-    columns: pa.Schema, there: list[str], failure: Callable[[str], Exception]
+    columns: pa.Schema, in_table: list[str], failure: Callable[[str], Exception]
 ) -> dict[str, str]:
-    others = [name for name in there if name != COUNT]
+    others = [name for name in in_table if name != COUNT]
     if columns.names == [VALUE] and len(others) == 1:
         return {VALUE: others[0]}  # a single column is the value, whatever its name
-    return matched(columns, there, failure)
+    return matched(columns, in_table, failure)
 
 
 VERSION = "_commit_version"
@@ -165,16 +165,16 @@ class CatalogSource:
         if after is None:
             return Batch(self._version, (self._as_fields(self._rows()),))
         before = numbers_of(after)[0]
-        there = self._versions(before, portion.versions)
-        if not there:
+        versions = self._versions(before, portion.versions)
+        if not versions:
             return None
         rows, n = 0, 0
-        for _, count in there:
+        for _, count in versions:
             rows += count
             if n and portion.rows is not None and rows > portion.rows:
                 break
             n += 1
-        to = there[n - 1][0]
+        to = versions[n - 1][0]
         changes = self._after(before).where(F.col(VERSION) <= to)
         return Batch(to, (self._as_fields(counted_changes(changes)),), n)
 

@@ -71,11 +71,11 @@ def difference(stored: Described, wanted: Described, *, numbered: bool = False) 
             name_kept = renamed.get(_is(description))
             if name_kept is not None:
                 names[name] = name_kept
-    there = set(names.values())
+    used = set(names.values())
     return Difference(
         names,
         tuple(name for name in wanted if name not in names),
-        tuple(name for name in stored if name not in there),
+        tuple(name for name in stored if name not in used),
     )
 
 
@@ -144,17 +144,17 @@ def _check_alike(stored: Described, wanted: Sequence[Register]) -> None:
 
 
 def _differences(
-    there: Described, asked: Described, why: Mapping[str, str] = MappingProxyType({})
+    in_state: Described, asked: Described, why: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
-    for name in sorted(there.keys() | asked.keys()):
-        if name not in there:
+    for name in sorted(in_state.keys() | asked.keys()):
+        if name not in in_state:
             of = f" ({why[name]})" if name in why else ""
             yield f"register {name!r}{of}: it is in the circuit, and not in the state"
         elif name not in asked:
             yield f"register {name!r}: it is in the state, and not in the circuit"
         else:
             try:
-                stored = Register.described(name, there[name])
+                stored = Register.described(name, in_state[name])
             except ValueError as e:
                 yield (
                     f"register {name!r}: what the state says of it cannot be read: {e} (it was "
@@ -208,9 +208,9 @@ def _shown_order(order: Ordering | None) -> str:
     return f"the order {direction} by {order.column}, NULL {nulls}"
 
 
-def _is_of_other_streams(there: Described, asked: Described, name: str) -> bool:
+def _is_of_other_streams(in_state: Described, asked: Described, name: str) -> bool:
     """Whether two registers differ only in the inputs of their operator."""
-    have, want = there[name], asked[name]
+    have, want = in_state[name], asked[name]
     return not list(_differences({name: have}, {name: want})) and have["sums"] != want["sums"]
 
 

@@ -194,9 +194,9 @@ def _look_up(at: VertexContext, a: Value, b: Value) -> Value:
     for key, (row, m) in at.keys(op.on, a):
         known = (row,) if op.bare else row
         before, after = known[: op.place], known[op.place :]
-        there = matches.get(key, []) if key is not None else []
-        elements += [((*before, right, *after), m * n) for right, n in there]
-        if op.left and sum(n for _, n in there) <= 0:
+        matching = matches.get(key, []) if key is not None else []
+        elements += [((*before, right, *after), m * n) for right, n in matching]
+        if op.left and sum(n for _, n in matching) <= 0:
             elements.append(((*before, None, *after), m))
     return added(elements)
 

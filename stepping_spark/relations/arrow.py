@@ -186,17 +186,17 @@ def without_zeros(table: pa.Table, schema: Schema) -> pa.Table:
 
 def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_] | None:
     """A mask of the rows that have a diff other than zero; None if all of them have."""
-    there = None
+    nonzero_mask = None
     for i in range(len(schema.columns), len(schema.all)):
         diff: Any = table.column(i)
         if pa.types.is_integer(diff.type):
             mask = diff.to_numpy() != 0
         else:
             mask = pc.not_equal(diff, _zero(diff.type)).to_numpy()
-        there = mask if there is None else there | mask
-        if np.count_nonzero(there) == len(there):
+        nonzero_mask = mask if nonzero_mask is None else nonzero_mask | mask
+        if np.count_nonzero(nonzero_mask) == len(nonzero_mask):
             return None
-    return there
+    return nonzero_mask
 
 
 @functools.cache

@@ -158,14 +158,14 @@ class Resources:
         each = ADDED_ROW if work.added_up else DRIVER_ROW
         here = work.rows * each + work.fetched * FETCHED_BYTE
         spread = (work.rows * SPARK_ROW + work.nbytes * SPARK_BYTE) / self.tasks
-        there = self.starting + SPARK_QUERY + work.sent * SENT_BYTE + spread
-        return Placement(here <= there, self._compared(here, there))
+        in_spark = self.starting + SPARK_QUERY + work.sent * SENT_BYTE + spread
+        return Placement(here <= in_spark, self._compared(here, in_spark))
 
     def searched(self, rows: int) -> Placement:
         """Where to look for keys in so many rows of files."""
         here = rows * SEARCHED_ROW
-        there = self.starting + SPARK_QUERY + rows * SCANNED_ROW / self.tasks
-        return Placement(here <= there, self._compared(here, there))
+        in_spark = self.starting + SPARK_QUERY + rows * SCANNED_ROW / self.tasks
+        return Placement(here <= in_spark, self._compared(here, in_spark))
 
     def shared(self, rows: int, nbytes: int, *, windowed: bool) -> bool:
         """Whether tasks take less time than the driver for a step with changes of this size.
@@ -173,13 +173,13 @@ class Resources:
         If it is `windowed`, windows compute the partitions of the changed rows anew.
         """
         here = rows * (WINDOWED_ROW if windowed else CHANGED_ROW)
-        there = self.starting + TASKS + rows * TASK_ROW / self.tasks
-        return COPIES * nbytes > self.memory or there < here
+        in_tasks = self.starting + TASKS + rows * TASK_ROW / self.tasks
+        return COPIES * nbytes > self.memory or in_tasks < here
 
-    def _compared(self, here: float, there: float) -> str:
+    def _compared(self, here: float, in_spark: float) -> str:
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks:,} tasks"
         return (
-            f"about {_rounded(here)} ms on the driver, {_rounded(there)} ms in Spark "
+            f"about {_rounded(here)} ms on the driver, {_rounded(in_spark)} ms in Spark "
             f"with {tasks} at once"
         )
 

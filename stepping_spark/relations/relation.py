@@ -378,11 +378,11 @@ def settle(
         frame = frame.repartition(*[column(k) for k in key])
 
     message = too_large(whose)
-    there = frame
+    rows = frame
     if not relation.consolidated or relation.partitioned_by != tuple(key):
-        there = SparkRelation(frame, schema).added_up(message).frame
+        rows = SparkRelation(frame, schema).added_up(message).frame
     try:
-        kept, measured = _computed(there, schema, tests, level)
+        kept, measured = _computed(rows, schema, tests, level)
     except raised.PySparkException as e:
         for name, t in schema.diffs:
             if message(name, t) in str(e):

@@ -56,8 +56,8 @@ def as_named(table: pa.Schema, given: object) -> pa.Schema:
     if not isinstance(columns, Mapping):
         return table
     fields = {column: field for field, column in columns.items() if column in table.names}
-    there = [f for f in table if f.name in fields or f.name not in fields.values()]
-    return pa.schema([f.with_name(fields.get(f.name, f.name)) for f in there])
+    fields_there = [f for f in table if f.name in fields or f.name not in fields.values()]
+    return pa.schema([f.with_name(fields.get(f.name, f.name)) for f in fields_there])
 
 
 def columns_of(columns: pa.Schema) -> list[tuple[str, str]]:
@@ -141,15 +141,15 @@ def _viewed(column: Any, t: Any) -> Any:
 
 
 def matched(
-    columns: pa.Schema, there: Iterable[str], failure: Callable[[str], Exception]
+    columns: pa.Schema, names: Iterable[str], failure: Callable[[str], Exception]
 ) -> dict[str, str]:
     """The column of a table for each field, by the field's name.
 
     A column that is there exactly is the one; otherwise the only one that differs in case. Raises
     what `failure` makes of the message, where a column is missing or two differ in case only.
     """
-    there = list(there)
-    exact = set(there)
+    names = list(names)
+    exact = set(names)
     by_field: dict[str, str] = {}
     missing = []
     for field in columns:
@@ -157,7 +157,7 @@ def matched(
         if wanted in exact:
             by_field[field.name] = wanted
             continue
-        candidates = [name for name in there if name.lower() == wanted.lower()]
+        candidates = [name for name in names if name.lower() == wanted.lower()]
         if len(candidates) > 1:
             raise failure(
                 f"field {field.name} is column {wanted!r}, and there are "
@@ -171,17 +171,17 @@ def matched(
     if missing:
         raise failure(
             f"there is no column {', '.join(missing)}; the columns are "
-            f"{', '.join(there) or 'none'}; change the row class, or the table; a field may have a "
+            f"{', '.join(names) or 'none'}; change the row class, or the table; a field may have a "
             "column of another name: Annotated[…, st.Column(name)]"
         )
     return by_field
 
 
 def refuse_feed(
-    there: Iterable[str], columns: Mapping[str, str], failure: Callable[[str], Exception]
+    present: Iterable[str], columns: Mapping[str, str], failure: Callable[[str], Exception]
 ) -> None:
     """Refuse a change feed as a table of whole rows; `columns` are those that fields take."""
-    for name in there:
+    for name in present:
         if name.lower() == CHANGE and name not in columns.values():
             raise failure(
                 f"column {name!r} is not one of the fields, and rows that a change feed deletes "

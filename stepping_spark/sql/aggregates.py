@@ -204,8 +204,8 @@ class _Groups:
             call = FunctionCall("count", (one,), call.at, False, call.condition)
         if len(call.args) > 1 and not call.distinct:
             known = [exp.Not(this=exp.Is(this=a.copy(), expression=exp.Null())) for a in call.args]
-            there = exp.Case(ifs=[exp.If(this=exp.and_(*known, copy=False), true=one)])
-            call = FunctionCall("count", (there,), call.at, False, call.condition)
+            one_if_known = exp.Case(ifs=[exp.If(this=exp.and_(*known, copy=False), true=one)])
+            call = FunctionCall("count", (one_if_known,), call.at, False, call.condition)
         if len(call.args) == 1:
             f = self.picked(call)
             return agg.count_distinct(f) if call.distinct else agg.count(f)

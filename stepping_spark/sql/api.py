@@ -144,17 +144,23 @@ def _emitted(
     whole_rows: bool,
 ) -> Any:
     """The streams of the views' rows."""
-    there = {name: replace(tables[name], stream=stream) for name, stream in streams.items()}
+    tables_of_views = {
+        name: replace(tables[name], stream=stream) for name, stream in streams.items()
+    }
     clock = clock_of(e for view in views for e in view.exprs)
     outputs = []
     for view in views:
         if to is None:
-            there[view.name] = made_of(view, there, clock, whole_rows=whole_rows)
-            outputs.append(there[view.name].stream)
+            tables_of_views[view.name] = made_of(
+                view, tables_of_views, clock, whole_rows=whole_rows
+            )
+            outputs.append(tables_of_views[view.name].stream)
         else:  # its fields may be of other types than the columns that other views read
-            outputs.append(made_of(view, there, clock, to, whole_rows=whole_rows).stream)
+            outputs.append(made_of(view, tables_of_views, clock, to, whole_rows=whole_rows).stream)
             unnamed = replace(view, name="")
-            there[view.name] = made_of(unnamed, there, clock, whole_rows=whole_rows)
+            tables_of_views[view.name] = made_of(
+                unnamed, tables_of_views, clock, whole_rows=whole_rows
+            )
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -288,11 +294,11 @@ def _fields_for(to: type[Data], view: View) -> list[str]:
     fields = {to.__row_columns__.get(f, f).lower(): f for f in to.__row_fields__()}
     columns = [c.name.lower() for c in view.plan.columns]
     if sorted(fields) != sorted(columns):
-        there = ", ".join(c.name for c in view.plan.columns)
+        listed = ", ".join(c.name for c in view.plan.columns)
         raise failure(
             view.text,
             view.at,
-            f"the columns are {there}, and the fields of {to.__name__} are {', '.join(fields)}",
+            f"the columns are {listed}, and the fields of {to.__name__} are {', '.join(fields)}",
             "name the columns like the fields, with AS",
         )
     return [fields[c] for c in columns]

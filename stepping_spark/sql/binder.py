@@ -431,8 +431,8 @@ class Binder:
             return node
         known = self.named_windows.get(name.name.lower())
         if known is None:
-            there = ", ".join(self.named_windows) or "none"
-            self.fail(node, f"there is no window {name.name}", f"the windows are {there}")
+            names = ", ".join(self.named_windows) or "none"
+            self.fail(node, f"there is no window {name.name}", f"the windows are {names}")
         whole = self._spec(known).copy()
         for part in ("partition_by", "order", "spec"):
             if node.args.get(part):

@@ -82,8 +82,10 @@ class ChangeFlow:
         choices = (self.shown, self.filled, self.tracked)
         for node in (*self.keys, *(n for choice in choices for n in choice.named)):
             if not _has([node], *source):
-                there = f"the columns are {', '.join(source)}"
-                raise failure(self.text, node, f"the events have no column {node.name}", there)
+                columns_text = f"the columns are {', '.join(source)}"
+                raise failure(
+                    self.text, node, f"the events have no column {node.name}", columns_text
+                )
         keys = [c for c in source if _has(self.keys, c)]
         shown = self.shown.of(source)
         columns = [*keys, *(c for c in shown if c not in keys)]

@@ -160,9 +160,9 @@ def _is_linear_join(plan: SqlJoin, rows: RecursiveRows, *, every: bool) -> bool:
         return False
     if plan.how == "semi":
         return True
-    there = set(own.columns), set(other.columns)
+    sides = set(own.columns), set(other.columns)
     conditions = [e for on in plan.on for e in conjuncts(on)]
-    return every and all(equality(e, *there) or refs(e) <= there[1] for e in conditions)
+    return every and all(equality(e, *sides) or refs(e) <= sides[1] for e in conditions)
 
 
 # -- rows that are joined with themselves

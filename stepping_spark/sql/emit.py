@@ -104,15 +104,15 @@ class _Joined:
     @classmethod
     def of(cls, plan: SqlJoin, left: PlacedStream, right: PlacedStream) -> _Joined:
         """The join, with its conditions sorted."""
-        there = set(plan.left.columns), set(plan.right.columns)
+        sides = set(plan.left.columns), set(plan.right.columns)
         keys: list[tuple[Scalar, Scalar, bool]] = []
         rest: list[Scalar] = []
         left_only: list[Scalar] = []
         for e in plan.on:
-            pair = equality(e, *there)
+            pair = equality(e, *sides)
             if pair is not None:
                 keys.append((*pair, isinstance(e, exp.NullSafeEQ)))
-            elif plan.how in ("anti", "mark") and refs(e) and refs(e) <= there[0]:
+            elif plan.how in ("anti", "mark") and refs(e) and refs(e) <= sides[0]:
                 left_only.append(e)
             else:
                 rest.append(e)
@@ -195,9 +195,9 @@ class _Joined:
         mark = self.plan.mark
         assert mark is not None
         chosen = filtered(self.left, self.left_only) if self.left_only else self.left
-        there = self._with_mark(self._semi(chosen.stream), mark, value=True)
+        matched = self._with_mark(self._semi(chosen.stream), mark, value=True)
         rest = self._with_mark(self._anti(), mark, value=False)
-        return replace(there, stream=add(there.stream, rest.stream))
+        return replace(matched, stream=add(matched.stream, rest.stream))
 
     def _with_mark(self, stream: Any, mark: PlanColumn, *, value: bool) -> PlacedStream:
         columns = self.plan.left.columns

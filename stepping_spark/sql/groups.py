@@ -65,8 +65,8 @@ class GroupsByKey:
             return None
         exprs = dict(inner.keys)
         keys = {c: exprs[own] for c, own in shown.items() if own in exprs}
-        there = {own for c, own in shown.items() if c in keys}
-        return cls(plan, inner, keys) if len(there) == len(exprs) else None
+        keys_shown = {own for c, own in shown.items() if c in keys}
+        return cls(plan, inner, keys) if len(keys_shown) == len(exprs) else None
 
     def with_groups(self, groups: GroupBy) -> RelationalPlan:
         """The relation with other groups in their place."""
@@ -225,15 +225,15 @@ def _asked_keys(
 ) -> RelationalPlan | None:
     """The keys that rows of one other relation ask for, with the conditions on this alone."""
     for r in rest:
-        there = set(r.columns)
+        columns = set(r.columns)
         items = []
         for k, own in keys.items():
             for e in equal[k]:
-                if refs(e) <= there and has(join.conditions, exp.EQ(this=own, expression=e)):
+                if refs(e) <= columns and has(join.conditions, exp.EQ(this=own, expression=e)):
                     items.append((PlanColumn("key"), e))
                     break
         if len(items) == len(keys):
-            alone = [e for e in join.conditions if refs(e) and refs(e) <= there]
+            alone = [e for e in join.conditions if refs(e) and refs(e) <= columns]
             lasting = [e for e in alone if not reads_clock(e)]
             return SelectList(where(r, lasting), tuple(items))
     return None

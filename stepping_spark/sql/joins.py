@@ -170,8 +170,8 @@ def _shared(queries: QueryScope, join: exp.Join, left: Scope, right: Scope) -> l
     """The columns of USING, or those that NATURAL finds."""
     names = [n.name for n in join.args.get("using") or ()]
     if str(join.args.get("method") or "").upper() == "NATURAL":
-        there = [n.name.lower() for n in right.names if n.alone]
-        names = [n.name for n in left.names if n.shown and n.name.lower() in there]
+        on_right = [n.name.lower() for n in right.names if n.alone]
+        names = [n.name for n in left.names if n.shown and n.name.lower() in on_right]
     for name in names:
         for scope in (left, right):
             if len(scope.lookup(name, "")) != 1:

@@ -135,11 +135,11 @@ def _foreign(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
 
 def _misplaced(query: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
     """Clauses of a query that stand before those after which Spark takes them."""
-    there = [(name, query.args[name]) for name in _ORDER if query.args.get(name)]
-    pairs = [*itertools.pairwise(there)]
+    clauses = [(name, query.args[name]) for name in _ORDER if query.args.get(name)]
+    pairs = [*itertools.pairwise(clauses)]
     for window in (query.args.get("windows") or ())[:1]:
-        pairs += [((name, e), ("windows", window)) for name, e in there if name in _ORDER[:3]]
-        pairs += [(("windows", window), (name, e)) for name, e in there if name in _ORDER[5:]]
+        pairs += [((name, e), ("windows", window)) for name, e in clauses if name in _ORDER[:3]]
+        pairs += [(("windows", window), (name, e)) for name, e in clauses if name in _ORDER[5:]]
     for (name, first), (later, second) in pairs:
         places = place_of(first), place_of(second)
         if None not in places and places[0] > places[1]:  # type: ignore[operator]

@@ -101,8 +101,8 @@ def _pivot(
             exp.NullSafeEQ(this=ref(c), expression=v.copy()) for c, v in zip(on, parts, strict=True)
         ]
         condition = exp.and_(*equal, copy=False)
-        there = FunctionCall("count", (exp.Star(),), node, condition=condition)
-        rows = calls.setdefault(there, PlanColumn("rows"))
+        count = FunctionCall("count", (exp.Star(),), node, condition=condition)
+        rows = calls.setdefault(count, PlanColumn("rows"))
         named = value.alias if isinstance(value, exp.PivotAlias) else _named(parts)
         for aggregate in node.expressions:
             inner = aggregate.this if isinstance(aggregate, exp.Alias) else aggregate
@@ -403,8 +403,8 @@ class QueryScope:
                     alias = node.alias or node.name
                     shown = tuple(PlanColumn(c, alias) for c in columns)
                     return TableScan(table, shown, self.written.get(table))
-        there = [*self.tables, *self.views, *(n for known in self.ctes for n in known)]
-        self.fail(node, f"there is no table {name}", f"the tables are {', '.join(there) or 'none'}")
+        names = [*self.tables, *self.views, *(n for known in self.ctes for n in known)]
+        self.fail(node, f"there is no table {name}", f"the tables are {', '.join(names) or 'none'}")
 
     def _function(self, node: exp.Table, outer: Scope | None) -> tuple[RelationalPlan, Scope]:
         """A function that makes rows: range, and explode of a constant list."""

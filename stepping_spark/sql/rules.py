@@ -48,8 +48,8 @@ def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> Relati
     With `whole_rows`, columns of tables stay, also if nobody reads them.
     """
     reduced = without_grouped_rows(without_empty_joins(plan, facts), facts)
-    there = facts.of_tables(plan).items() if whole_rows else ()
-    in_rows = frozenset(c for c, t in there if t.held)
+    types = facts.of_tables(plan).items() if whole_rows else ()
+    in_rows = frozenset(c for c, t in types if t.held)
     return merged(pruned(pushed(reduced, ()), set(plan.columns), in_rows))
 
 
@@ -196,8 +196,8 @@ def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPla
 
 def _inner(left: RelationalPlan, right: RelationalPlan, conditions: list[Scalar]) -> SqlJoin:
     """The join of two relations on the conditions on both, which are taken out of the list."""
-    there = set(left.columns) | set(right.columns)
-    on = [e for e in conditions if refs(e) and refs(e) <= there and not reads_clock(e)]
+    columns = set(left.columns) | set(right.columns)
+    on = [e for e in conditions if refs(e) and refs(e) <= columns and not reads_clock(e)]
     conditions[:] = [e for e in conditions if e not in on]
     return SqlJoin(left, right, "inner", tuple(on))
 
@@ -211,8 +211,8 @@ def _join_first(
     none, so few rows of B are joined with A.
     """
     for i, relation in enumerate(relations):
-        there = set(relation.columns), set(few.columns)
-        if relation is not few and any(equality(e, *there) for e in conditions):
+        sides = set(relation.columns), set(few.columns)
+        if relation is not few and any(equality(e, *sides) for e in conditions):
             relations[i] = _inner(relation, few, conditions)
             relations.remove(few)
             return
@@ -274,10 +274,10 @@ def _next(
     joined: RelationalPlan, rest: Sequence[RelationalPlan], conditions: Sequence[Scalar]
 ) -> int:
     """The relation to join next: the first one, as written, that an equality connects."""
-    there = set(joined.columns)
+    columns = set(joined.columns)
     for i, relation in enumerate(rest):
         own = set(relation.columns)
-        if any(equality(e, there, own) for e in conditions):
+        if any(equality(e, columns, own) for e in conditions):
             return i
     return 0
 

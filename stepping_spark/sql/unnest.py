@@ -312,15 +312,15 @@ class _Grouped:
     of_none: Scalar  # the value where there is no row
 
     def joined(self, outer: RelationalPlan, value: PlanColumn) -> RelationalPlan:
-        there = PlanColumn("there")
-        items = [*kept(self.inner), (there, TRUE), *kept(c for c, _ in self.plan.calls)]
+        exists = PlanColumn("there")
+        items = [*kept(self.inner), (exists, TRUE), *kept(c for c, _ in self.plan.calls)]
         right = SelectList(self.plan, tuple(items))
         pairs = zip(self.outer, self.inner, strict=True)
         on = tuple(exp.EQ(this=e.copy(), expression=ref(c)) for e, c in pairs)
         whole = SqlJoin(outer, right, "left", on)
         shown: Scalar = self.value
         if not isinstance(self.of_none, exp.Null):
-            absent = exp.Is(this=ref(there), expression=exp.Null())
+            absent = exp.Is(this=ref(exists), expression=exp.Null())
             shown = exp.Case(ifs=[exp.If(this=absent, true=self.of_none)], default=self.value)
         return SelectList(whole, (*kept(outer.columns), (value, shown)))
 

@@ -125,7 +125,7 @@ class Views:
         """Let later views read the rows of a view, like those of a table, and not its plan."""
         name = view.name.lower()
         del self._known[name]  # which a table of the name may stand behind
-        self._tables = {n: there for n, there in self._tables.items() if n.lower() != name}
+        self._tables = {n: table for n, table in self._tables.items() if n.lower() != name}
         self._tables[view.name] = [c.name for c in view.plan.columns]
         self._written[view.name] = view.plan
 

@@ -127,21 +127,21 @@ def fitted(
     `names` are the columns of fields that have other names. Raises InputError for a column that is
     missing or of another type.
     """
-    there = table.schema.names
+    names_there = table.schema.names
     weights: Array = pa.array([1] * table.num_rows, pa.int64())
     if count is not None:
-        count = count_column(there, count, where)
+        count = count_column(names_there, count, where)
         weights = _weights(table, count, where)
-        there = [name for name in there if name != count]
-    elif COUNT in there and COUNT not in names.values():
+        names_there = [name for name in names_there if name != count]
+    elif COUNT in names_there and COUNT not in names.values():
         raise InputError(f"{where}: there is a column {COUNT!r}; say count={COUNT!r}, or drop it")
     wanted = t.schema.columns
-    if not isinstance(t.row, Struct) and len(there) == 1:
+    if not isinstance(t.row, Struct) and len(names_there) == 1:
         # A single column must be the value, whatever its name.
-        columns = {VALUE: there[0]}
+        columns = {VALUE: names_there[0]}
     else:
-        columns = columns_of(wanted, names, there, where)
-    refuse_feed(there, columns, lambda problem: InputError(f"{where}: {problem}"))
+        columns = columns_of(wanted, names, names_there, where)
+    refuse_feed(names_there, columns, lambda problem: InputError(f"{where}: {problem}"))
     parts = [
         fit(one_array(table.column(table.schema.get_field_index(columns[n]))), ft, _in(where, n))
         for n, ft in wanted
@@ -153,15 +153,15 @@ def fitted(
 def columns_of(
     wanted: Sequence[tuple[str, RowType]],
     names: Mapping[str, str],
-    there: Sequence[str],
+    present: Sequence[str],
     where: str,
 ) -> dict[str, str]:
     """The column of each field; an InputError where one is missing or not known."""
-    twice = next((name for i, name in enumerate(there) if name in there[:i]), None)
+    twice = next((name for i, name in enumerate(present) if name in present[:i]), None)
     if twice is not None:
         raise InputError(f"{where}: column {twice!r} is there twice; rename or drop one")
     return matched(
-        arrow_schema(wanted, names), there, lambda problem: InputError(f"{where}: {problem}")
+        arrow_schema(wanted, names), present, lambda problem: InputError(f"{where}: {problem}")
     )
 
 
@@ -196,10 +196,10 @@ def fit(array: Array, t: RowType, where: str) -> Fitted:
         values, wrong = _nulls(len(array), bare.arrow), list[MisfitValues]()
     elif array.null_count:
         known, inner = fit(array.drop_null(), bare, where)
-        there = np.flatnonzero(np.asarray(array.is_valid()))
+        valid = np.flatnonzero(np.asarray(array.is_valid()))
         at = pc.subtract(pc.cumulative_sum(pc.cast(array.is_valid(), pa.int64())), 1)
         values = known.take(pc.if_else(array.is_valid(), at, None))
-        wrong = [MisfitValues(w.where, there[w.at], w.reason_of) for w in inner]
+        wrong = [MisfitValues(w.where, valid[w.at], w.reason_of) for w in inner]
     else:
         return _parts(array, bare, where)
     if not isinstance(t, Optional) and len(array):

@@ -75,23 +75,23 @@ def _shown_as(
     df: DataFrame, t: ZSetType, count: str | None, where: str, names: Mapping[str, str]
 ) -> list[str]:
     """The columns of the Z-set's schema in SQL, made of those of a DataFrame."""
-    there = {f.name: f for f in df.schema.fields}
+    fields = {f.name: f for f in df.schema.fields}
     counted = "1L"
     if count is not None:
-        count = count_column(list(there), count, where)
-        counted = _count(there[count], where)
-        del there[count]
-    elif COUNT in there and COUNT not in names.values():
+        count = count_column(list(fields), count, where)
+        counted = _count(fields[count], where)
+        del fields[count]
+    elif COUNT in fields and COUNT not in names.values():
         raise InputError(f"{where}: there is a column {COUNT!r}; say count={COUNT!r}, or drop it")
-    if not isinstance(t.row, Struct) and len(there) == 1:
+    if not isinstance(t.row, Struct) and len(fields) == 1:
         # A single column must be the value, whatever its name.
-        columns = {VALUE: next(iter(there))}
+        columns = {VALUE: next(iter(fields))}
     else:
         columns = columns_of(t.schema.columns, names, df.schema.names, where)
-    refuse_feed(there, columns, lambda problem: InputError(f"{where}: {problem}"))
+    refuse_feed(fields, columns, lambda problem: InputError(f"{where}: {problem}"))
     shown = []
     for n, ft in t.schema.columns:
-        f = there[columns[n]]
+        f = fields[columns[n]]
         converted = _converted(quote(f.name), f.dataType, ft, f"{where}, column {f.name!r}")
         shown.append(f"{converted} AS {quote(n)}")
     return [*shown, f"{counted} AS {COUNT}"]
@@ -100,15 +100,15 @@ def _shown_as(
 def columns_of(
     wanted: Sequence[tuple[str, RowType]],
     names: Mapping[str, str],
-    there: Sequence[str],
+    present: Sequence[str],
     where: str,
 ) -> dict[str, str]:
     """The column of each field; an InputError where one is missing, or two are one to Spark."""
     columns = matched(
-        arrow_schema(wanted, names), there, lambda problem: InputError(f"{where}: {problem}")
+        arrow_schema(wanted, names), present, lambda problem: InputError(f"{where}: {problem}")
     )
     for column in columns.values():
-        same = [name for name in there if name.lower() == column.lower()]
+        same = [name for name in present if name.lower() == column.lower()]
         if len(same) > 1:
             raise InputError(
                 f"{where}: columns {same[0]!r} and {same[1]!r} are one name to Spark, which "
@@ -117,12 +117,12 @@ def columns_of(
     return columns
 
 
-def count_column(there: Sequence[str], count: str, where: str) -> str:
+def count_column(names: Sequence[str], count: str, where: str) -> str:
     """The column of weights, by its name in any case."""
-    column = count if count in there else next((n for n in there if n.lower() == count.lower()), "")
+    column = count if count in names else next((n for n in names if n.lower() == count.lower()), "")
     if not column:
         raise InputError(
-            f"{where}: there is no count column {count!r}; the columns are {', '.join(there)}"
+            f"{where}: there is no count column {count!r}; the columns are {', '.join(names)}"
         )
     return column
 
@@ -189,11 +189,11 @@ def _converted_atom(sql: str, data_type: T.DataType, t: Atom, where: str) -> str
 
 
 def _converted_struct(sql: str, data_type: T.StructType, t: Struct, where: str, depth: int) -> str:
-    there = {f.name: f for f in data_type.fields}
+    fields = {f.name: f for f in data_type.fields}
     columns = columns_of(t.fields, t.column_names, data_type.names, where)
     parts = []
     for n, ft in t.fields:
-        f = there[columns[n]]
+        f = fields[columns[n]]
         part = f"{sql}.{quote(f.name)}"
         parts.append((n, part, _converted(part, f.dataType, ft, f"{where}.{f.name}", depth)))
     same = data_type.names == [n for n, _ in t.fields]

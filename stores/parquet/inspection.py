@@ -350,8 +350,8 @@ class FileCheck:
         """The number of wrong rows of a row group, by problem."""
         if self.register is None or places is None:
             return
-        there = nonzero(rows, self.content.schema)
-        zeros = 0 if there is None else int((~there).sum())
+        mask = nonzero(rows, self.content.schema)
+        zeros = 0 if mask is None else int((~mask).sum())
         yield "with a weight of zero", zeros
         astray = int((places_of(rows, self.register) != places).sum())
         yield "that stand where their key is not looked for", astray

@@ -136,16 +136,16 @@ class Reading:
 
         def at(batches: FileBatches) -> tuple[Relation, ...]:
             groups = [g for b in batches for g in self._reader.wanted(b, places)]
-            here, there = groups, list[Group]()
+            here, in_spark = groups, list[Group]()
             if self._are_for_spark(groups):
                 large = {f for b in batches if b.rows > self._driver_rows for f in b.files}
                 here = [g for g in groups if g[0] not in large]
-                there = [g for g in groups if g[0] in large]
+                in_spark = [g for g in groups if g[0] in large]
             tables = self._reader.at(here, pick, register, self._limits)
             if tables is None:
                 return (self._in_spark(register, groups),)
             parts = tuple(DriverRelation(t, register.schema) for t in tables)
-            return (*parts, self._in_spark(register, there)) if there else parts
+            return (*parts, self._in_spark(register, in_spark)) if in_spark else parts
 
         return self._retried(register, at)
 

@@ -88,10 +88,10 @@ class Sweeper:
                 if manifest is not None:
                     self._keep(manifest)
             self._keep(newest)
-            there = self._directory.sizes(DATA).keys() | self._directory.sizes(CIRCUITS).keys()
+            files = self._directory.sizes(DATA).keys() | self._directory.sizes(CIRCUITS).keys()
             half_made = self._directory.sizes(FOLDER).keys()
             mine = newest.generation
-            self._remove([n for n in there - self._named() if is_of_state(n, mine)])
+            self._remove([n for n in files - self._named() if is_of_state(n, mine)])
             self._remove(
                 [name_of(o) for o in self._log.orders() if o[0] < mine and o not in orders]
             )

@@ -154,7 +154,7 @@ class Catalog:
     ) -> dict[str, Layout]:
         tables = self.check_registers(connection, registers)
         outputs = len(self.load(connection).outputs)
-        there = self.look(connection, tables, outputs, writes=writes)
+        tables_there = self.look(connection, tables, outputs, writes=writes)
         layouts = {r.name: self.layout(r, tables[r.name].name) for r in registers}
         for name, layout in layouts.items():
             if layout.described != tables[name].columns:
@@ -164,7 +164,7 @@ class Catalog:
                     f"{_columns_text(layout.described)}; use the state with the circuit that it "
                     "was made for, or make a new store for this one"
                 )
-        self._check_tables(connection, registers, layouts, outputs, there)
+        self._check_tables(connection, registers, layouts, outputs, tables_there)
         return layouts
 
     def check_registers(
@@ -178,7 +178,7 @@ class Catalog:
         for wrong in self.wrong_fingerprint(connection, tables):
             raise StoreCorrupt(f"{self.address}: {wrong}; restore the schema from a backup")
         names = matched({name: table.described for name, table in tables.items()}, registers)
-        return {name: tables[there] for name, there in names.items()}
+        return {name: tables[in_state] for name, in_state in names.items()}
 
     def registers(self, connection: Connection) -> list[Register]:
         """The registers of the state, whose rows have no classes."""
@@ -221,17 +221,17 @@ class Catalog:
         registers: Sequence[Register],
         layouts: Mapping[str, Layout],
         outputs: int,
-        there: Mapping[str, Found],
+        tables_there: Mapping[str, Found],
     ) -> None:
         wrong = [
             f"register {name!r}: {problem}"
             for name, layout in layouts.items()
-            for problem in problems_of(layout, there)
+            for problem in problems_of(layout, tables_there)
         ]
         wrong += [
             f"output {i}: its table '_output_{i}_' is missing"
             for i in range(1, outputs + 1)
-            if f"_output_{i}_" not in there
+            if f"_output_{i}_" not in tables_there
         ]
         if wrong:
             listed = "".join(f"  {problem}\n" for problem in wrong)
@@ -345,8 +345,8 @@ class Catalog:
 
     def vacuum(self, connection: Connection, layout: Layout) -> None:
         """VACUUM a table, if it exists, to reclaim the space of deleted rows."""
-        there = sql.SQL("SELECT to_regclass({})").format(sql.Literal(layout.place.as_string()))
-        if connection.execute(there.as_bytes()).fetchone() != (None,):
+        regclass = sql.SQL("SELECT to_regclass({})").format(sql.Literal(layout.place.as_string()))
+        if connection.execute(regclass.as_bytes()).fetchone() != (None,):
             vacuum = sql.SQL("VACUUM (ANALYZE) {}").format(layout.place)
             connection.execute(vacuum.as_bytes())
 
@@ -367,10 +367,10 @@ class Catalog:
     def make_tables(self, connection: Connection) -> None:
         """Create the schema, if it is not there, and the tables that describe a state."""
         # `IF NOT EXISTS` needs the CREATE privilege even if the schema exists.
-        there = connection.execute(
+        schema_exists = connection.execute(
             "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1", [self.address.schema]
         )
-        if there.fetchone() is None:
+        if schema_exists.fetchone() is None:
             name = sql.Identifier(self.address.schema)
             connection.execute(sql.SQL("CREATE SCHEMA {}").format(name).as_bytes())
         for table, columns in TABLES.items():

@@ -407,8 +407,8 @@ def _arrays(layout: Layout, rows: int, columns: Iterator[bytes | None]) -> Itera
         if fixed is None:
             yield _of_lengths(values, next(columns) or b"", leaf)
         else:
-            there = np.frombuffer(next(columns) or b"", np.bool_) if leaf.nullable else None
-            yield _of_one_width(values, there, rows, fixed, leaf)
+            valid = np.frombuffer(next(columns) or b"", np.bool_) if leaf.nullable else None
+            yield _of_one_width(values, valid, rows, fixed, leaf)
 
 
 def _of_lengths(values: bytes, lengths: bytes, leaf: ValueColumn) -> Array:
@@ -423,19 +423,19 @@ def _of_lengths(values: bytes, lengths: bytes, leaf: ValueColumn) -> Array:
 
 
 def _of_one_width(
-    values: bytes, there: npt.NDArray[np.bool_] | None, rows: int, fixed: _Fixed, leaf: ValueColumn
+    values: bytes, valid: npt.NDArray[np.bool_] | None, rows: int, fixed: _Fixed, leaf: ValueColumn
 ) -> Array:
-    """Values with one width; they belong to the rows that are `there`, the others are NULL."""
+    """Values with one width; they belong to the rows that are `valid`, the others are NULL."""
     numbers: npt.NDArray[Any] = np.frombuffer(values, fixed.read).astype(fixed.kept)
-    if there is None and len(numbers) != rows:
+    if valid is None and len(numbers) != rows:
         raise ValueError(f"{leaf.name} is NULL, and its type, {leaf.type}, has no NULL")
     if fixed.bounds is not None:
         numbers = numbers + fixed.begin  # 'infinity' wraps around, and stays out of bounds
         first, last = fixed.bounds
         if len(numbers) and not first <= numbers.min() <= numbers.max() <= last:
             raise ValueError("a time before the year 1 or after the year 9999")
-    if there is None:
+    if valid is None:
         return value_of(pa.array(numbers), leaf)
     placed = np.zeros(rows, numbers.dtype)
-    placed[there] = numbers
-    return value_of(pa.array(placed, mask=~there), leaf)
+    placed[valid] = numbers
+    return value_of(pa.array(placed, mask=~valid), leaf)

@@ -46,7 +46,7 @@ class PostgresState:
             tables = self._tables(connection, catalog)
             registers = self._registers(tables)
             state = catalog.load(connection)
-            there = catalog.look(connection, tables, len(state.outputs), writes=False)
+            tables_there = catalog.look(connection, tables, len(state.outputs), writes=False)
             return Summary(
                 repr(self._address),
                 "Postgres tables",
@@ -57,7 +57,9 @@ class PostgresState:
                 state.last.offsets,
                 holder(connection, self._address),
                 tuple(
-                    _register_size(connection, r, catalog.layout(r, tables[r.name].name), there)
+                    _register_size(
+                        connection, r, catalog.layout(r, tables[r.name].name), tables_there
+                    )
                     for r in registers
                 ),
             )
@@ -110,7 +112,7 @@ class PostgresState:
             tables = self._tables(connection, catalog)
             registers = self._registers(tables)
             state = catalog.load(connection)
-            there = catalog.look(connection, tables, len(state.outputs), writes=False)
+            tables_there = catalog.look(connection, tables, len(state.outputs), writes=False)
             verification = Verification(
                 f"{len(tables):,} tables of registers",
                 unchecked="weights that somebody has changed, and rows put in or taken out by SQL",
@@ -119,13 +121,13 @@ class PostgresState:
             relations = catalog.relations(connection)
             for register in registers:
                 table = tables[register.name]
-                check = TableCheck(connection, catalog.layout(register, table.name), there)
+                check = TableCheck(connection, catalog.layout(register, table.name), tables_there)
                 label = f"register {register.name!r}"
                 if table.view is not None and table.view not in relations:
                     verification.problems.append(f"{label}: its view {table.view!r} is missing")
                 verification.problems += (f"{label}: {what}" for what in check.problems())
             for i in range(1, len(state.outputs) + 1):
-                if f"_output_{i}_" not in there:
+                if f"_output_{i}_" not in tables_there:
                     verification.problems.append(f"output {i}: its table '_output_{i}_' is missing")
             return verification
 
@@ -175,10 +177,10 @@ class PostgresState:
 
 
 def _register_size(
-    connection: Connection, register: Register, layout: Layout, there: Mapping[str, Found]
+    connection: Connection, register: Register, layout: Layout, tables: Mapping[str, Found]
 ) -> KeptRegister:
     """The size of a register; zero if its table is missing."""
-    if layout.table not in there:
+    if layout.table not in tables:
         return KeptRegister(register, 0, 0, 0)
     size = size_on_disk(connection, layout)
     return KeptRegister(register, size.rows, size.batches, size.nbytes)
@@ -299,9 +301,9 @@ def _copy(connection: Connection, source: Catalog, to: Catalog, offsets: Mapping
         )
     for i in range(1, len(state.outputs) + 1):
         name = f"_output_{i}_"
-        here, there = _places(source.address, to.address, name)
+        here, to_place = _places(source.address, to.address, name)
         connection.execute(
-            sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(here, there).as_bytes()
+            sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(here, to_place).as_bytes()
         )
         connection.execute(_all_rows(source.address, to.address, name).as_bytes())
 
@@ -315,7 +317,7 @@ def _all_rows(
     source: Address, to: Address, table: str, columns: sql.Composable | None = None
 ) -> sql.Composed:
     """Copies the rows of a table; without columns, of one whose columns have the same order."""
-    here, there = _places(source, to, table)
+    here, to_place = _places(source, to, table)
     listed = sql.SQL("*") if columns is None else columns
     named = sql.SQL("") if columns is None else sql.SQL(" ({})").format(columns)
-    return sql.SQL("INSERT INTO {}{} SELECT {} FROM {}").format(here, named, listed, there)
+    return sql.SQL("INSERT INTO {}{} SELECT {} FROM {}").format(here, named, listed, to_place)

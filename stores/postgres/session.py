@@ -146,9 +146,9 @@ class PostgresSession:
         try:
             with self.address.errors("could not be opened"):
                 # A role without the right to write must not take the lock.
-                there = self.catalog.is_there(connection, writes=self._writes)
+                exists = self.catalog.is_there(connection, writes=self._writes)
                 if self._writes:
-                    self._make_way(connection, there)
+                    self._make_way(connection, exists)
                     take_lock(connection, self.address)
                     self._check()  # it may have given way meanwhile
                     self.catalog.sweep(connection)

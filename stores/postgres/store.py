@@ -61,7 +61,7 @@ def evolve(
     """
     stay = {layout.table for layout in name_in_state.values()}
     tables = catalog.tables(connection).values()
-    there = {table.name: table for table in tables if table.name in stay}
+    tables_by_name = {table.name: table for table in tables if table.name in stay}
     for table in tables:
         if table.name not in stay:
             if table.view is not None:
@@ -70,7 +70,7 @@ def evolve(
     connection.execute(catalog.sql("DELETE FROM {}", REGISTERS).as_bytes())
     taken = catalog.relations(connection)
     for register, layout in registers:
-        old = there.get(layout.table)
+        old = tables_by_name.get(layout.table)
         if old is None:
             view = catalog.make(connection, register, layout, taken)
         else:

@@ -266,7 +266,7 @@ def _built(t: RowType, arrays: Iterator[Array]) -> Array:
     parts = [_built(part, arrays) for _, part in bare.fields]
     mask = None if known is None else pc.invert(known)
     if not parts:
-        values: list[Any] = [{} if there else None for there in known.to_pylist()]
+        values: list[Any] = [{} if is_valid else None for is_valid in known.to_pylist()]
         return pa.array(values, bare.arrow)
     named = [pa.field(n, part.arrow) for n, part in bare.fields]
     return pa.StructArray.from_arrays(parts, fields=named, mask=mask)

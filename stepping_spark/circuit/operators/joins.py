@@ -190,8 +190,8 @@ class Present(Operator):
         types = tuple_of(e.type for e in self.key)
         cells = tuple(Cell(e, (c,)) for e, c in zip(self.key, types.fields, strict=True))
         known = (Call(BOOL, "isNotNull", (Field(t, (n,)),)) for n, t in types.fields)
-        there: Expr = functools.reduce(lambda a, b: Call(BOOL, "&", (a, b)), known)
-        return Positive(Where(Project(args[0], cells), there))
+        condition: Expr = functools.reduce(lambda a, b: Call(BOOL, "&", (a, b)), known)
+        return Positive(Where(Project(args[0], cells), condition))
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
         return self.key

@@ -235,10 +235,10 @@ class _Split:
         if len(of) > 1 or isinstance(e, Build | Singleton):
             return with_parts(e, self)
         (side,) = of
-        own, there = _over_side(e, side), self.columns[side]
-        if own not in there:
-            there.append(own)
-        return Field(e.type, (column_names(side, there)[there.index(own)],))
+        own, columns = _over_side(e, side), self.columns[side]
+        if own not in columns:
+            columns.append(own)
+        return Field(e.type, (column_names(side, columns)[columns.index(own)],))
 
 
 def column_names(side: int, columns: Sequence[Expr]) -> list[str]:

@@ -101,8 +101,8 @@ def eager(t: Term) -> Eager | None:
         table: Callable[[Leaf], pa.Table], ask: Ask, limits: Limits
     ) -> tuple[pa.Table, AddedUp] | None:
         sides = [(table(left), table(right)) for left, right in (b.args for b in branches)]
-        there = [max(map(len, both)) for both in sides if all(map(len, both))]
-        most = max(there, default=0)
+        lengths = [max(map(len, both)) for both in sides if all(map(len, both))]
+        most = max(lengths, default=0)
         if not most or most < limits.eager_rows or not kernels():
             return None
         tables, left = [], 0

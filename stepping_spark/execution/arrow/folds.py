@@ -237,14 +237,14 @@ def _in_order(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
             old[rows.table.num_rows :] = 0
             weights.append(old)
         sums = [np.add.reduceat(w[at], firsts) for w in weights]
-        there = [np.flatnonzero(w > 0) for w in sums]
-        numbers = np.concatenate(there)
+        parts = [np.flatnonzero(w > 0) for w in sums]
+        numbers = np.concatenate(parts)
         of_rows = at[firsts[numbers]]
-        sides = np.arange(len(there)).repeat([len(n) for n in there])
+        sides = np.arange(len(parts)).repeat([len(n) for n in parts])
         return _Ordered(
             table.take(positions(of_rows)),
             ids[of_rows] + sides * table.num_rows,
-            np.concatenate([w[n] for w, n in zip(sums, there, strict=True)]),
+            np.concatenate([w[n] for w, n in zip(sums, parts, strict=True)]),
             1 - 2 * sides,
             numbers,
         )
@@ -261,13 +261,13 @@ def _foremost(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
     directions = [up for _, up in order]
 
     def ordered(run: Context, rows: DriverRelation, change: DriverRelation | None) -> _Ordered:
-        there = [_positive_rows(rows if change is None else sum_of([rows, change], schema))]
+        parts = [_positive_rows(rows if change is None else sum_of([rows, change], schema))]
         if change is not None:
-            there.append(_positive_rows(rows))
-        table = concat(there, schema).combine_chunks()
+            parts.append(_positive_rows(rows))
+        table = concat(parts, schema).combine_chunks()
         if not table.num_rows:
             return _Ordered(table, *[np.zeros(0, np.int64)] * 4)
-        sides = np.arange(len(there)).repeat([t.num_rows for t in there])
+        sides = np.arange(len(parts)).repeat([t.num_rows for t in parts])
         known = values(table, run.ask)
         directed = zip(known[len(keys) :], directions, strict=True)
         kept, ids = foremost_of([*known[: len(keys)], pa.array(sides)], list(directed))
@@ -302,9 +302,9 @@ def rank_kernel(n: Rank) -> FoldKernel:
     def rank(
         run: Context, rows: DriverRelation, change: DriverRelation | None = None
     ) -> DriverRelation:
-        there, ids, counts, signs, numbers = ordered(run, rows, change)
+        table, ids, counts, signs, numbers = ordered(run, rows, change)
         if n.ties:
-            counts = counts * first_with_ties(ids, counts, order(there, run.ask), n.n)
+            counts = counts * first_with_ties(ids, counts, order(table, run.ask), n.n)
         else:
             counts = first(ids, counts, n.n)
         # A row that both relations contain equally often cancels out.
@@ -315,7 +315,7 @@ def rank_kernel(n: Rank) -> FoldKernel:
             sums[numbers[own]] += sign * counts[own]
             at[numbers[own]] = own
         nonzero = np.flatnonzero(sums)
-        left = there.take(positions(at[nonzero])).columns[:columns]
+        left = table.take(positions(at[nonzero])).columns[:columns]
         result = relation([*map(one_array, left), pa.array(sums[nonzero])])
         once = change is None or n.n > 1 or not rows.table.num_rows
         return DriverRelation(result, n.schema, once)
@@ -330,8 +330,8 @@ def gather_kernel(n: Gather) -> FoldKernel:
     def gather(
         run: Context, rows: DriverRelation, change: DriverRelation | None = None
     ) -> DriverRelation:
-        there, ids, counts, signs, _ = ordered(run, rows, change)
-        keys, items = values(there, run.ask)
+        table, ids, counts, signs, _ = ordered(run, rows, change)
+        keys, items = values(table, run.ask)
         firsts, arrays = lists(ids, items, counts)
         result = relation([arrays, keys.take(positions(firsts)), pa.array(signs[firsts])])
         return DriverRelation(result, n.schema)
@@ -343,10 +343,10 @@ def pieces_kernel(n: LargestByKey) -> FoldKernel:
     relation, names = relation_of(n.schema), [c for c, _ in n.of.schema.columns]
 
     def pieces(rows: DriverRelation) -> pa.Table:
-        there = rows.table if n.once else _positive_rows(rows)
-        if not there.num_rows:
+        own = rows.table if n.once else _positive_rows(rows)
+        if not own.num_rows:
             return empty(n.schema)
-        table = collated(there.select(names), n.required)
+        table = collated(own.select(names), n.required)
         return relation([*(one_array(c) for c in table.columns), _ones(table.num_rows)])
 
     return _each_time(n.schema, pieces)
@@ -375,19 +375,19 @@ def window_kernel(n: Windowed) -> FoldKernel:
     def window(
         run: Context, rows: DriverRelation, change: DriverRelation | None = None
     ) -> DriverRelation:
-        there, ids, counts, signs, numbers = ordered(run, rows, change)
+        table, ids, counts, signs, numbers = ordered(run, rows, change)
         # As floats, because the sum may be beyond 64 bits.
         total = int(max(counts[signs == sign].sum(dtype=np.float64) for sign in (1, -1)))
-        if total > (most := most_given(run.limits, total, there)):
+        if total > (most := most_given(run.limits, total, table)):
             raise FanOut.of(total, "window", most)
         once = not (counts > 1).any()
         if not once:
             ids, signs = np.repeat(ids, counts), np.repeat(signs, counts)
-            there = there.take(positions(np.repeat(np.arange(len(counts)), counts)))
-        at = Partitions(ids, n.sorting, sorting(there, run.ask), run.carried)
-        given = iter(args(there, run.ask))
+            table = table.take(positions(np.repeat(np.arange(len(counts)), counts)))
+        at = Partitions(ids, n.sorting, sorting(table, run.ask), run.carried)
+        given = iter(args(table, run.ask))
         columns = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
-        own = [one_array(c) for c in there.columns[: len(schema.columns)]]
+        own = [one_array(c) for c in table.columns[: len(schema.columns)]]
         if once and change is not None:
             kept = positions(_changed(numbers, signs, columns))
             own, columns = ([c.take(kept) for c in some] for some in (own, columns))

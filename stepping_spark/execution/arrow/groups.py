@@ -54,19 +54,19 @@ def ranks(column: ArrowColumn) -> list[Numbers]:
     t = array.type
     if pa.types.is_list(t):
         return [_by_key([sort_key(v) for v in array.to_pylist()])]
-    there = [_flags(array.is_valid())] if array.null_count else []
+    valid = [_flags(array.is_valid())] if array.null_count else []
     if pa.types.is_struct(t):
-        return there + [r for part in array.flatten() for r in ranks(part)]
+        return valid + [r for part in array.flatten() for r in ranks(part)]
     if pa.types.is_floating(t):
         nan = _flags(pc.is_nan(array).fill_null(False))
-        return [*there, nan, _dense(pc.if_else(pc.is_nan(array), pa.scalar(0.0), array))]
+        return [*valid, nan, _dense(pc.if_else(pc.is_nan(array), pa.scalar(0.0), array))]
     number = _NUMBERS.get(t.id)
     if number is None:
-        return [*there, _dense(array)]
+        return [*valid, _dense(array)]
     numbers = array.cast(number) if t == pa.bool_() else array.view(number)
     if array.null_count:
         numbers = numbers.fill_null(0)
-    return [*there, np.asarray(numbers.to_numpy(), np.int64)]
+    return [*valid, np.asarray(numbers.to_numpy(), np.int64)]
 
 
 def _valid_positions(array: Any) -> Numbers:
@@ -333,12 +333,12 @@ def _mask_of_first(
 
     Rows with a negative weight are kept too: later rows may cancel them.
     """
-    there = _counts(state) > 0
-    mask = ~there
+    positive = _counts(state) > 0
+    mask = ~positive
     single = wanted[ids] == 1
     for at, find in (
-        (np.flatnonzero(there & single), foremost),
-        (np.flatnonzero(there & ~single), lambda of, by: _first(of, wanted, by)),
+        (np.flatnonzero(positive & single), foremost),
+        (np.flatnonzero(positive & ~single), lambda of, by: _first(of, wanted, by)),
     ):
         if len(at):
             taken = [(c.take(positions(at)), up) for c, up in order]

@@ -210,8 +210,8 @@ class _Partition:
         """The partition of the rows at these positions."""
         places = _places(columns[0].take(positions(mine)), by)
         if prefix is not None:
-            there = places >= prefix.place
-            mine, places = mine[there], places[there]
+            is_read = places >= prefix.place
+            mine, places = mine[is_read], places[is_read]
         rows = rows.take(positions(mine))
         counts = np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
         return cls(rows, places, counts, [c.take(positions(mine)) for c in columns[1:]], prefix)
@@ -345,9 +345,9 @@ class _OfReach:
     ) -> Any:
         reach, begin = self.reach, int(changed.min())
         sure = _are_sure(places, counts)
-        there = np.sort(places[sure & (places < begin)])
+        sure_places = np.sort(places[sure & (places < begin)])
         for rows_back, far in ((reach.forward, reach.far_forward), (reach.back, reach.far_back)):
-            before = there[: np.searchsorted(there, begin)]
+            before = sure_places[: np.searchsorted(sure_places, begin)]
             begin = max(begin - unit_of(far), INT_MIN)
             if len(before) < rows_back and last is not None:
                 raise NeedsPrefix

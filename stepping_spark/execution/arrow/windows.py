@@ -142,7 +142,7 @@ class Partitions:
     def _by_value(self, frame: Frame) -> FrameBounds:
         """The bounds of a frame by value, by bisection among the sort values of partitions."""
         (by,), (column,) = self.sorting, self.sorted_by
-        there = np.asarray(column.is_valid())
+        valid = np.asarray(column.is_valid())
         values = _numbers(column, by)
         own: list[Any] = [values]
         for bound in (frame.start, frame.end):
@@ -152,7 +152,7 @@ class Partitions:
         most = len(every) + 1
         codes = codes.reshape(3, self.size)
         codes = codes + 1 if by.ascending else most - 1 - codes
-        codes = np.where(there, codes, 0 if by.nulls_first else most)
+        codes = np.where(valid, codes, 0 if by.nulls_first else most)
         own_codes, from_, to = codes + self.number * (most + 1)
         start = self.start if frame.start is None else np.searchsorted(own_codes, from_, "left")
         end = self.end if frame.end is None else np.searchsorted(own_codes, to, "right")
@@ -242,14 +242,14 @@ def _shifted(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
             before - n if call.kind == "lag" else before + np.asarray(values.is_valid()) + n - 1
         )
         first, last = before[at.start], np.append(before, len(valid))[at.end]
-        there = (places >= first) & (places < last)
-        taken = np.append(valid, 0)[np.where(there, places, len(valid))]
+        in_reach = (places >= first) & (places < last)
+        taken = np.append(valid, 0)[np.where(in_reach, places, len(valid))]
     else:
         taken = at.at - n if call.kind == "lag" else at.at + n
-        there = (taken >= at.start) & (taken < at.end)
-    picked: Array = values.take(positions(np.where(there, taken, 0), mask=~there))
+        in_reach = (taken >= at.start) & (taken < at.end)
+    picked: Array = values.take(positions(np.where(in_reach, taken, 0), mask=~in_reach))
     if len(args) > 1:
-        picked = pc.if_else(pa.array(there), picked, args[1])
+        picked = pc.if_else(pa.array(in_reach), picked, args[1])
     return picked
 
 
@@ -270,9 +270,9 @@ def _picked(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
         before = np.append(before, len(kept))
         start, end = before[start], before[end]
     places = end - 1 if call.kind == "last_value" else start + _within(call.n, at.size) - 1
-    there = (places >= start) & (places < end)
-    taken = np.append(kept, 0)[np.where(there, places, len(kept))]
-    return values.take(positions(taken, mask=~there))
+    in_frame = (places >= start) & (places < end)
+    taken = np.append(kept, 0)[np.where(in_frame, places, len(kept))]
+    return values.take(positions(taken, mask=~in_frame))
 
 
 def _counted(values: Array, start: Numbers, end: Numbers) -> Numbers:
@@ -305,10 +305,10 @@ def _extreme(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
         extremes[at_run] = np.minimum(least[start[at_run]], least[end[at_run] - run])
         least = np.minimum(least[: max(len(least) - run, 0)], least[run:])
         run *= 2
-    there = extremes != at.size
+    has_value = extremes != at.size
     place = np.zeros(2 * at.size + 1, np.int64)
     place[codes] = at.at
-    return values.take(positions(place[np.where(there, extremes, 0)], mask=~there))
+    return values.take(positions(place[np.where(has_value, extremes, 0)], mask=~has_value))
 
 
 def _codes(values: Array) -> Numbers:
@@ -354,7 +354,7 @@ def _percentile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Arra
     """The percentile of the frame's known values, which are kept sorted from row to row."""
     (values,) = args
     assert call.frame is not None
-    codes, there = _codes(values).tolist(), values.is_valid().to_pylist()
+    codes, valid = _codes(values).tolist(), values.is_valid().to_pylist()
     number_of: dict[int, Any] = dict(zip(codes, values.to_pylist(), strict=True))
     picked: list[int] = []
 
@@ -369,10 +369,10 @@ def _percentile(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Arra
             picked.clear()
             first = last = start
         for i in range(last, end):
-            if there[i]:
+            if valid[i]:
                 bisect.insort(picked, codes[i])
         for i in range(first, start):
-            if there[i]:
+            if valid[i]:
                 picked.pop(bisect.bisect_left(picked, codes[i]))
         first, last = start, max(last, end)
         percentiles.append(at_share(len(picked), number, call.share))

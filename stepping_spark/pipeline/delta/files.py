@@ -235,8 +235,8 @@ class DataFiles:
             maybe = maybe[[place not in f.gone for place in places[maybe].tolist()]]
         if not len(maybe) or len(self._key) == 1:
             return maybe
-        there = rows.select(self._key).take(maybe)
-        ids = key_ids(pa.concat_tables([there, keys]), self._key)
+        candidates = rows.select(self._key).take(maybe)
+        ids = key_ids(pa.concat_tables([candidates, keys]), self._key)
         return maybe[np.isin(ids[: len(maybe)], ids[len(maybe) :])]
 
     def _candidates(self, f: DataFile, wanted: Wanted) -> tuple[Places, pa.Table]:
@@ -275,9 +275,9 @@ def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
     with system.open_input_file(f.path) as opened:
         read = pq.ParquetFile(opened).read()
     rows = pa.table([plain(read.column(n)) for n in read.column_names], names=read.column_names)
-    there = np.ones(rows.num_rows, np.bool_)
-    there[np.fromiter(f.gone, np.int64, len(f.gone))] = False
-    return rows.filter(pa.array(there))
+    mask = np.ones(rows.num_rows, np.bool_)
+    mask[np.fromiter(f.gone, np.int64, len(f.gone))] = False
+    return rows.filter(pa.array(mask))
 
 
 _SAID = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")

@@ -267,13 +267,13 @@ class DeltaSink:
         feed = bool(files) and not self.anew and is_on(table.metadata().configuration, FEED)
         share = DeltaShare(self._form, step, self._log.address, self._options, feed)
         place = self._log.address, self._options, self._form.schema
-        there = [DeltaPart(*place, tuple(some)) for some in shares_of(files) if not self.anew]
+        old_files = [DeltaPart(*place, tuple(some)) for some in shares_of(files) if not self.anew]
         nbytes = UNPACKED * sum(f.action["size"] for f in files)
-        if there and not is_rewritten(change, nbytes):
+        if old_files and not is_rewritten(change, nbytes):
             return None
         what = f"{self._form.where}: step {step} could not be written by tasks"
         now = milliseconds()
-        added = write_by_tasks(change, share, there, nbytes, what)
+        added = write_by_tasks(change, share, old_files, nbytes, what)
         if added is None:
             return None
         actions = [*(f.removed(now) for f in files), *added]

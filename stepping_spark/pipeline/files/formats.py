@@ -91,10 +91,10 @@ def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Text
         done, block = max(done, seen), block * 8
 
 
-def _of_header(columns: pa.Schema, there: list[str]) -> dict[str, str]:
-    names = matched(columns, there, pa.ArrowInvalid)
+def _of_header(columns: pa.Schema, in_file: list[str]) -> dict[str, str]:
+    names = matched(columns, in_file, pa.ArrowInvalid)
     for column in names.values():
-        if there.count(column) > 1:
+        if in_file.count(column) > 1:
             raise pa.ArrowInvalid(f"the header has the column {column!r} twice; rename one")
     return names
 
@@ -270,18 +270,19 @@ def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = No
     arrays: list[Array] = []
     reasons: dict[int, str] = {}
     wanted = as_in_table(columns)
-    for field, there in zip(columns, wanted, strict=True):
+    for field, in_file in zip(columns, wanted, strict=True):
         array = one_array(table.column(field.name))
         if pa.types.is_binary(array.type) and not pa.types.is_binary(field.type):
             array, at = cast_or_null(array, pa.string())
             reasons.update((i, f"column {field.name!r}: expected text in UTF-8") for i in at)
             if not pa.types.is_string(field.type):
                 array = pc.if_else(pc.equal(array, ""), None, array)
-        values, at = _valued(array, there.type)
+        values, at = _valued(array, in_file.type)
         for i in at:
             value = array[int(i)].as_py()
             reasons.setdefault(
-                int(i), f"column {field.name!r}: expected {told_type(there.type)}, found {value!r}"
+                int(i),
+                f"column {field.name!r}: expected {told_type(in_file.type)}, found {value!r}",
             )
         arrays.append(values)
     rows = pa.Table.from_arrays(arrays, names=columns.names)
@@ -345,9 +346,9 @@ class Parquet:
         """The rows of a file, with the types of the file."""
         with system.open_input_file(path) as opened:
             file: Any = pq.ParquetFile(opened)
-            there = file.schema_arrow
-            names = matched(columns, there.names, pa.ArrowInvalid)
-            schema = pa.schema([plain_field(there.field(c), n) for n, c in names.items()])
+            in_file = file.schema_arrow
+            names = matched(columns, in_file.names, pa.ArrowInvalid)
+            schema = pa.schema([plain_field(in_file.field(c), n) for n, c in names.items()])
             yield TextBlock(schema.empty_table(), MISFITS.empty_table())
             for batch in file.iter_batches(columns=list(names.values())):
                 arrays = [plain(batch.column(c)) for c in names.values()]

@@ -154,8 +154,8 @@ class FilesSource(InPieces):
 
     def _fits(self, wanted: pa.Schema, file: ListedFile) -> bool:
         """Whether the types of a file's columns guarantee that all values fit the fields."""
-        there = _Rows(self._parts(file), file.name).schema
-        return all(holds_all(f.type, bare_type(there.field(f.name).type)) for f in wanted)
+        in_file = _Rows(self._parts(file), file.name).schema
+        return all(holds_all(f.type, bare_type(in_file.field(f.name).type)) for f in wanted)
 
     def _piece(
         self,
@@ -216,10 +216,10 @@ REMOTE = ("s3", "gcs", "abfs", "hdfs")
 """File systems that tasks on other machines can reach."""
 
 
-def holds_all(wanted: pa.DataType, there: pa.DataType) -> bool:
+def holds_all(wanted: pa.DataType, in_file: pa.DataType) -> bool:
     """Whether a type has all values of another type: an equal type, or wider signed integers."""
-    both_ints = pa.types.is_signed_integer(wanted) and pa.types.is_signed_integer(there)
-    return wanted == there or (both_ints and there.bit_width <= wanted.bit_width)
+    both_ints = pa.types.is_signed_integer(wanted) and pa.types.is_signed_integer(in_file)
+    return wanted == in_file or (both_ints and in_file.bit_width <= wanted.bit_width)
 
 
 @dataclass(frozen=True)

@@ -314,20 +314,22 @@ class IcebergSink:
 
         None if they cannot.
         """
-        there: list[FileScanTask] = []
+        old_files: list[FileScanTask] = []
         if not self._form.changes:
             with self._place.trying("its files are not known", KEPT):
-                there = list(table.scan().plan_files())
+                old_files = list(table.scan().plan_files())
         share = IcebergShare(self._form, step, IcebergPart(table.metadata, table.io))
         parts = [
-            replace(share.table, files=tuple(some)) for some in shares_of(there) if not self.anew
+            replace(share.table, files=tuple(some))
+            for some in shares_of(old_files)
+            if not self.anew
         ]
-        nbytes = UNPACKED * sum(task.file.file_size_in_bytes for task in there)
+        nbytes = UNPACKED * sum(task.file.file_size_in_bytes for task in old_files)
         if parts and not is_rewritten(change, nbytes):
             return None
         what = f"{self._form.where}: step {step} could not be written by tasks"
         files = write_by_tasks(change, share, parts, nbytes, what)
-        return None if files is None else Rewrite([t.file for t in there], files=files)
+        return None if files is None else Rewrite([t.file for t in old_files], files=files)
 
     def _by_key(self, table: Table, change: pa.Table) -> Rewrite:
         split = self._form.split(change)

@@ -194,8 +194,8 @@ def _has_lists_of_structs(field: pa.Field[Any]) -> bool:
 def _has_null_list(values: Any) -> bool:
     t = values.type
     if isinstance(t, pa.StructType):
-        there = values.filter(values.is_valid())
-        return any(_has_null_list(there.field(i)) for i in range(t.num_fields))
+        valid = values.filter(values.is_valid())
+        return any(_has_null_list(valid.field(i)) for i in range(t.num_fields))
     if not _is_list(t):
         return False
     if isinstance(t.value_type, pa.StructType) and values.null_count:

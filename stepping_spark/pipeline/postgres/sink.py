@@ -78,9 +78,9 @@ class PostgresSink:
                 "number bigint)",
                 steps=self._steps,
             )
-            there = columns_of(connection, self._link.schema, STEPS)
+            in_table = columns_of(connection, self._link.schema, STEPS)
             for name in ("rows", "number"):
-                if name not in there:
+                if name not in in_table:
                     text = f"ALTER TABLE {{steps}} ADD COLUMN {name} bigint"
                     run(connection, text, steps=self._steps)
             noted = self._claim(connection)
@@ -228,21 +228,21 @@ class PostgresSink:
         """Whether the table has steps of this owner, but does not exist any more."""
         if noted is None or not noted.step:
             return False
-        there = columns_of(connection, self._link.schema, self._link.table)
-        return not there and self._checked(noted) > 0
+        in_table = columns_of(connection, self._link.schema, self._link.table)
+        return not in_table and self._checked(noted) > 0
 
     def _check_table(self, connection: Connection, noted: Noted | None) -> bool:
         """Whether the table exists; refuse one that is not of this view, or has lost rows."""
-        there = columns_of(connection, self._link.schema, self._link.table)
-        if there:
-            self._check_columns(there)
+        in_table = columns_of(connection, self._link.schema, self._link.table)
+        if in_table:
+            self._check_columns(in_table)
         if noted is not None and noted.step:
             self._checked(noted)
             # Old rows of a feed may be removed by those who have read them.
             self._check_rows(connection, noted, 1 if self._feed else COUNTED)
-        elif there:
+        elif in_table:
             self._check_empty(connection)
-        return bool(there)
+        return bool(in_table)
 
     def _check_kept(self, connection: Connection) -> None:
         """Lock the entry; refuse a table of another owner, a missing one, or an emptied one."""
@@ -255,8 +255,8 @@ class PostgresSink:
         """Refuse a table that was dropped, or that has fewer rows than were written, or none."""
         known = 0 if self.anew else noted.rows or 0
         name = self._link.name.as_string()
-        ((there,),) = run(connection, "SELECT pg_catalog.to_regclass($1)", name).fetchall()
-        if there is None:
+        ((oid,),) = run(connection, "SELECT pg_catalog.to_regclass($1)", name).fetchall()
+        if oid is None:
             raise self._link.failure(
                 f"it is not there, and step {noted.step} was written to it: somebody has dropped "
                 "or moved it to another schema; restore it; or run with --evolve (in Python, "
@@ -295,18 +295,18 @@ class PostgresSink:
                 "one"
             )
 
-    def _check_columns(self, there: dict[str, str]) -> None:
+    def _check_columns(self, in_table: dict[str, str]) -> None:
         wanted = self._schema.names
-        if set(there) != set(wanted):
+        if set(in_table) != set(wanted):
             raise self._link.failure(
-                f"it has the columns {', '.join(there)}, and the view is written as "
+                f"it has the columns {', '.join(in_table)}, and the view is written as "
                 f"{', '.join(wanted)}; give another table, or {REMOVED}"
             )
         for field in self._schema:
-            if not holds(there[field.name], field.type):
+            if not holds(in_table[field.name], field.type):
                 raise self._link.failure(
-                    f"its column {field.name} is {there[field.name]}, and the view is written as "
-                    f"{type_name(field.type)}; give another table, or {REMOVED}"
+                    f"its column {field.name} is {in_table[field.name]}, and the view is written "
+                    f"as {type_name(field.type)}; give another table, or {REMOVED}"
                 )
 
     # -- the table

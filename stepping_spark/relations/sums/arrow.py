@@ -253,9 +253,9 @@ def totals(t: GroupedType | ScalarType) -> TotalOf:
         return lambda table: _of_items(table, t)
 
     def total(table: pa.Table) -> tuple[Array, Array]:
-        there = one_array(table.column("_rows_")).to_numpy() != 0
-        if np.count_nonzero(there) < len(there):
-            table = table.filter(pa.array(there))
+        has_rows = one_array(table.column("_rows_")).to_numpy() != 0
+        if np.count_nonzero(has_rows) < len(has_rows):
+            table = table.filter(pa.array(has_rows))
         return one_array(table.column("_key_")), shown(table)  # a group is one row
 
     return total

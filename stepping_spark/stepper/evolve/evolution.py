@@ -133,7 +133,9 @@ class Evolution:
             return " and ".join(f"{of_state.get(n, n)}{self._size(n, ' ({})')}" for n in given)
 
         of_state = {name: f"the old {words}" for name, words in self.words_before.items()}
-        of_state |= {there: self.words.get(name, there) for name, there in self.names.items()}
+        of_state |= {
+            in_state: self.words.get(name, in_state) for name, in_state in self.names.items()
+        }
         for name in self.kept:
             yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"
         for name, given in self.filled.items():
@@ -510,4 +512,4 @@ def _renames_to_come(
 
 def _rows(names: Mapping[str, str], sizes: Mapping[str, Size]) -> dict[str, int | None]:
     """The rows of registers of the circuit, of which `names` has the names in the state."""
-    return {n: sizes[there].rows if there in sizes else None for n, there in names.items()}
+    return {n: sizes[in_state].rows if in_state in sizes else None for n, in_state in names.items()}

@@ -233,10 +233,10 @@ def _fewer(v: Vertex, given: Input) -> Vertex | None:
     now, was = v.type, given.type
     if not (isinstance(now, ZSetType) and isinstance(was, ZSetType)):
         return None
-    there = dict(now.schema.columns)
+    columns = dict(now.schema.columns)
     if not isinstance(was.row, Struct) or not isinstance(now.row, Struct):
         return None
-    if any(there.get(name) != t for name, t in was.row.fields):
+    if any(columns.get(name) != t for name, t in was.row.fields):
         return None
     return Vertex(Map(Build(was.row, tuple(Field(t, (n,)) for n, t in was.row.fields))), v)
 
