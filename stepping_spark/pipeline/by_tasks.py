@@ -167,7 +167,7 @@ def write_by_tasks(
 ) -> list[Any] | None:
     """Rewrite a table with the rows after a change, each task for a part of the keys.
 
-    `old_files` are the files of the table, of about `nbytes` in memory; without files the table gets
+    `old_files` are the files of the table, of about `nbytes` in memory; without files it gets
     the rows of the change only. Returns the results of `Share.write` of all tasks; None if tasks
     failed, with a warning in the log that begins with `what`: workers may lack a package or access
     to the table. Their files then belong to no version. Raises the `SinkError` of a task that found

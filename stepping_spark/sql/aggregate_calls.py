@@ -1,4 +1,4 @@
-"""Calls of aggregate and window functions, in the forms in which SQL writes them."""
+"""Calls of aggregate and window functions in SQL: their names, arguments and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED_AGGREGATES = frozenset(
     tuple_sketch_agg_integer tuple_union_agg_double tuple_union_agg_integer vector_avg vector_sum
     """.split()  # noqa: SIM905 - a list of 40 strings reads worse
 )
-"""Aggregates of Spark that are not maintained: sketches and approximations above all."""
+"""Aggregates of Spark that are not maintained, mostly sketches and approximations."""
 WINDOW_ONLY = frozenset(
     ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead")
 ) | {"nth_value"}
@@ -54,7 +54,7 @@ _ARITIES: dict[str, tuple[int, int]] = {
 }
 """The least and the greatest number of arguments of aggregate and window functions."""
 _WITH_FLAG = ("any_value", "first", "first_value", "last", "last_value", "mode", "nth_value")
-"""Functions whose last argument, if they have it, is TRUE or FALSE."""
+"""Functions whose last, optional argument is TRUE or FALSE."""
 _IGNORING_NULLS = frozenset(_WITH_FLAG) - {"mode"} | {"lag", "lead"}
 
 _SAME = {
@@ -76,7 +76,7 @@ _NODES: dict[type[Scalar], str] = {
 
 
 def name_of(node: Scalar) -> str:
-    """The name of the function that is called, in lower case; empty if the node is no call."""
+    """The name of the called function, in lower case; empty if the node is no call."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower() if isinstance(node.this, str) else node.name.lower()
     if type(node) in _NODES:
@@ -85,12 +85,12 @@ def name_of(node: Scalar) -> str:
 
 
 def canonical(name: str) -> str:
-    """One name for functions that are the same."""
+    """The one name of functions that are synonyms."""
     return _SAME.get(name, name)
 
 
 def instead_of(call: FunctionCall) -> str:
-    """What to write in the place of a wrong call; "" if nothing special."""
+    """A remedy for a wrong call; "" if there is none."""
     if call.name not in ("max_by", "min_by") or len(call.args) != 3:
         return ""
     return (
@@ -100,7 +100,7 @@ def instead_of(call: FunctionCall) -> str:
 
 
 def wrong_call(call: FunctionCall) -> str:
-    """Why a call is none of its function: how many arguments it has, and which; "" if it is one."""
+    """Why a call has wrong arguments or clauses for its function; "" if it is correct."""
     name, n = call.name, len(call.args)
     least, most = _ARITIES.get(name, (0, _MANY))
     if not least <= n <= most:

@@ -1,4 +1,4 @@
-"""GROUP BY as an operator: the rows become keys and arguments, then `st.aggregate`."""
+"""GROUP BY as an operator: a map to keys and arguments, then `st.aggregate`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SAME_IF_DISTINCT = frozenset(
     ("any_value", "bit_and", "bit_or", "bool_and", "bool_or", "collect_set", "max", "min")
 )
 KEPT = ("min", "max", "any_value", "mode", "max_by", "min_by", "bit_and", "bit_or", "bit_xor")
-"""Aggregates whose Spark type is that of their argument."""
+"""Aggregates whose Spark type is the type of their argument."""
 NUMERIC = (
     "sum",
     "avg",
@@ -39,13 +39,13 @@ NUMERIC = (
     "skewness",
     *(name for name in agg.__all__ if name.startswith(("covar_", "regr_"))),
 )
-"""Aggregates that take a string as a DOUBLE."""
+"""Aggregates that convert a string to a DOUBLE."""
 _TAKEN: dict[str, tuple[str, str, tuple[str, ...]]] = {
     **dict.fromkeys(NUMERIC, ("numbers", "double", (*INTEGERS, *FLOATS, "decimal"))),
     **dict.fromkeys(("bool_and", "bool_or"), ("booleans", "boolean", ("boolean",))),
     **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), ("whole numbers", "bigint", INTEGERS)),
 }
-"""What an aggregate takes: in words, the type of NULL and, for numbers, of strings; its kinds."""
+"""The arguments of an aggregate: in words, the type for NULL (and for strings), its kinds."""
 
 _MADE = {
     "numbers": "unix_date(day), unix_micros(instant), or CAST(x AS DOUBLE)",
@@ -55,7 +55,7 @@ _MADE = {
 
 
 def taken(source: PlacedStream, call: FunctionCall, e: Scalar) -> Scalar:
-    """An argument of an aggregate as it takes it. Raises `SqlError` where it takes none such."""
+    """An argument converted for its aggregate. Raises `SqlError` for another type."""
     if call.name not in _TAKEN:
         return e
     words, instead, kinds = _TAKEN[call.name]
@@ -75,7 +75,7 @@ def aggregated(source: PlacedStream, plan: GroupBy) -> PlacedStream:
 
 @dataclass
 class _Groups:
-    """The groups of a relation, whose rows become the keys and the arguments first."""
+    """The groups of a relation. Its rows are first mapped to the keys and the arguments."""
 
     source: PlacedStream
     plan: GroupBy
@@ -111,10 +111,10 @@ class _Groups:
         calls_kept = [(c, _with_argument(call)) for c, call in calls if call.name in KEPT]
         return kinds | {c: self.source.kind(self.value_of(call)) for c, call in calls_kept}
 
-    # -- the rows that are aggregated
+    # -- the mapped rows
 
     def argument(self, e: Scalar) -> str:
-        """The field of the rows that has an argument."""
+        """The field of the mapped rows with an argument."""
         if e not in self.args:
             named = column_of(e).name if isinstance(e, exp.Column) else "argument"
             self.args[e] = field_name(named, [*self.names, *self.args.values()])
@@ -142,7 +142,7 @@ class _Groups:
     def _with_groupings(
         self, groups: PlacedStream, asked: Sequence[tuple[PlanColumn, FunctionCall]], name: str
     ) -> PlacedStream:
-        """The groups with the values of grouping and grouping_id, from the number of the set."""
+        """The groups with the values of `grouping` and `grouping_id`, from the set's number."""
         order = list(dict.fromkeys(i for s in self.plan.sets or () for i in s))
         columns = [c for c, _ in self.plan.keys]
         number = PlanColumn("grouping_id")
@@ -180,7 +180,7 @@ class _Groups:
         return maker(self, call)
 
     def value_of(self, call: FunctionCall, at: int = 0) -> Scalar:
-        """An argument; NULL for rows that FILTER leaves out."""
+        """An argument, with NULL for rows that FILTER leaves out."""
         e = call.args[at]
         if call.condition is None:
             return e
@@ -189,7 +189,7 @@ class _Groups:
     def picked(
         self, call: FunctionCall, at: int = 0, kind: str | None = None
     ) -> Callable[[Any], Any]:
-        """The function of the row for an argument."""
+        """The function from a mapped row to an argument."""
         e = self.value_of(call, at)
         if kind is not None:
             e = exp.Cast(this=e.copy(), to=exp.DataType.build(kind, dialect="spark"))
@@ -212,7 +212,7 @@ class _Groups:
         return agg.count_distinct(self.picked(replace(call, args=(self._together(call.args),))))
 
     def _together(self, args: Sequence[Scalar]) -> Scalar:
-        """Several values as one text, which is NULL if one of them is: texts after their length."""
+        """Several values as one text, each after its length; NULL if one of them is NULL."""
         parts: list[Scalar] = []
         for e in args:
             kind = self.source.kind(e)
@@ -233,7 +233,7 @@ class _Groups:
 
 
 def _with_argument(call: FunctionCall) -> FunctionCall:
-    """The call with its argument in parentheses: of `mode() WITHIN GROUP (ORDER BY x)` it is x."""
+    """The call with its argument: that of `mode() WITHIN GROUP (ORDER BY x)` is x."""
     if call.name == "mode" and call.order:
         return replace(call, args=(call.order[0].this,), order=())
     return call
@@ -244,7 +244,7 @@ def _field(name: str) -> Callable[[Any], Any]:
 
 
 def _fields(names: Sequence[str]) -> Any:
-    """A key of fields; None for no field."""
+    """The function from a row to a key of fields; None without fields."""
     if not names:
         return None
     if len(names) == 1:
@@ -253,7 +253,7 @@ def _fields(names: Sequence[str]) -> Any:
 
 
 def _bit(number: PlanColumn, order: Sequence[int], key: int) -> Scalar:
-    """Whether a key is left out of the set with a number, as 0 or 1."""
+    """1 if a key is left out of the grouping set of a row, else 0, from the set's number."""
     if key not in order:
         return exp.Literal.number(1)
     at = len(order) - 1 - order.index(key)
@@ -272,7 +272,7 @@ _INSTEAD = {
     "try_avg": "use avg",
     "try_sum": "use sum, which raises an error for a sum that does not fit",
 }
-"""What to write in the place of aggregates that are not supported."""
+"""Remedies for aggregates that are not supported."""
 
 Maker = Callable[[_Groups, FunctionCall], Any]
 _PLAIN: dict[str, Any] = {

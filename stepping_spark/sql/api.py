@@ -45,10 +45,10 @@ from stepping_spark.zsets.spark import ZSet
 __all__ = ["sql"]
 
 LONGEST = 1_000_000
-"""Characters of a text. More are lists of values, which take a second for each of these."""
+"""The most characters of a text. Longer ones are lists of values; this many take a second."""
 
 DEPTH = 5_000
-"""Calls of Python within each other while a text is read: some ten for each nested expression."""
+"""The recursion limit while a text is read: about ten calls for each nested expression."""
 
 
 def sql(
@@ -107,7 +107,7 @@ def _query_of(
 
 @contextmanager
 def _not_too_deep() -> Iterator[None]:
-    """A context in which expressions may be nested deeper than Python's functions usually are."""
+    """A context with a higher recursion limit, for nested expressions."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEPTH))
     try:
@@ -122,8 +122,8 @@ def _not_too_deep() -> Iterator[None]:
 
 
 def _text_of(given: Any) -> str:
-    """The text of an object that has one: a query of sqlframe, or an expression of ibis."""
-    if type(given).__module__.startswith("ibis."):  # its tables have another method of this name
+    """The text of a query object: a query of sqlframe, or an expression of ibis."""
+    if type(given).__module__.startswith("ibis."):  # its tables have another method `sql`
         ibis = importlib.import_module("ibis")
         return str(ibis.to_sql(given, dialect="pyspark"))
     if hasattr(given, "sql"):
@@ -143,7 +143,7 @@ def _emitted(
     *,
     whole_rows: bool,
 ) -> Any:
-    """The streams of the views' rows."""
+    """The streams of the views."""
     tables_of_views = {
         name: replace(tables[name], stream=stream) for name, stream in streams.items()
     }
@@ -155,7 +155,7 @@ def _emitted(
                 view, tables_of_views, clock, whole_rows=whole_rows
             )
             outputs.append(tables_of_views[view.name].stream)
-        else:  # its fields may be of other types than the columns that other views read
+        else:  # other views read the columns without the types of this class
             outputs.append(made_of(view, tables_of_views, clock, to, whole_rows=whole_rows).stream)
             unnamed = replace(view, name="")
             tables_of_views[view.name] = made_of(
@@ -172,10 +172,10 @@ def made_of(
     *,
     whole_rows: bool,
 ) -> SqlTable:
-    """A view as a table: the stream of its rows, whose columns have the view's names.
+    """A view as a table: the stream of its rows, and the places of the view's columns.
 
-    `clock` is the Spark type of the times of steps that the views of the circuit compare with. With
-    `whole_rows`, registers have all columns of tables.
+    `clock` is the Spark type of the step's time in the circuit. With `whole_rows`, registers have
+    all columns of tables.
     """
     with standing_at(line_of([view.at], view.name or "query")):
         known = {n: (t.stream, t.columns) for n, t in tables.items()}
@@ -199,7 +199,7 @@ def _made_of(view: View, plan: RelationalPlan, emitter: Emitter, to: type[Data] 
     stream = rows.as_rows(cls, names)
     if repeated is not None and rows.are_kept(stream, names):
         stream = distinct(stream)
-    elif repeated is not None:  # the class may make rows equal that are not
+    elif repeated is not None:  # the class may make different rows equal
         rows = _ViewRows.of(plan, columns, emitter)
         stream = rows.as_rows(cls, names)
     if view.name:
@@ -222,7 +222,7 @@ class _ViewRows:
     def of(
         cls, plan: RelationalPlan, columns: tuple[PlanColumn, ...], emitter: Emitter
     ) -> _ViewRows:
-        """The columns of a plan, without a relation for the last selection alone."""
+        """The columns of a plan; a last select list becomes expressions on its source."""
         if isinstance(plan, SelectList):
             items = dict(plan.items)
             return cls(emitter.relation(plan.source), tuple(items[c] for c in columns))
@@ -238,14 +238,14 @@ class _ViewRows:
         return map_(self.relation.stream, f=row_of)
 
     def are_kept(self, stream: Any, names: Sequence[str]) -> bool:
-        """Whether the rows of a class have the values as they are, so that none become equal."""
+        """Whether rows of a class have the values unchanged, so that distinct rows stay so."""
         types = dict(stream_row(stream, "sql").fields)  # type: ignore[attr-defined]
         pairs = zip(names, self.values, strict=True)
         return all(unwrap(types[n]) == unwrap(self.relation.type(e)) for n, e in pairs)
 
 
 def _check_held(plan: RelationalPlan, facts: Facts, text: str) -> None:
-    """Raise an error for a column that is read, and that rows cannot hold."""
+    """Raise an error if the plan reads a column whose type rows cannot hold."""
     kinds = {c: t.kind for c, t in facts.of_tables(plan).items() if not t.held}
     exprs = (e for node in nodes(plan) for e in node.exprs()) if kinds else ()
     for node in (column for e in exprs for column in e.find_all(exp.Column)):
@@ -256,7 +256,7 @@ def _check_held(plan: RelationalPlan, facts: Facts, text: str) -> None:
 
 
 def _check_names(view: View) -> None:
-    """Raise an error for two columns of one name, unless they are the same."""
+    """Raise an error for two columns with one name, unless they are the same expression."""
     plan = view.plan
     while isinstance(plan, OneSource) and plan.keeps_columns:
         plan = plan.source
@@ -275,7 +275,7 @@ def _check_names(view: View) -> None:
 
 
 def _row_class(name: str, columns: tuple[PlanColumn, ...], names: list[str]) -> type[Data]:
-    """A class with a field of any type for each column."""
+    """A generic row class with a field for each column."""
     if not name and names == [c.name for c in columns]:
         return open_class(tuple(names))
     annotations: dict[str, Any] = {}
@@ -310,7 +310,7 @@ QueryOfTables = Callable[[Mapping[str, SqlTable]], Callable[..., Any]]
 def unbound(
     tables: Mapping[str, SqlTable], missing: list[str], doc: str, query: QueryOfTables
 ) -> Callable[..., Any]:
-    """A query whose tables are not all known yet: a pipeline has their sources."""
+    """A query with tables of unknown columns: a pipeline binds their sources by `with_tables`."""
     line, first = user_line(), missing[0]
 
     def unknown() -> Any:
@@ -338,7 +338,7 @@ def function_of(
     doc: str,
     streams_of: Callable[[Mapping[str, Stream]], Any],
 ) -> Callable[..., Any]:
-    """A query function whose parameters are tables, from what makes its streams."""
+    """A query function whose parameters are tables, from a function that makes its streams."""
 
     def query(*streams: Any) -> Any:
         return streams_of(dict(zip(tables, streams, strict=True)))

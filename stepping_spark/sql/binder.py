@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class Grouping:
     """The keys of groups, and the grouping sets as numbers of keys; None: all keys.
 
-    `written` are the keys as the text has them: one with a sub-query is known by its text only.
+    `written` has the keys before binding: a key with a sub-query is found by its text only.
     """
 
     keys: list[Item]
@@ -56,7 +56,7 @@ class Grouping:
     written: dict[Scalar, int] = field(default_factory=dict)
 
     def number(self, written: Scalar, bind: Callable[[Scalar], Scalar]) -> int:
-        """The number of a key, which is added if it is not there."""
+        """The number of a key, which is added if it is new."""
         if written not in self.written:
             self.written[written] = self._number(bind(written))
         return self.written[written]
@@ -92,7 +92,7 @@ def grouping_of(group: exp.Group, items: Sequence[tuple[str, Scalar]], binder: B
 
 
 def _elements(group: exp.Group) -> list[Scalar]:
-    """The elements of GROUP BY; WITH ROLLUP and WITH CUBE are of all that stand before it."""
+    """The elements of GROUP BY; WITH ROLLUP and WITH CUBE apply to all elements before it."""
     for kind, node_type in (("rollup", exp.Rollup), ("cube", exp.Cube)):
         if group.args.get(kind):
             return [node_type(expressions=[e.copy() for e in group.expressions])]
@@ -126,7 +126,7 @@ def _sets(
 def _numbers(
     node: Scalar, grouping: Grouping, items: Sequence[tuple[str, Scalar]], binder: Binder
 ) -> tuple[int, ...]:
-    """The keys that one element names: one, or those of a list in parentheses."""
+    """The keys of one element: a single key, or a list in parentheses."""
     if isinstance(node, exp.Tuple):
         return tuple(i for e in node.expressions for i in _numbers(e, grouping, items, binder))
     while isinstance(node, exp.Paren):
@@ -157,7 +157,7 @@ AttachIn = Callable[[RelationalPlan, RelationalPlan, Sequence[Scalar], PlanColum
 class Binder:
     """Binds expressions over the rows of a plan, or over its groups.
 
-    What the expressions need is collected: aggregates in `calls`, window functions in `windows`,
+    It collects the calls in the expressions: aggregates in `calls`, window functions in `windows`,
     sub-queries in `before` (over the rows) and `after` (over the groups).
     """
 
@@ -170,9 +170,9 @@ class Binder:
     calls: dict[FunctionCall, PlanColumn] = field(default_factory=dict)
     windows: dict[Over, PlanColumn] = field(default_factory=dict)
     grouping: Grouping | None = None
-    parameters: list[str] = field(default_factory=list)  # of the lambdas around
-    after_list: bool = False  # whether it is HAVING or QUALIFY, which aliases are for too
-    trying: bool = False  # whether an expression that cannot be bound is no error
+    parameters: list[str] = field(default_factory=list)  # of the enclosing lambdas
+    after_list: bool = False  # whether in HAVING or QUALIFY, which see aliases
+    trying: bool = False  # whether a failure raises `_Unbound`
 
     # -- sub-queries
 
@@ -196,7 +196,7 @@ class Binder:
         return self._bound(node, grouped=False)
 
     def refuse_windows(self, node: Scalar) -> None:
-        """Refuse window functions in a condition that comes before they are computed."""
+        """Refuse window functions in a condition that is evaluated before them."""
         for part in node.walk(prune=lambda n: isinstance(n, exp.Query)):
             if isinstance(part, exp.Window):
                 self.fail(
@@ -248,7 +248,7 @@ class Binder:
         return self._with_parts(node, grouped)
 
     def _spread(self, args: Sequence[Scalar]) -> list[Scalar]:
-        """The arguments of a call, with the columns in the place of each `*`."""
+        """The arguments of a call, with each `*` replaced by its columns."""
         arguments: list[Scalar] = []
         for a in args:
             columns = self.scope.of_table(a.table) if isinstance(a, exp.Column) else None
@@ -319,7 +319,7 @@ class Binder:
             self.scope.aliases[name.lower()] = node
 
     def _key(self, node: Scalar) -> Scalar | None:
-        """The reference to the key of the groups that an expression is; None if it is none."""
+        """The reference to the group key that equals an expression; None if no key does."""
         if isinstance(node, exp.Literal | exp.Null | exp.Boolean):
             return None
         if node.find(exp.Query) is not None:
@@ -347,7 +347,7 @@ class Binder:
         return None
 
     def _part_of_key(self, bound: Scalar) -> Scalar | None:
-        """The key of the groups that a name is, or a field of it."""
+        """The group key that equals a name, or a field of such a key; None if there is none."""
         key = self._key_of(bound)
         if key is not None or not isinstance(bound, exp.Dot):
             return key
@@ -425,7 +425,7 @@ class Binder:
         return ref(self.windows.setdefault(over, PlanColumn(call.name)), node)
 
     def _spec(self, node: exp.Window) -> exp.Window:
-        """The window that is meant, with the parts of the named one that it refers to."""
+        """The specification of a window, with the parts of a named window that it refers to."""
         name = node.args.get("alias")
         if name is None:
             return node
@@ -445,7 +445,7 @@ class Binder:
         (self.after if grouped else self.before).append(attach)
 
     def _inner(self, node: Scalar, grouped: bool) -> RelationalPlan:
-        """A sub-query; over groups, it reads the keys of the groups."""
+        """A sub-query; over groups, its outer columns are the group keys."""
         sub = self._sub(node)
         if not grouped or self.grouping is None:
             return sub
@@ -462,7 +462,7 @@ class Binder:
         return ref(mark, node)
 
     def _negated(self, node: exp.Not, grouped: bool) -> Scalar:
-        """NOT before conditions with sub-queries: it goes to each of them, as Spark does it."""
+        """NOT of conditions with sub-queries: pushed into each of them, as Spark does."""
         inner = node.this
         while isinstance(inner, exp.Paren):
             inner = inner.this
@@ -539,4 +539,4 @@ class Binder:
 
 
 class _Unbound(Exception):
-    """An expression that is none over the rows of FROM."""
+    """An expression that cannot be bound over the rows of FROM."""

@@ -1,10 +1,10 @@
-"""AUTO CDC of Declarative Pipelines: a table from the events of its changes, as a query.
+"""AUTO CDC of Declarative Pipelines: the query of a table from its change events.
 
-SCD type 1 has for each key the last event, unless it deletes. SCD type 2 has a row for each run of
-events without a delete whose tracked columns are equal, with the values of the last one, from the
-first event's sequence to that of the event after the run. Events are in order by their sequence,
-which is unique for a key. Those that are not after the last truncate do not count, and where NULLs
-are ignored, a column has its last value since the last delete.
+SCD type 1 has the last event of each key, unless it is a delete. SCD type 2 has a row for each run
+of events without a delete and with equal tracked columns. The row has the values of the run's last
+event, the sequence of its first event as the start, and the sequence of the event after the run as
+the end. Events are ordered by their sequence, which is unique for a key. Events up to the last
+truncate are ignored. Where NULLs are ignored, a column has its last value since the last delete.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _ENDED = {"SCD TYPE 1": False, "SCD TYPE 2": True}
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """The columns with these names, or all but some."""
+    """The columns with these names, or all other columns."""
 
     named: tuple[exp.Identifier, ...]
     is_except: bool = False
 
     def of(self, columns: Sequence[str]) -> list[str]:
-        """Those of some columns that are chosen."""
+        """The chosen ones of these columns."""
         return [c for c in columns if _has(self.named, c) != self.is_except]
 
 
@@ -56,8 +56,8 @@ ALL = ColumnChoice((), is_except=True)
 class ChangeFlow:
     """An AUTO CDC statement.
 
-    `shown` are the columns of the table, `filled` those in which NULLs are ignored, and `tracked`
-    those whose changes begin a row of its history.
+    `shown` are the columns of the table, `filled` the columns in which NULLs are ignored, and
+    `tracked` the columns whose changes begin a new row of the history.
     """
 
     text: str
@@ -78,7 +78,7 @@ class ChangeFlow:
         return exp.select(*read).from_(self.source.copy())
 
     def query(self, source: Sequence[str]) -> exp.Expr:
-        """The query of the table, whose events have these columns."""
+        """The query of the table from events with these columns."""
         choices = (self.shown, self.filled, self.tracked)
         for node in (*self.keys, *(n for choice in choices for n in choice.named)):
             if not _has([node], *source):
@@ -110,7 +110,7 @@ class ChangeFlow:
             text = _last(text, shown, keys)
         tree = query_of(text, text)
         for part in tree.walk():
-            part.meta.pop("start", None)  # it stands in no text of the user
+            part.meta.pop("start", None)  # it has no place in the user's text
         for table in list(tree.find_all(exp.Table)):
             alias = exp.TableAlias(this=exp.to_identifier("e"))
             table.replace(exp.Subquery(this=events, alias=alias))
@@ -122,13 +122,13 @@ def _is_true(condition: exp.Expr) -> exp.Expr:
 
 
 def _since_truncate(events: str) -> str:
-    """The events after the last one that truncates."""
+    """The events after the last truncate."""
     last = "(SELECT max(`#at`) FROM e WHERE `#cleared`)"
     return f"(SELECT * FROM {events} WHERE {last} IS NULL OR `#at` > {last}) AS g"
 
 
 def _filled(events: str, kept: Sequence[str], keys: Sequence[str], filled: Sequence[str]) -> str:
-    """The events with the last values in the place of NULLs, since the last delete of the key."""
+    """The events with NULLs replaced by the last values since the last delete of the key."""
     by = _listed(keys)
     deletes = "sum(CASE WHEN `#gone` THEN 1 ELSE 0 END)"
     before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -191,7 +191,7 @@ def _has(nodes: Sequence[exp.Identifier], *names: str) -> bool:
 
 
 def flow_of(tokens: Sequence[Token], text: str, start: int) -> ChangeFlow:
-    """The flow of `FROM source KEYS …`, in a statement that begins at a place of the text."""
+    """The flow of `FROM source KEYS …`, in a statement that begins at `start`."""
     return _Clauses(tokens, text, start).flow()
 
 
@@ -219,7 +219,7 @@ class _Clauses:
             at += 1
 
     def flow(self) -> ChangeFlow:
-        """The flow. Raises `SqlError` for a clause that is missing, or is none."""
+        """The flow. Raises `SqlError` for a missing or an invalid clause."""
         for clause in (_KEYS, _SEQUENCE):
             if not self.clauses.get(clause):
                 self._fail(None, f"AUTO CDC has no {clause}", _SHAPE)
@@ -255,7 +255,7 @@ class _Clauses:
         return self._select("", tokens).expressions[0] if tokens else None
 
     def _choice(self, clause: str) -> ColumnChoice:
-        """The columns of `(a, b)` or `* EXCEPT (a, b)`; all of them where nothing is said."""
+        """The columns of `(a, b)` or `* EXCEPT (a, b)`; all columns without the clause."""
         tokens = self.clauses.get(clause)
         if not tokens:
             return ALL
@@ -270,7 +270,7 @@ class _Clauses:
         return source
 
     def _select(self, words: str, tokens: Sequence[Token]) -> exp.Expr:
-        """The query SELECT of tokens; SELECT stands where the statement begins."""
+        """The query `SELECT` tokens, with SELECT at the begin of the statement."""
         begin, end = (tokens[0].start, tokens[-1].end + 1) if tokens else (self.start, self.start)
         before = "".join(c if c == "\n" else " " for c in self.text[:begin])
         head = f"SELECT {words}"

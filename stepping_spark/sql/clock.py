@@ -1,10 +1,9 @@
 """Conditions that compare with the time of the step: they become bounds of a temporal filter.
 
-`placed >= current_date - 30` holds while current_date < placed + 31 days. The clock stands in a
-chain of functions that never fall, such as `date_trunc('month', current_date) - 1`. Each is undone
-on the other side, from the outside in: `x >= f(t)` holds for times up to the last one with
-f(t) <= x.
-This is `mz_now()` of Materialize, for Spark's own functions.
+`placed >= current_date - 30` holds while current_date < placed + 31 days. The clock is the argument
+of a chain of monotone functions, such as `date_trunc('month', current_date) - 1`. Each function is
+inverted on the other side, from the outside in: `x >= f(t)` holds for times up to the last one with
+f(t) <= x. This is `mz_now()` of Materialize, for Spark's own functions.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _FLIPPED: dict[type, type[exp.Binary]] = {
     exp.EQ: exp.EQ,
 }
 _TICKS = {DATE: "day", TIMESTAMP: "microsecond", LOCAL: "microsecond"}
-"""The least distance of two times."""
+"""The least distance between two times of a type."""
 
 _REMEDY = (
     "compare a date with current_date, or an instant with current_timestamp(), plus or minus days, "
@@ -45,31 +44,31 @@ _REMEDY = (
 )
 
 Inverse = Callable[[Scalar], Scalar]
-"""Of a function that never falls: the greatest time whose value is not above another one."""
+"""The inverse of a monotone function f: the greatest time t with f(t) <= x."""
 
 
 def kind_of_clock(node: Scalar) -> str | None:
-    """The Spark type of a function that gives the time of the step; None for all others."""
+    """The Spark type of a function that returns the time of the step; None for other nodes."""
     if isinstance(node, exp.Anonymous) and not node.expressions:
         return _KINDS.get(node.name.lower())
     return _NODES.get(type(node))
 
 
 def reads_clock(e: Scalar) -> bool:
-    """Whether an expression has the time of the step in it."""
+    """Whether an expression contains the time of the step."""
     return any(kind_of_clock(node) is not None for node in e.walk())
 
 
 def clock_of(trees: Iterable[Scalar]) -> str:
-    """The Spark type of the times that a query compares with: dates, if all of them are."""
+    """The Spark type of the step's time in a query: a date, if it uses dates only."""
     kinds = {kind for tree in trees for node in tree.walk() if (kind := kind_of_clock(node))}
     return next((kind for kind in (TIMESTAMP, LOCAL) if kind in kinds), DATE)
 
 
 def held_by_clock(source: PlacedStream, conditions: Sequence[Scalar], clock: str) -> PlacedStream:
-    """The rows for which conditions on the time of the step hold, from step to step.
+    """The rows for which conditions on the time of the step hold, at each step.
 
-    `clock` is the Spark type of the times of the query, to which all bounds are converted.
+    `clock` is the Spark type of the step's time, to which all bounds are converted.
     """
     all_bounds = [_bound(source, c) for e in conditions for c in _comparisons(e)]
     stream = source.stream
@@ -86,7 +85,7 @@ def held_by_clock(source: PlacedStream, conditions: Sequence[Scalar], clock: str
 
 
 def _comparisons(e: Scalar) -> list[Scalar]:
-    """The comparisons of a condition, which AND connects; an equality is two."""
+    """The comparisons that AND connects in a condition; an equality counts as two."""
     e = _bare(e)
     if isinstance(e, exp.And):
         return [c for part in conjuncts(e) for c in _comparisons(part)]
@@ -103,7 +102,7 @@ def _comparisons(e: Scalar) -> list[Scalar]:
 
 @dataclass(frozen=True)
 class _Bound:
-    """The time of the step is below `value`, or not below it."""
+    """A bound: the time of the step is below `value`, or at least `value`."""
 
     value: Scalar
     kind: str
@@ -115,7 +114,7 @@ class _Bound:
 
 
 def _bound(source: PlacedStream, e: Scalar) -> _Bound:
-    """The bound that one comparison says."""
+    """The bound of one comparison."""
 
     def fail(reason: str) -> Exception:
         return failure(source.text, _placed(e), reason, _REMEDY)
@@ -134,11 +133,11 @@ def _bound(source: PlacedStream, e: Scalar) -> _Bound:
     left_kind = source.kind(left)
     if left_kind not in _TICKS:
         raise fail(f"{kind}s are compared with {left_kind}")
-    if left_kind != kind and kind != DATE:  # a date begins at midnight
+    if left_kind != kind and kind != DATE:  # dates are compared at their midnight
         left, left_kind = _cast(left, kind), kind
-    if comparison in (exp.GT, exp.LTE):  # x > t is (x - 1) >= t, for times have a least distance
+    if comparison in (exp.GT, exp.LTE):  # x > t is (x - 1) >= t with the least distance of times
         left = _sum(exp.Sub, left, _interval(_TICKS[left_kind]))
-    if left_kind != kind:  # at least at the midnight of a date, is of that date or later
+    if left_kind != kind:  # a time from the midnight of a date on has at least that date
         left = _cast(left, kind)
     for inverse in inverses:
         left = inverse(left)
@@ -149,9 +148,9 @@ def _bound(source: PlacedStream, e: Scalar) -> _Bound:
 
 
 def _chain(source: PlacedStream, e: Scalar) -> tuple[str, tuple[Inverse, ...]] | None:
-    """The type of the clock in an expression, and what undoes the functions around it.
+    """The type of the clock in an expression, and the inverses of the functions around it.
 
-    The outermost comes first. None: the expression is no such chain.
+    The outermost inverse comes first. None if the expression is no such chain.
     """
     e = _bare(e)
     kind = kind_of_clock(e)
@@ -167,7 +166,7 @@ def _chain(source: PlacedStream, e: Scalar) -> tuple[str, tuple[Inverse, ...]] |
 
 
 def _as_date(source: PlacedStream, e: Scalar) -> tuple[str, tuple[Inverse, ...]] | None:
-    """The day of the clock: only of a clock as it is, whose day is the date of the step."""
+    """The day of a bare clock: the date of the step; None for other expressions."""
     return (DATE, ()) if kind_of_clock(_bare(e)) is not None else None
 
 
@@ -190,7 +189,7 @@ def _shifted(source: PlacedStream, e: exp.Add | exp.Sub) -> tuple[str, tuple[Inv
 def _called(
     source: PlacedStream, name: str, args: list[Scalar]
 ) -> tuple[str, tuple[Inverse, ...]] | None:
-    """A function of the clock."""
+    """The chain of a function of the clock."""
     match name, args:
         case (("date" | "to_date"), [inner]):
             return _as_date(source, inner)
@@ -210,7 +209,7 @@ def _called(
 def _truncated(
     source: PlacedStream, inner: Scalar, unit: str
 ) -> tuple[str, tuple[Inverse, ...]] | None:
-    """The begin of a month and the like: not above x are all times up to the end of that of x."""
+    """The chain of a truncation: its inverse is the last day of the month, or other unit, of x."""
     last = _LAST.get(unit)
     return None if last is None else _with(source, inner, last, only=DATE)
 
@@ -218,7 +217,7 @@ def _truncated(
 def _with(
     source: PlacedStream, inner: Scalar, inverse: Inverse, *, only: str | None = None
 ) -> tuple[str, tuple[Inverse, ...]] | None:
-    """The chain of an inner expression, within one more function."""
+    """The chain of an inner expression, with the inverse of one more function."""
     chain = _chain(source, inner)
     if chain is None or only not in (None, chain[0]):
         return None
@@ -226,7 +225,7 @@ def _with(
 
 
 def _last_of_months(unit: str, months: int) -> Inverse:
-    """The last day of the months that begin with the unit."""
+    """The inverse of a truncation: the last of the `months` that begin with the unit of x."""
 
     def last(x: Scalar) -> Scalar:
         first = _call("trunc", x, exp.Literal.string(unit))
@@ -251,7 +250,7 @@ _LAST: dict[str, Inverse] = {
 
 
 def _months_in(term: Scalar) -> Scalar | None:
-    """The number of months of an interval of months or years; None for all others."""
+    """The number of months of an interval of months or years; None for other terms."""
     term = _bare(term)
     if not isinstance(term, exp.Interval) or term.args.get("unit") is None:
         return None
@@ -268,10 +267,10 @@ def _months_in(term: Scalar) -> Scalar | None:
 
 
 def _months_back(months: Scalar, op: type[exp.Binary]) -> Inverse:
-    """The last day that, some months earlier or later, is not after another one.
+    """The inverse of adding or subtracting months: the last day whose result is at most x.
 
-    It is the day before the one whose sum is the next day. Where a month is too short for that day,
-    Spark takes its last one, so the first day of the month after is the first with a later sum.
+    It is the day before the day whose sum is x + 1. If a month is too short for that day, Spark
+    takes its last day, so the first day of the next month is the first with a later sum.
     """
     n = months.copy() if op is exp.Add else _parens(exp.Neg(this=_parens(months.copy())))
 
@@ -288,14 +287,14 @@ def _months_back(months: Scalar, op: type[exp.Binary]) -> Inverse:
 
 
 def _is_distance(kind: str, of: str) -> bool:
-    """Whether a value of a type can be taken from a time and added again: a month cannot."""
+    """Whether subtracting and adding a value of a type gives the same time: a month does not."""
     if of == DATE:
         return kind in ("tinyint", "smallint", "int", "interval day")
     return kind.startswith("interval") and "month" not in kind and "year" not in kind
 
 
 def _placed(e: Scalar) -> Scalar:
-    """A node of an expression that knows its place in the text."""
+    """The first node of an expression with a place in the text, or the expression."""
     return next((n for n in e.walk() if n._meta and "start" in n._meta), e)
 
 

@@ -1,13 +1,13 @@
-"""The queries of WITH: which of them are read, and the plans of those that read themselves.
+"""The queries of WITH: which of them are read, and the plans of recursive ones.
 
-WITH RECURSIVE has what it begins with, and what follows from the rows found before. It is
-maintained where this recursive part is linear in the rows: they go through maps, filters, unions,
-and joins with what does not depend on them. Then what follows from some rows together is what
-follows from each. So it does not matter that SQL applies the part to the rows of the last
-iteration, and a fixpoint to all of them.
+WITH RECURSIVE has an anchor and a recursive part, a function of the rows found before. It is
+maintained if the recursive part is linear in these rows: it consists of maps, filters, unions, and
+joins with relations that do not depend on them. Then the result for a set of rows is the sum of the
+results for each row. So it does not matter that SQL applies the recursive part to the rows of the
+last iteration, and a fixpoint applies it to all rows.
 
-Where the rows are joined with themselves, it does matter. Then each row has the number of its
-iteration, and rows are joined with those of the same number.
+If the rows are joined with themselves, it does matter. Then each row has the number of its
+iteration, and only rows with the same number are joined.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ BOTH = (
 
 
 def used_queries(node: Scalar, with_: exp.With) -> list[exp.CTE]:
-    """The queries of a WITH that its query reads, also by way of others; in their order."""
+    """The queries of a WITH that its query reads, directly or indirectly, in their order."""
     wanted: set[str] = set()
     for part in node.iter_expressions():
         if part is not with_:
@@ -72,12 +72,12 @@ def used_queries(node: Scalar, with_: exp.With) -> list[exp.CTE]:
 
 
 def _unqualified(node: Scalar) -> set[str]:
-    """The names of tables without a schema."""
+    """The names of the tables without a schema in a query."""
     return {t.name.lower() for t in node.find_all(exp.Table) if not t.args.get("db")}
 
 
 def table_named(node: Scalar, name: str) -> exp.Table | None:
-    """The first table of this name in a query; one with a schema is another."""
+    """The first table of this name without a schema in a query, or None."""
     tables = (t for t in node.find_all(exp.Table) if not t.args.get("db"))
     return next((t for t in tables if same(t.name, name)), None)
 
@@ -85,7 +85,7 @@ def table_named(node: Scalar, name: str) -> exp.Table | None:
 def recursive_query(
     queries: QueryScope, cte: exp.CTE, known: dict[str, RelationalPlan], outer: Scope | None
 ) -> RelationalPlan:
-    """The plan of a query of WITH that names itself. `known` has those before it."""
+    """The plan of a recursive query of WITH. `known` has the queries before it."""
     name, union = cte.alias, cte.this
     own = table_named(union, name)
     bare = not any(union.args.get(k) for k in ("with_", "order", "limit", "offset"))
@@ -125,9 +125,9 @@ def recursive_query(
 
 
 def _not_linear(step: RelationalPlan, rows: RecursiveRows, *, every: bool) -> str:
-    """Why the recursive part is not linear in the rows; nothing if it is.
+    """Why the recursive part is not linear in the rows; "" if it is.
 
-    With `every`, rows are counted, and those that have no match may be told.
+    With `every` (UNION ALL), rows are counted, so outer joins and antijoins are linear, too.
     """
     for node in nodes(step):
         if rows not in nodes(node) or node is rows:
@@ -152,7 +152,7 @@ def _not_linear(step: RelationalPlan, rows: RecursiveRows, *, every: bool) -> st
 
 
 def _is_linear_join(plan: SqlJoin, rows: RecursiveRows, *, every: bool) -> bool:
-    """Whether the join is linear in its side that has the rows."""
+    """Whether the join is linear in the side with the rows."""
     if plan.how == "inner":
         return True
     own, other = (plan.right, plan.left) if plan.how == "right" else (plan.left, plan.right)
@@ -174,11 +174,11 @@ def _joins_itself(plan: RelationalPlan, rows: RecursiveRows) -> bool:
 
 
 def _by_iterations(query: RecursiveQuery) -> RelationalPlan:
-    """The query whose rows have the number of the iteration that finds them.
+    """The query whose rows have the number of their iteration.
 
-    SQL's result is Σ Yₙ, where Y₀ = A and Yₙ₊₁ = F(Yₙ). It is the fixpoint of
-    Y = A × {0} + {(x, n + 1) : x ∈ F(σ_n(Y))}, since rows of F(σ_n(Y)) come of rows with the number
-    n only, and F is made of linear operators and of joins.
+    SQL's result is Σ Yₙ, where Y₀ = A and Yₙ₊₁ = F(Yₙ). It is the fixpoint of Y = A × {0} + {(x, n
+    + 1) : x ∈ F(σ_n(Y))}, since rows of F(σ_n(Y)) come of rows with the number n only, and F
+    consists of linear operators and joins.
     """
     first, number = PlanColumn("iteration"), PlanColumn("iteration")
     rows = RecursiveRows((*query.rows.new_columns, PlanColumn("iteration")))
@@ -198,7 +198,7 @@ def _items(columns: Iterable[PlanColumn]) -> tuple[Item, ...]:
 
 
 def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalPlan, PlanColumn]:
-    """A part of a recursive part with the iteration of its rows, and the column that has it."""
+    """A part of the recursive part with the iteration of its rows, and its column."""
     number = PlanColumn("iteration")
     match plan:
         case RecursiveRows():
@@ -224,7 +224,7 @@ def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalP
 
 
 def _join_with_number(plan: SqlJoin, rows: RecursiveRows) -> tuple[RelationalPlan, PlanColumn]:
-    """A join, of rows of one iteration if both sides have some."""
+    """A join with the iteration; if both sides have recursive rows, only of the same iteration."""
     numbers: list[PlanColumn] = []
     sides = []
     for side in plan.sources():

@@ -1,4 +1,4 @@
-"""From a relational plan to operators on streams; equalities of joins are keys."""
+"""From a relational plan to operators on streams. Equalities of joins become keys."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def joined(plan: SqlJoin, left: PlacedStream, right: PlacedStream) -> PlacedStre
 class _Joined:
     """A join with its conditions sorted.
 
-    `keys` are equalities, each with whether NULL equals NULL; `left_only` are conditions of a
-    semijoin or an antijoin that read the left side only; `rest` are those that are left.
+    `keys` are equalities, each with whether NULL equals NULL; `left_only` are conditions of an
+    antijoin or a mark join that read the left side only; `rest` are the other conditions.
     """
 
     plan: SqlJoin
@@ -122,7 +122,7 @@ class _Joined:
         return cls(plan, left, right, tuple(keys), tuple(rest), tuple(left_only))
 
     def relation(self) -> PlacedStream:
-        """The relation that the join makes."""
+        """The relation of the join."""
         match self.plan.how:
             case "mark":
                 return self._marked()
@@ -138,10 +138,10 @@ class _Joined:
         places = self.left.under(LEFT) | self.right.under(RIGHT)
         return PlacedStream(None, places, self.left.kinds | self.right.kinds, self.left.text)
 
-    # -- what the operators take
+    # -- arguments of the operators
 
     def _arguments(self) -> dict[str, Any]:
-        """The keys of both sides, and the condition of the pairs."""
+        """The arguments of an operator: the keys of both sides, and the condition on pairs."""
         where = None
         if self.rest:
             condition = self._pair.function(all_of(self.rest), "boolean")
@@ -182,7 +182,7 @@ class _Joined:
         return _semijoin(stream, self.right.stream, **self._arguments())
 
     def _anti(self) -> Any:
-        """The rows without a match. Those that a condition on them alone leaves out have none."""
+        """The rows without a match, including rows that fail a condition on the left side alone."""
         if not self.left_only:
             return _antijoin(self.left.stream, self.right.stream, **self._arguments())
         chosen = filtered(self.left, self.left_only)
@@ -191,7 +191,7 @@ class _Joined:
         return add(filtered(self.left, (untrue,)).stream, none)
 
     def _marked(self) -> PlacedStream:
-        """All rows of the left side, each with whether it has a match."""
+        """All rows of the left side, each with a column whether it has a match."""
         mark = self.plan.mark
         assert mark is not None
         chosen = filtered(self.left, self.left_only) if self.left_only else self.left
@@ -222,7 +222,7 @@ class Emitter:
     tables: Mapping[str, tuple[Any, SqlColumns]]
     """By table: its stream and its columns."""
     clock: str
-    """The Spark type of the times of steps that the query compares with."""
+    """The Spark type of the step's time in the query."""
     view: str
     emitted: dict[RecursiveRows, PlacedStream] = field(default_factory=dict)
     """The rows of recursive queries so far, while their loops are traced."""
@@ -232,11 +232,11 @@ class Emitter:
         raise failure(self.text, node, reason, remedy)
 
     def facts(self) -> Facts:
-        """What is known of the columns of the tables."""
+        """The facts on the columns of the tables."""
         return Facts({name: _types(*table) for name, table in self.tables.items()})
 
     def relation(self, plan: RelationalPlan) -> PlacedStream:
-        """The stream of a plan, whose vertices stand at its line of the text."""
+        """The stream of a plan; its vertices get the line of the plan in the text."""
         with standing_at(line_of(plan.exprs(), self.view)):
             return self._relation(plan)
 
@@ -280,7 +280,7 @@ class Emitter:
         return PlacedStream(stream, {c: path for c, path, _ in held}, kinds, self.text)
 
     def _where(self, plan: WhereClause) -> PlacedStream:
-        """The rows for which the conditions are true, those on the time of the step last."""
+        """The rows for which the conditions are true; conditions on the step's time come last."""
         source = self.relation(plan.source)
         for e in plan.conditions:
             kind = "boolean" if reads_clock(e) else source.kind(e)
@@ -295,10 +295,10 @@ class Emitter:
     # -- constants and lists
 
     def _values(self, plan: InlineValues) -> PlacedStream:
-        """Rows of constants: they are there from the first step on.
+        """Rows of constants, which exist from the first step on.
 
-        The number of no rows is one row from the first step on, which never changes. It is mapped
-        to the rows of constants.
+        The count of an empty relation is one row from the first step on, which never changes. It is
+        mapped to the rows of constants.
         """
         none: Any = make(Nothing(ZSetType(INT)))
         one: Any = circuits.aggregate(none, by=None, fields={"rows": agg.count()})
@@ -334,7 +334,7 @@ class Emitter:
         )
 
     def _kind(self, source: PlacedStream, cells: Sequence[Scalar]) -> str:
-        """The type of a column of constants."""
+        """The common type of a column of constants."""
         kind = source.kind(cells[0])
         for e in cells[1:]:
             common = common_kind(kind, source.kind(e))
@@ -344,7 +344,7 @@ class Emitter:
         return "string" if kind == "void" else kind
 
     def _unnested(self, plan: LateralView) -> PlacedStream:
-        """Each row with each item of a list, as pairs that Python makes."""
+        """Each row with each item of a list, as pairs made by Python."""
         own_items = [(c, ref(c)) for c in plan.source.columns]
         listed = PlanColumn("items")
         source = projected(self.relation(plan.source), [*own_items, (listed, plan.value)])
@@ -421,9 +421,9 @@ class Emitter:
     # -- recursion
 
     def _recursive(self, plan: RecursiveQuery) -> PlacedStream:
-        """The rows of the anchor, whose types are those of the result, and what follows from them.
+        """The fixpoint of a recursive query; the anchor determines the types of its columns.
 
-        A step may find NULL in any column.
+        All columns are nullable, as a step may produce NULL.
         """
         anchor = self.relation(plan.anchor)
         kinds = [anchor.kinds[c] for c in plan.anchor.columns]
@@ -486,7 +486,7 @@ class Emitter:
 class Exploded:
     """The pairs of a row with each item of a list in it, and the item's position.
 
-    With `fields` there are those of the item in its place.
+    With `fields`, the fields of the item replace the item.
     """
 
     path: str
@@ -537,7 +537,7 @@ def _converted(
     kinds: Sequence[str],
     types: Sequence[RowType] | None = None,
 ) -> PlacedStream:
-    """The columns as fields of these names and Spark types."""
+    """The relation with the columns as fields of these names and Spark types."""
 
     def row_of(row: Any) -> Any:
         pairs = zip(columns, kinds, strict=True)

@@ -1,11 +1,10 @@
-"""What is known of columns and conditions, NULL among it, and the joins that go then.
+"""Facts on columns and conditions, such as NULL, and the joins that they remove.
 
-A row that an outer join fills up has NULL in all columns of the other side. A condition that is
-never true there leaves such rows out, so the join needs not make them. What else is known of the
-columns of a plan follows from the types of its tables.
+A row that an outer join pads has NULL in all columns of the other side. A condition that is never
+true for such rows removes them, so the join need not make them. Other facts on the columns of a
+plan follow from the types of its tables.
 
-NOT IN asks whether a value is NULL, on both sides. Where a column is never NULL, these questions
-are joins without a match.
+NOT IN tests both sides for NULL. If a column is never NULL, these tests are joins without a match.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _STRICT = (
     exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.Add, exp.Sub, exp.Mul,
     exp.Div, exp.Mod, exp.Neg, exp.Cast, exp.TryCast,
 )  # fmt: skip
-"""Operators that are NULL if one of their values is NULL."""
+"""Operators whose value is NULL if an argument is NULL."""
 
 
 def never_true(e: Scalar, nulls: Set[PlanColumn]) -> bool:
@@ -94,7 +93,7 @@ def possible(e: Scalar, nulls: Set[PlanColumn]) -> Possible:
 
 
 def _each(of: Callable[[str, str], str | None], a: Possible, b: Possible) -> Possible:
-    """What a function of two values gives; where it gives None, it may be TRUE or FALSE."""
+    """The outcomes of a function of two values; its outcome None means TRUE or FALSE."""
     outcomes = {of(x, y) for x, y in itertools.product(a, b)}
     unknown = {TRUE, FALSE} if None in outcomes else set()
     return frozenset({v for v in outcomes if v is not None} | unknown)
@@ -121,7 +120,7 @@ def _same(a: str, b: str) -> str | None:
 
 
 def _of_case(e: exp.Case, nulls: Set[PlanColumn]) -> Possible:
-    """CASE WHEN: the values of the branches that can be reached."""
+    """The values of the reachable branches of CASE WHEN."""
     outcomes: set[str] = set()
     for branch in e.args["ifs"]:
         condition = possible(branch.this, nulls)
@@ -143,7 +142,7 @@ def _first_known(values: list[Possible]) -> Possible:
 
 
 def without_filling(plan: SqlJoin, conditions: Sequence[Scalar]) -> SqlJoin:
-    """The join, which makes no rows that one of the conditions leaves out for sure.
+    """The join without padded rows that one of the conditions certainly removes.
 
     σ_p(A ⟕ B) = σ_p(A ⋈ B), if p is never true where all columns of B are NULL; σ_p(A ⟗ B) is
     σ_p(A ⟖ B) then, and the other way round.
@@ -164,12 +163,12 @@ COUNTS = ("count", "count_if", "regr_count", "approx_count_distinct")
 
 
 SqlColumns = Mapping[str, tuple[tuple[str, ...] | None, str]]
-"""By column: its place in a row, None if rows cannot hold it, and its Spark type."""
+"""For each column its place in a row, or None if rows cannot hold it, and its Spark type."""
 
 
 @dataclass(frozen=True)
 class ColumnType:
-    """The Spark type of a column of a table, whether it may be NULL, and whether rows have it."""
+    """The Spark type of a column of a table, whether it is nullable, and whether rows hold it."""
 
     kind: str
     nullable: bool
@@ -178,13 +177,13 @@ class ColumnType:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of columns; `tables` has the types of the columns of each table."""
+    """Facts on the columns of plans; `tables` has the types of the columns of each table."""
 
     tables: Mapping[str, Mapping[str, ColumnType]]
     _known: dict[RelationalPlan, frozenset[PlanColumn]] = field(default_factory=dict)
 
     def never_null(self, plan: RelationalPlan) -> frozenset[PlanColumn]:
-        """The columns of a plan that are NULL in none of its rows."""
+        """The columns of a plan that are never NULL."""
         columns = self._known.get(plan)
         if columns is None:
             columns = self._known[plan] = frozenset(self._never_null(plan)) & set(plan.columns)
@@ -245,7 +244,7 @@ class Facts:
 
 
 def _is_known(e: Scalar, known: frozenset[PlanColumn]) -> bool:
-    """Whether an expression is never NULL, where these columns never are."""
+    """Whether an expression is never NULL if these columns never are."""
     while isinstance(e, exp.Paren):
         e = e.this
     if isinstance(e, exp.Column) and "column" in e.meta:
@@ -254,7 +253,7 @@ def _is_known(e: Scalar, known: frozenset[PlanColumn]) -> bool:
 
 
 def _compared(conditions: tuple[Scalar, ...]) -> set[PlanColumn]:
-    """The columns that are not NULL where conditions are true."""
+    """The columns that are not NULL in rows for which conditions are true."""
     parts = [part for e in conditions for part in conjuncts(e)]
     return {c for e in parts for c in refs(e) if never_true(e, {c})}
 
@@ -263,7 +262,7 @@ def _compared(conditions: tuple[Scalar, ...]) -> set[PlanColumn]:
 
 
 def without_empty_joins(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
-    """The plan without semijoins, antijoins and marks that no row has a match in.
+    """The plan without semijoins, antijoins and mark joins in which no row has a match.
 
     (x IS NULL) = FALSE, if x is never NULL; σ_FALSE(A) = ∅; A ▷_FALSE B = A = A ▷ ∅; A ⋉_FALSE B
     and A ⋉ ∅ are σ_FALSE(A). A mark is FALSE then.
@@ -289,7 +288,7 @@ def _without_empty_join(plan: RelationalPlan) -> RelationalPlan:
 
 
 def _decided(e: Scalar, known: frozenset[PlanColumn]) -> Scalar:
-    """The expression, where these columns are never NULL."""
+    """The expression, simplified with columns that are never NULL."""
     if isinstance(e, exp.Is) and isinstance(e.expression, exp.Null):
         inner = e.this
         is_known = isinstance(inner, exp.Column) and "column" in inner.meta
@@ -318,7 +317,7 @@ def _is_false(e: Scalar) -> bool:
 
 
 def _is_empty(plan: RelationalPlan) -> bool:
-    """Whether a plan has no rows, for sure."""
+    """Whether a plan certainly has no rows."""
     match plan:
         case WhereClause():
             return any(map(_is_false, plan.conditions)) or _is_empty(plan.source)

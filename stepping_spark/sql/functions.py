@@ -1,4 +1,4 @@
-"""Functions of SQL by their names: ours where the driver has them, else Spark's."""
+"""Functions of SQL by their names: ours if the driver can compute them, else Spark's."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _SESSION = {
 }
 _OF_JAVA = {"java_method", "reflect", "try_reflect"}
 
-# Functions that convert their arguments to one type, which their result has
+# Functions that convert their arguments to one type, which is the type of the result
 _ALIKE = {"greatest", "least", "pmod", "&", "|", "^"}
 _CASTS = {
     **{n: n for n in ("bigint", "binary", "boolean", "date", "double", "float", "int")},
@@ -164,7 +164,7 @@ def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
         return ours(call, args[0].kind if args[0].kind.startswith("interval") else kind)
     if isinstance(call, SparkFunction) and call.is_int:
         return ours(call, "int")
-    # The widest of the ints; a function that makes ints of others makes BIGINTs
+    # The widest of the ints; a function from other types to ints returns BIGINTs
     widths = [a.kind for a in args if a.kind in INTEGERS]
     if name not in (*_ALIKE, "abs") or not widths:
         return ours(call, "bigint")
@@ -190,7 +190,7 @@ def _nvl2(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
 
 
 def concatenated(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
-    """`||` and `concat`: the texts of all values; NULL if one is."""
+    """`||` and `concat`: the concatenated texts; NULL if a value is NULL."""
     texts = [a if a.kind in ("string", "") else _as_text(a) for a in args]
     if all(t is not None for t in texts):
         result = _ours("concat", [t for t in texts if t is not None])
@@ -238,7 +238,7 @@ def _ceiling(name: str) -> CallHandler:
 
 
 def _hash(name: str) -> CallHandler:
-    """`hash` and `xxhash64`, which tell whole numbers of 64 bits from those of fewer."""
+    """`hash` and `xxhash64`, whose values for BIGINT differ from those for narrower integers."""
 
     def of(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
         kinds = {a.kind for a in args}
@@ -333,7 +333,7 @@ def units_of_time(
 
 
 def _as_time(a: SqlValue) -> SqlValue:
-    """A constant text as the local time that it is; others as they are."""
+    """A constant text as a local time; other values unchanged."""
     time = converted(a, "timestamp_ntz") if a.kind == "string" else a
     return a if constant_of(time) is None else time
 
@@ -341,7 +341,7 @@ def _as_time(a: SqlValue) -> SqlValue:
 def _moved_by_units(
     unit: str, args: Sequence[SqlValue], node: exp.Expr, env: Env
 ) -> SqlValue | None:
-    """A time, moved by a constant number of units below a month; None for what Spark computes."""
+    """A time moved by a constant number of units below a month; None if only Spark computes it."""
     by = constant_of(args[0]) if len(args) == 2 else None
     if type(by) is not int or args[0].kind not in INTEGERS or args[1].kind not in TIMES[1:]:
         return None
@@ -355,7 +355,7 @@ def _moved_by_units(
 
 
 def slid_in_spark(at: Any, kind: str, slide: int, offset: int, shift: int) -> Any:
-    """The begin or the end of a window of time, shifted, of a time that is in it once."""
+    """The begin or the end of the time window that contains a time, shifted, as a Column."""
 
     def moved(micros: Any) -> Any:
         return micros - F.pmod(micros - offset, F.lit(slide)) + shift
@@ -375,5 +375,5 @@ def slid_in_spark(at: Any, kind: str, slide: int, offset: int, shift: int) -> An
 
 
 def _of_one(value: Any, f: Callable[[Any], Any]) -> Any:
-    """A function of a Column, which is computed once."""
+    """A function of a Column, which Spark evaluates once."""
     return F.transform(F.array(value), lambda x: f(x))[0]

@@ -1,9 +1,9 @@
-"""Rows that are joined with their own groups: what both read is computed once.
+"""Rows that are joined with their own groups: their common part is computed once.
 
-Where a query compares rows with an aggregate of such rows, both sides begin with the same joins. A
-sub-query that is correlated is grouped for all keys, also for those that no row of the outer query
-asks for; the keys that may be asked for restrict both sides. Sums of rows whose groups are joined
-anyway are made of the groups, and not of the rows.
+If a query compares rows with an aggregate of such rows, both sides begin with the same joins. A
+correlated sub-query is grouped for all keys, also for keys that no row of the outer query needs;
+here the needed keys restrict both sides. Sums of rows whose groups are joined anyway are computed
+from the groups.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from stepping_spark.sql.plan import (
 )
 
 MOST_TRIED = 24
-"""The ways to find the relations of a sub-query among those of the outer query."""
+"""The most ways that are tried to find the relations of a sub-query in the outer query."""
 
 
 @dataclass(frozen=True)
 class GroupsByKey:
-    """A relation of groups that shows all their keys: by its column, what a key is of a row."""
+    """A relation of groups with all their keys: the key expression of each of its columns."""
 
     plan: RelationalPlan
     groups: GroupBy
@@ -52,7 +52,7 @@ class GroupsByKey:
 
     @classmethod
     def of(cls, plan: RelationalPlan) -> GroupsByKey | None:
-        """The groups that a plan selects from; None if it is no such plan."""
+        """The groups from which a plan selects; None if it selects from no groups with all keys."""
         shown = {c: c for c in plan.columns}
         inner = plan
         while isinstance(inner, SelectList | WhereClause):
@@ -69,7 +69,7 @@ class GroupsByKey:
         return cls(plan, inner, keys) if len(keys_shown) == len(exprs) else None
 
     def with_groups(self, groups: GroupBy) -> RelationalPlan:
-        """The relation with other groups in their place."""
+        """The relation over other groups."""
         return _replaced(self.plan, self.groups, groups)
 
 
@@ -89,7 +89,7 @@ def is_equality(e: Scalar, a: Scalar, b: Scalar) -> bool:
 
 
 def has(conditions: Sequence[Scalar], e: Scalar) -> bool:
-    """Whether a condition is among others; the sides of an equality may be exchanged."""
+    """Whether a condition is one of these, up to the order of the sides of an equality."""
     if isinstance(e, exp.EQ):
         return any(is_equality(c, e.this, e.expression) for c in conditions)
     return e in conditions
@@ -98,7 +98,7 @@ def has(conditions: Sequence[Scalar], e: Scalar) -> bool:
 def correspondences(
     inner: Sequence[RelationalPlan], outer: Sequence[RelationalPlan]
 ) -> Iterator[list[RelationalPlan]]:
-    """The ways to find relations of the same shapes among others, in the same order."""
+    """The ways to match relations with others of the same shapes, in the order of `inner`."""
     shapes = Shapes()
     of_outer = [(r, shapes.of(r)) for r in outer]
     choices = [[r for r, n in of_outer if n == shapes.of(i)] for i in inner]
@@ -109,18 +109,18 @@ def correspondences(
 def columns_between(
     inner: Sequence[RelationalPlan], outer: Sequence[RelationalPlan]
 ) -> dict[PlanColumn, PlanColumn]:
-    """The columns of relations that correspond, by the inner ones."""
+    """The outer column of each inner column, for relations that correspond."""
     pairs = zip(inner, outer, strict=True)
     return {a: b for i, o in pairs for a, b in zip(i.columns, o.columns, strict=True)}
 
 
 def with_common_rows(join: InnerJoin) -> None:
-    """Compute once what rows and their own groups are both made of.
+    """Compute the common relations of rows and their own groups once.
 
     R ⋈_(r = k) S ⋈_(r = k) γ_k(S) = R ⋈_(r = k) T ⋈_(r = k) γ_k(T), where T = S ⋉_(k = r) R: a row
     of S that has no match in R is in no row of the result, and in no group that one is joined with.
-    S may be joins of several relations, with their conditions. If R is no part of a table only,
-    T = S. Conditions on S alone that the groups do not have are asked of T.
+    S may be joins of several relations, with their conditions. If R is a whole table, T = S.
+    Conditions on S alone that the groups lack apply to T.
     """
     for relation in list(join.relations):
         grouped = GroupsByKey.of(relation)
@@ -131,20 +131,20 @@ def with_common_rows(join: InnerJoin) -> None:
 
 @dataclass(frozen=True)
 class _Common:
-    """The relations of a join that are also those of the groups of another one."""
+    """The relations of a join that are also below the groups of another relation of the join."""
 
-    relation: RelationalPlan  # of the groups
+    relation: RelationalPlan  # with the groups
     grouped: GroupsByKey
-    inner: InnerJoin  # what is grouped
+    inner: InnerJoin  # below the groups
     outer: list[RelationalPlan]  # the same relations, in the join
     conditions: list[Scalar]  # the same conditions, of the join
-    keys: tuple[Scalar, ...]  # of what is grouped
+    keys: tuple[Scalar, ...]  # below the groups
     keys_outside: tuple[Scalar, ...]  # the same keys, in the join
-    asked: RelationalPlan | None  # the keys that are asked for
+    asked: RelationalPlan | None  # the needed keys
 
     @classmethod
     def of(cls, join: InnerJoin, relation: RelationalPlan, grouped: GroupsByKey) -> _Common | None:
-        """What is found first; None: nothing."""
+        """The first match of relations, or None."""
         inner = InnerJoin.of(grouped.groups.source)
         others = [r for r in join.relations if r is not relation]
         equal = {k: equal_to(k, relation, join.conditions) for k in grouped.keys}
@@ -170,7 +170,7 @@ class _Common:
         return None
 
     def put_into(self, join: InnerJoin) -> None:
-        """Replace the relations by their join, and have it grouped, too."""
+        """Replace the relations by their join, and group the same join."""
         rows = self._rows(self.outer, self.conditions, self.keys_outside)
         inner = self._rows(self.inner.relations, self.inner.conditions, self.keys)
         groups = self.grouped.with_groups(replace(self.grouped.groups, source=inner))
@@ -190,7 +190,7 @@ class _Common:
         conditions: Sequence[Scalar],
         keys: Sequence[Scalar],
     ) -> RelationalPlan:
-        """The joins of the relations, with the keys that are asked for only."""
+        """The joins of the relations, restricted to the needed keys."""
         join = InnerJoin(list(relations), list(conditions))
         if self.asked is None:
             return join.plan()
@@ -204,7 +204,7 @@ class _Common:
 
 
 def equal_to(k: PlanColumn, relation: RelationalPlan, conditions: list[Scalar]) -> list[Scalar]:
-    """What a column of a relation is equal to, of other relations."""
+    """The expressions of other relations that are equal to a column of a relation."""
     equals = []
     for e in conditions:
         for a, b in ((e.this, e.expression), (e.expression, e.this)) if _is_eq(e) else ():
@@ -223,7 +223,7 @@ def _asked_keys(
     keys: Mapping[PlanColumn, Scalar],
     equal: Mapping[PlanColumn, list[Scalar]],
 ) -> RelationalPlan | None:
-    """The keys that rows of one other relation ask for, with the conditions on this alone."""
+    """The needed keys: of the rows of one other relation that meet the conditions on it alone."""
     for r in rest:
         columns = set(r.columns)
         items = []
@@ -240,26 +240,26 @@ def _asked_keys(
 
 
 def _restricts(plan: RelationalPlan) -> bool:
-    """Whether a relation may be fewer rows than a table."""
+    """Whether a relation may have fewer rows than a table."""
     return not all(isinstance(n, TableScan | SelectList) for n in nodes(plan))
 
 
 MOST_DIGITS = 18
-"""Digits of decimals whose sums, and the sums of these, cannot overflow."""
+"""The most digits of decimals whose sums, and sums of sums, cannot overflow."""
 _AGAIN = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
-"""The aggregate that makes one of all rows from those of parts of them."""
+"""The aggregate that combines partial aggregates of rows."""
 
 
 def without_grouped_rows(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
-    """The plan without joins with rows whose groups are joined, too, and of which sums are read.
+    """The plan without joins with rows that are only summed, if their groups are joined, too.
 
     γ_(K; sum(x)) (A ⋉_(a = k) σ(V) ⋈_(a = k) B) = γ_(K; sum(s)) (A ⋈_(a = k) σ(V)),
     where V = γ_(k; s = sum(x)) (B).
 
-    A row of V stands for the rows of B with its k, which are in the same group of K: nothing but k
-    is read of them, and their aggregates. The keys of V are unique, so a semijoin with it is a
-    join. Also for count, min and max. Sums are those of integers and decimals, where the order of
-    additions does not matter.
+    A row of V stands for the rows of B with its k. They are in the same group of K, as only k and
+    their aggregates are read. The keys of V are unique, so a semijoin with V is a join. The rule
+    also holds for count, min and max. Sums are of integers and decimals, whose order of additions
+    does not matter.
     """
     plan = with_sources(plan, *(without_grouped_rows(s, facts) for s in plan.sources()))
     if not isinstance(plan, GroupBy) or plan.sets is not None:
@@ -280,16 +280,16 @@ def without_grouped_rows(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
 
 @dataclass
 class _Regrouped:
-    """A GROUP BY that reads groups in the place of their rows."""
+    """A GROUP BY that reads groups instead of their rows."""
 
     top: GroupBy
     join: InnerJoin
     groups: GroupsByKey
     rows: RelationalPlan
-    to_groups: dict[PlanColumn, PlanColumn]  # the columns of what is grouped, by those of the rows
-    keys: dict[Scalar, PlanColumn]  # the key of the groups that an expression on the rows is
+    to_groups: dict[PlanColumn, PlanColumn]  # from columns of the rows to those below the groups
+    keys: dict[Scalar, PlanColumn]  # the group key of an expression on the rows
     facts: Facts
-    more: list[tuple[PlanColumn, FunctionCall]] = field(default_factory=list)  # of the groups
+    more: list[tuple[PlanColumn, FunctionCall]] = field(default_factory=list)  # added calls of the groups
 
     @classmethod
     def of(
@@ -301,7 +301,7 @@ class _Regrouped:
         rows: RelationalPlan,
         facts: Facts,
     ) -> _Regrouped | None:
-        """The groups in the place of their rows; None if something else is read of the rows."""
+        """The rewriting to groups; None if the join reads other columns of the rows."""
         assert groups is not None
         inner = InnerJoin.of(groups.groups.source)
         if len(inner.relations) != 1 or isinstance(inner.relations[0], GroupBy):
@@ -321,7 +321,7 @@ class _Regrouped:
         return cls(top, join, groups, rows, back, keys, facts)
 
     def plan(self) -> RelationalPlan | None:
-        """The GROUP BY of the groups; None if something else is read of the rows."""
+        """The GROUP BY over the groups; None if it reads other columns of the rows."""
         keys = [self._key(e) for _, e in self.top.keys]
         calls = [self._again(call) for _, call in self.top.calls]
         if None in (*keys, *calls):
@@ -338,13 +338,13 @@ class _Regrouped:
         return SelectList(GroupBy(self._without_rows(), by, tuple(sums)), tuple(items))
 
     def _key(self, e: Scalar) -> Scalar | None:
-        """A key of the result, over the groups."""
+        """A key of the result as an expression over the groups; None if there is none."""
         if e in self.keys:
             return ref(self.keys[e])
         return None if refs(e) & set(self.rows.columns) else e
 
     def _again(self, call: FunctionCall) -> FunctionCall | None:
-        """An aggregate of rows, as one of the groups; None if there is none."""
+        """An aggregate of rows as an aggregate of the groups; None if there is none."""
         read = {c for e in call.exprs() for c in refs(e)}
         own = set(self.rows.columns)
         if not read & own and call.name in ("min", "max"):
@@ -353,14 +353,14 @@ class _Regrouped:
         if not is_plain or call.name not in _AGAIN or not read <= own:
             return None
         if call.name == "count" and (not self.top.keys or len(call.args) != 1):
-            return None  # of no rows it is 0, and a sum NULL
+            return None  # a count of no rows is 0, and a sum is NULL
         if call.name == "sum" and not self._kind_of_sum(call):
             return None
         at = self._aggregate(call.mapped(lambda e: renamed(e, self.to_groups)))
         return FunctionCall(_AGAIN[call.name], (ref(at),), call.at)
 
     def _aggregate(self, call: FunctionCall) -> PlanColumn:
-        """The column of the groups with an aggregate."""
+        """The column of the groups with an aggregate, which is added if it is new."""
         for c, known in (*self.groups.groups.calls, *self.more):
             if known == call:
                 return c
@@ -369,7 +369,7 @@ class _Regrouped:
         return column
 
     def _kind_of_sum(self, call: FunctionCall) -> str:
-        """The type of a sum of which sums are exact, "" for others."""
+        """The type of a sum whose sums are exact; "" for others."""
         (e, *_) = call.args
         if call.name != "sum" or not (isinstance(e, exp.Column) and "column" in e.meta):
             return ""
@@ -403,7 +403,7 @@ def _as_decimal(c: PlanColumn, *size: int) -> Scalar:
 
 
 def _showing(plan: RelationalPlan, old: GroupBy, new: GroupBy) -> RelationalPlan:
-    """A relation of groups that shows all their aggregates."""
+    """A relation of groups extended by the new aggregates."""
     if plan is old:
         return new
     if isinstance(plan, SelectList):
@@ -419,7 +419,7 @@ def _are_keys(
     groups: RelationalPlan,
     on: tuple[Scalar, ...],
 ) -> bool:
-    """Whether conditions say that rows and groups have equal keys, all of them, and no more."""
+    """Whether conditions are exactly the equalities of all keys of rows and groups."""
     asked: set[PlanColumn] = set()
     for e in conditions:
         for own, k in keys.items():

@@ -1,4 +1,4 @@
-"""Inner joins as one list of relations, and one of conditions; what a condition is made of."""
+"""Inner joins as a list of relations and a list of conditions; parts of conditions."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from stepping_spark.sql.plan import (
 class InnerJoin:
     """The relations of inner joins, in the order of the text, and their conditions.
 
-    `semis` are the right sides of semijoins with these relations, and their conditions, if they
-    were asked for.
+    `semis` are the right sides of semijoins with these relations, and their conditions, if
+    requested.
     """
 
     relations: list[RelationalPlan] = field(default_factory=list)
     conditions: list[Scalar] = field(default_factory=list)
     semis: list[tuple[RelationalPlan, tuple[Scalar, ...]]] = field(default_factory=list)
     whole: set[RelationalPlan] = field(default_factory=set)
-    """Relations that other parts of the plan have, too: no condition goes into them."""
+    """Relations that other parts of the plan share: no condition is pushed into them."""
 
     @classmethod
     def of(cls, plan: RelationalPlan, *, with_semis: bool = False) -> InnerJoin:
-        """The joins that a plan begins with; a relation, if there are none."""
+        """The inner joins at the top of a plan; without joins, the plan as the only relation."""
         joins = cls()
         joins.add(plan, with_semis=with_semis)
         return joins
@@ -58,7 +58,7 @@ class InnerJoin:
                 self.relations.append(plan)
 
     def plan(self) -> RelationalPlan:
-        """The joins, as written."""
+        """The plan of the joins, in the order of the relations."""
         joined = self.relations[0]
         for relation in self.relations[1:]:
             joined = SqlJoin(joined, relation, "inner")
@@ -76,7 +76,7 @@ def where(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan:
 def equality(
     e: Scalar, left: set[PlanColumn], right: set[PlanColumn]
 ) -> tuple[Scalar, Scalar] | None:
-    """The two sides of an equality between two relations, the left one's first."""
+    """The two sides of an equality between two relations, left first; None for other conditions."""
     if not isinstance(e, exp.EQ | exp.NullSafeEQ):
         return None
     for a, b in ((e.this, e.expression), (e.expression, e.this)):
@@ -89,7 +89,7 @@ def equality(
 
 
 def factored(e: Scalar) -> Iterator[Scalar]:
-    """The conditions that AND connects: `(a AND b) OR (a AND c)` is `a AND (b OR c)`."""
+    """The conditions that AND connects, after factoring `(a AND b) OR (a AND c)`."""
     for part in conjuncts(e):
         branches = _branches(part)
         common = [c for c in branches[0] if all(c in b for b in branches[1:])]
@@ -103,7 +103,7 @@ def factored(e: Scalar) -> Iterator[Scalar]:
 
 
 def implied(e: Scalar, columns: set[PlanColumn]) -> list[Scalar]:
-    """What a condition that OR connects says of one relation alone, if it does."""
+    """The conditions on one relation alone that a disjunction implies."""
     branches = [[c for c in b if refs(c) and refs(c) <= columns] for b in _branches(e)]
     if len(branches) == 1 or not all(branches) or reads_clock(e):
         return []
@@ -111,7 +111,7 @@ def implied(e: Scalar, columns: set[PlanColumn]) -> list[Scalar]:
 
 
 def _branches(e: Scalar) -> list[list[Scalar]]:
-    """The conditions that OR connects, each as those that AND connects."""
+    """The branches of OR, each as the conditions that AND connects."""
     while isinstance(e, exp.Paren):
         e = e.this
     if isinstance(e, exp.Or):

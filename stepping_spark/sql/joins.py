@@ -34,7 +34,7 @@ _INSTEAD = {
     "json_tuple": "use get_json_object(x, '$.field')",
     "variant_explode": "rows cannot hold a VARIANT: use from_json, and explode",
 }
-"""What to write in the place of functions that make rows."""
+"""Remedies for functions that make rows and are not supported."""
 
 
 def _stacked(binder: Binder, call: Scalar, args: Sequence[Scalar]) -> Scalar:
@@ -72,7 +72,7 @@ def unnested(
     names: Sequence[str],
     outer: bool = False,
 ) -> tuple[RelationalPlan, list[PlanColumn]]:
-    """The plan with the items of a list, by explode, posexplode or inline, and their columns."""
+    """The plan with the items of a list (explode, posexplode, inline, stack), and their columns."""
     name = name_of(call)
     kind = name.removesuffix("_outer")
     if kind not in ("explode", "posexplode", "inline", "stack"):
@@ -103,7 +103,7 @@ def unnested(
 
 
 def _fields(value: Scalar) -> list[str] | None:
-    """The names of the structs of a list, if the text shows them: array(struct(a, b), …)."""
+    """The field names of structs in a list, if the text has them: array(struct(a, b), …)."""
     if name_of(value) == "transform" and isinstance(value.expressions[-1], exp.Lambda):
         return names_of(value.expressions[-1].this)
     if name_of(value) == "array" and value.expressions:
@@ -131,7 +131,7 @@ def joined(
 def _conditions(
     queries: QueryScope, join: exp.Join, left: RelationalPlan, right: RelationalPlan, both: Scope
 ) -> tuple[RelationalPlan, RelationalPlan, tuple[Scalar, ...]]:
-    """The sides of a join, with the values of the sub-queries in ON, and the conditions of ON."""
+    """The sides of a join with the values of sub-queries in ON, and the conditions of ON."""
     on = join.args.get("on")
     if on is None:
         return left, right, ()
@@ -167,7 +167,7 @@ def _how(queries: QueryScope, join: exp.Join) -> str:
 
 
 def _shared(queries: QueryScope, join: exp.Join, left: Scope, right: Scope) -> list[str]:
-    """The columns of USING, or those that NATURAL finds."""
+    """The columns of USING, or the common columns for NATURAL."""
     names = [n.name for n in join.args.get("using") or ()]
     if str(join.args.get("method") or "").upper() == "NATURAL":
         on_right = [n.name.lower() for n in right.names if n.alone]

@@ -1,4 +1,4 @@
-"""Spark's types as texts (`decimal(10,2)`), the types of rows, and Spark's rules for common types.
+"""Kinds: Spark's types as texts (`decimal(10,2)`), with row types and Spark's common types.
 
 Rows have one type for integers of all widths, and one for both floats. Spark's results depend on
 the width, so SQL carries Spark's type beside each value: its kind.
@@ -63,7 +63,7 @@ _NAME = re.compile(r"`((?:[^`]|``)*)`:|([^:`]*):")
 
 
 def kind_of(t: RowType) -> str:
-    """The kind of a row type's own column in Spark."""
+    """The kind of the Spark column of a row type."""
     if isinstance(t, Optional):
         return kind_of(t.inner)
     if isinstance(t, ListOf):
@@ -103,9 +103,9 @@ def _row_type(kind: str) -> RowType:
 
 
 def of_open_class(t: RowType) -> RowType:
-    """The same type where Spark's structs, at any depth, are rows without a class of their own.
+    """The type with Spark's structs, at any depth, as rows without a class of their own.
 
-    A struct stays as it is if a name of it cannot be that of a field.
+    A struct with a name that no field can have stays unchanged.
     """
     if isinstance(t, Optional):
         return Optional(of_open_class(t.inner))
@@ -141,17 +141,17 @@ def is_number(kind: str) -> bool:
 
 
 def is_days(kind: str) -> bool:
-    """Whether a kind is an interval of days and parts of them."""
+    """Whether a kind is an interval of days, hours, minutes or seconds."""
     return kind.startswith("interval ") and kind.split()[1] in _DAY_UNITS
 
 
 def is_months(kind: str) -> bool:
-    """Whether a kind is an interval of years and months."""
+    """Whether a kind is an interval of years or months."""
     return kind.startswith("interval ") and kind.split()[1] in _MONTH_UNITS
 
 
 def digits(kind: str) -> tuple[int, int]:
-    """The digits of an exact number, and how many of them are after the point."""
+    """The precision and the scale of an exact number."""
     if kind in _DIGITS:
         return _DIGITS[kind], 0
     precision, scale = kind[len("decimal(") : -1].split(",")
@@ -186,7 +186,7 @@ def struct_fields(kind: str) -> list[tuple[str, str]]:
 
 
 def _split(text: str) -> list[str]:
-    """The parts between commas that are in no brackets and in no quoted name."""
+    """The parts between commas outside of brackets and quoted names."""
     parts, depth, quoted = [""], 0, False
     for c in text:
         if c == "`":
@@ -235,7 +235,7 @@ def _common_number(a: str, b: str) -> str:
 
 
 def _beside_text(kind: str) -> str | None:
-    """The kind to which a string is converted beside a value of the kind."""
+    """The kind to which a string beside a value of this kind is converted, or None."""
     if kind in _DIGITS:
         return "bigint"
     if is_number(kind):
@@ -268,7 +268,7 @@ def _common_nested(a: str, b: str, common: Callable[[str, str], str | None]) -> 
 def arithmetic_kind(op: str, a: str, b: str) -> str | None:
     """The kind of `a op b` for numbers, by Spark's rules (ANSI); None if one is no number.
 
-    A string beside a number is a number, and so is NULL.
+    A string or NULL beside a number is converted to a number.
     """
     if a == "void" and op == "/":
         return "double"

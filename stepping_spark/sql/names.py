@@ -1,4 +1,4 @@
-"""The names that a SELECT sees: columns of FROM, aliases of the select list, outer queries."""
+"""The names in scope of a SELECT: columns of FROM, aliases, columns of outer queries."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Fail = Callable[..., NoReturn]
 
 @dataclass(frozen=True)
 class VisibleName:
-    """A column that can be named, by its table or without."""
+    """A column that can be named, with or without its table."""
 
     name: str
     table: str
     column: PlanColumn
-    shown: bool = True  # whether `*` has it; a column that USING merged is there by its table only
+    shown: bool = True  # whether `*` has it; not so the columns that USING merged
     alone: bool = True  # whether it can be named without its table
 
 
@@ -51,7 +51,7 @@ class Scope:
         return [n.column for n in self.names if same(n.table, table)]
 
     def lookup(self, name: str, table: str) -> list[PlanColumn]:
-        """The columns that a name may mean, here."""
+        """The columns of this scope that a name may mean."""
         return [
             n.column
             for n in self.names
@@ -65,7 +65,7 @@ def same(a: str, b: str) -> bool:
 
 
 _WITHOUT_PARENTHESES = ("current_time", "localtime", "session_user", "user")
-"""Functions that Spark calls by their names alone, if there is no column of the name."""
+"""Functions that Spark calls without parentheses, if no column has their name."""
 
 
 def resolve(

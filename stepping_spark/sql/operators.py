@@ -70,8 +70,8 @@ _NAMES = {
 
 
 def converted(value: SqlValue, kind: str) -> SqlValue:
-    """The value as Spark converts it implicitly to a kind, to meet another value."""
-    # Which type Spark makes of text beside a number depends on the other
+    """The value after Spark's implicit conversion to a kind, beside another value."""
+    # The type of a text beside a number depends on the number's type
     of_text = value.kind == "string" and not isinstance(expr_of(value), Literal)
     result = None if of_text and kind != "string" else _cast(value, kind)
     return result or SqlValue(column_of(value).cast(kind), kind)
@@ -80,12 +80,12 @@ def converted(value: SqlValue, kind: str) -> SqlValue:
 def explicit(
     value: SqlValue, kind: str, node: exp.Expr, env: Env, *, is_try: bool = False
 ) -> SqlValue:
-    """CAST, or TRY_CAST, which gives NULL where CAST fails."""
+    """CAST, or TRY_CAST, which is NULL where CAST fails."""
     if kind in TIMES:
         refuse_special(constant_of(value), node, env)
     result = _cast(value, kind)
     e = None if result is None else expr_of(result)
-    # A cast that never fails, or one of a constant that did not
+    # A cast that never fails, or a cast of a constant that succeeded
     if result is not None and (not is_try or isinstance(e, Literal) or _never_fails(value, kind)):
         return result
     attempt = _tried(value, kind) if is_try else None
@@ -96,7 +96,7 @@ def explicit(
 
 
 def _tried(value: SqlValue, kind: str) -> Expr | None:
-    """TRY_CAST of text; None for what only Spark computes."""
+    """TRY_CAST of text; None if only Spark can compute it."""
     e = expr_of(value)
     named = _BY_FUNCTION.get((value.kind, _family(kind)))
     if e is None or value.kind != "string" or named is None:
@@ -254,7 +254,7 @@ def called(op: str, args: Sequence[Expr], kind: str) -> SqlValue | None:
 
 
 def binary(op: str, a: SqlValue, b: SqlValue, node: exp.Expr, env: Env) -> SqlValue:
-    """An operator that only Spark computes, on the values as they are."""
+    """An operator that only Spark computes, on unconverted values."""
     return in_spark(_BINARY[op](column_of(a), column_of(b)), [a, b], node, env)
 
 
@@ -269,7 +269,7 @@ def arithmetic(op: str, a: SqlValue, b: SqlValue, node: exp.Expr, env: Env) -> S
 
 
 def _exact_kind(v: SqlValue, beside: SqlValue) -> str:
-    """The kind of a value; a literal int beside a decimal is a decimal of just its digits."""
+    """The kind of a value; a literal int beside a decimal is a decimal with its own digits."""
     return decimal_kind(v.digits, 0) if v.digits and is_decimal(beside.kind) else v.kind
 
 
@@ -300,7 +300,7 @@ def _as_number(v: SqlValue, kind: str) -> SqlValue:
 
 
 def _as_decimal(v: SqlValue) -> SqlValue:
-    """An int beside a decimal: a literal has its own digits, others those of their width."""
+    """An int beside a decimal as a decimal: with the digits of a literal, or of its width."""
     if v.kind not in INTEGERS:
         return v
     width = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}[v.kind]
@@ -311,7 +311,7 @@ _TIMES = ("timestamp", "timestamp_ntz")
 
 
 def _moved(op: str, a: SqlValue, b: SqlValue) -> SqlValue | None:
-    """A day or a time moved by an interval, and differences; None if Spark computes it."""
+    """A day or a time moved by an interval, or a difference; None if only Spark computes it."""
     if op == "+" and (b.kind == "date" or b.kind.startswith("timestamp")):
         a, b = b, a
     args = exprs_of(a, b)
@@ -372,7 +372,7 @@ def compared(op: str, a: SqlValue, b: SqlValue, node: exp.Expr, env: Env) -> Sql
 
 
 def _comparable(values: Sequence[SqlValue]) -> list[Expr] | None:
-    """The values as the driver compares them; None if it cannot."""
+    """The values converted for a comparison by the driver; None if it cannot compare them."""
     kind = common_of(values)
     if kind is None:
         return None
@@ -388,7 +388,7 @@ def common_of(values: Sequence[SqlValue]) -> str | None:
 
 
 def _beside(v: SqlValue, kind: str) -> SqlValue:
-    """A value converted as far as our comparison needs: it compares ints and decimals as they are.
+    """A value converted for our comparison, which compares ints and decimals unconverted.
 
     Floats of 32 bits are compared as doubles.
     """

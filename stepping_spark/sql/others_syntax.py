@@ -1,7 +1,7 @@
-"""Refuses what sqlglot's parser takes and Spark's does not.
+"""Refuses syntax that sqlglot's parser accepts and Spark's does not.
 
-The parser takes the syntax of other databases too, clauses in any order, and lists that end in a
-comma. A query that Spark does not take is a mistake, or means something that nobody reads here.
+The parser accepts the syntax of other databases, clauses in any order, and lists that end in a
+comma. A query that Spark does not accept is a mistake, or has clauses that this package ignores.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _UNDERSTOOD: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.Cast: ("this", "to", "safe"),
     exp.Trim: ("this", "expression", "position"),
 }
-"""What of each kind of node is read. The parser takes the syntax of other databases, too."""
+"""The arguments of each kind of node that this package reads."""
 
 _LISTED = frozenset(
     (TokenType.COMMA, TokenType.PARTITION_BY, TokenType.GROUP_BY, TokenType.ORDER_BY)
 )
-"""After what something has to stand."""
+"""The tokens after which an item must follow."""
 _ENDS = _LISTED | {TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE, TokenType.HAVING, None}
-"""What ends a list; None: the text ends."""
+"""The tokens that end a list; None is the end of the text."""
 
 
 def refuse_tokens(tokens: Sequence[Token], text: str) -> None:
-    """Refuse what the tree does not show."""
+    """Refuse mistakes that only the tokens show."""
     for token, after, third in itertools.zip_longest(tokens, tokens[1:], tokens[2:]):
         refusal = _misread(token, after, third)
         if refusal is not None:
@@ -66,7 +66,7 @@ def refuse_tokens(tokens: Sequence[Token], text: str) -> None:
 
 
 def _misread(token: Token, after: Token | None, third: Token | None) -> tuple[str, str] | None:
-    """What is wrong with a token and the two after it, and what to write; None: nothing."""
+    """The error of a token and the two after it, and the remedy; None if there is none."""
     kind = token.token_type
     follows = None if after is None else after.token_type
     calls = third is not None and third.token_type is TokenType.L_PAREN
@@ -90,14 +90,14 @@ _NAMES = {"group": "GROUP BY", "order": "ORDER BY", "windows": "WINDOW"}
 
 
 def refuse_tree(tree: exp.Expr, text: str) -> None:
-    """Refuse what Spark's parser and analyzer do not take."""
+    """Refuse nodes that Spark's parser and analyzer do not accept."""
     for node in tree.walk():
         for at, reason, remedy in _foreign(node):
             raise failure(text, at, reason, remedy)
 
 
 def _foreign(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
-    """What Spark does not take of a node: where, why, and what to write."""
+    """The parts of a node that Spark does not accept: place, reason and remedy."""
     kind = exp.SetOperation if isinstance(node, exp.SetOperation) else type(node)
     kind = exp.Cast if kind is exp.TryCast else kind
     if isinstance(node, exp.SetOperation) and node.args.get("by_name"):
@@ -134,7 +134,7 @@ def _foreign(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
 
 
 def _misplaced(query: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
-    """Clauses of a query that stand before those after which Spark takes them."""
+    """Clauses of a query in an order that Spark does not accept."""
     clauses = [(name, query.args[name]) for name in _ORDER if query.args.get(name)]
     pairs = [*itertools.pairwise(clauses)]
     for window in (query.args.get("windows") or ())[:1]:
@@ -151,7 +151,7 @@ def _misplaced(query: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
 
 
 def _no_condition(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
-    """A condition that is the word NULL."""
+    """The error for a condition that is the word NULL."""
     condition = node.args.get("on") if isinstance(node, exp.Join) else node.this
     while isinstance(condition, exp.Paren):
         condition = condition.this
@@ -161,7 +161,7 @@ def _no_condition(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, str]]:
 
 
 def _foreign_arguments(call: exp.Anonymous) -> Iterator[tuple[exp.Expr, str, str]]:
-    """ORDER BY among the arguments, and `count(t.*)`."""
+    """The errors for ORDER BY among the arguments, and for `count(t.*)`."""
     name = call.name.lower()
     for a in call.expressions:
         if isinstance(a, exp.Order):

@@ -154,7 +154,7 @@ class _Function:
     # -- frames
 
     def _check_frame(self) -> None:
-        """Refuse the frames that Spark refuses: those of functions with a frame of their own."""
+        """Refuse the frames that Spark refuses, such as those of functions with a fixed frame."""
         spec, name = self.over.frame, self.over.call.name
         if name == "nth_value" and not self.over.order:
             raise self.fail("nth_value needs an order", "write OVER (… ORDER BY …)")

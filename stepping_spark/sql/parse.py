@@ -1,10 +1,10 @@
 """Parses Spark SQL with sqlglot.
 
-Only this module knows the traps of sqlglot's parser. Its Spark dialect replaces functions by its
-own nodes, and loses their names on the way. The dialect here keeps each function call as it is
-written (`Anonymous`), except those with a syntax of their own. `CAST` stays a `Cast`, and only
-`TRY_CAST` is a `TryCast`. The tokens of what sqlglot does not parse are rewritten first. A token
-that is made stands at the place of the one that it replaces, so errors show it.
+Only this module handles the traps of sqlglot's parser. Its Spark dialect replaces functions by its
+own nodes, and loses their names. The dialect here keeps each function call as written
+(`Anonymous`), except functions with a syntax of their own. `CAST` stays a `Cast`, and only
+`TRY_CAST` is a `TryCast`. Tokens of syntax that sqlglot does not parse are rewritten first. A new
+token has the place of the token that it replaces, so errors show that place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stepping_spark.sql.others_syntax import refuse_tokens, refuse_tree
 from stepping_spark.sql.places import SqlError, failure, failure_at
 
 SUFFIXES = ("L", "S", "Y", "D", "F", "BD")
-"""What makes a number of the text a BIGINT, SMALLINT, TINYINT, DOUBLE, FLOAT or DECIMAL."""
+"""The suffixes of literals of BIGINT, SMALLINT, TINYINT, DOUBLE, FLOAT and DECIMAL."""
 _OWN_SYNTAX = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
 
 
@@ -33,7 +33,7 @@ _CLOCKS = (exp.CurrentDate, exp.CurrentTime, exp.CurrentTimestamp, exp.CurrentUs
 
 
 class SteppingSparkSql(Spark):
-    """Spark SQL, with function calls as they are written."""
+    """Spark SQL with function calls as written."""
 
     def tokenize(self, sql: str, dialect: Any = None) -> list[Token]:
         """The tokens of a text. `window(…)` is a call, and no clause WINDOW; `X '1F'` are bytes."""
@@ -64,13 +64,13 @@ class SteppingSparkSql(Spark):
 
     class Parser(SparkParser):
         # Spark's operators, the tightest first: * / % DIV; + - ||; << >> >>>; &; ^; |; comparisons.
-        # IN, LIKE, BETWEEN and IS are of all that: `a = b IN (TRUE)` is `(a = b) IN (TRUE)`.
+        # IN, LIKE, BETWEEN and IS bind less tightly: `a = b IN (TRUE)` is `(a = b) IN (TRUE)`.
         TERM: ClassVar[dict[Any, Any]] = {**SparkParser.TERM, TokenType.DPIPE: exp.DPipe}
         COMPARISON: ClassVar[dict[Any, Any]] = {**SparkParser.EQUALITY, **SparkParser.COMPARISON}
 
         def expression(self, *args: Any, **kwargs: Any) -> Any:
             node = super().expression(*args, **kwargs)
-            if isinstance(node, _CLOCKS):  # to which sqlglot gives no place
+            if isinstance(node, _CLOCKS):  # sqlglot gives them no place
                 node.update_positions(self._prev)
             return node
 
@@ -132,13 +132,13 @@ class SteppingSparkSql(Spark):
             return cast
 
         def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
-            # sqlglot takes a SELECT without columns, Spark does not
+            # sqlglot accepts a SELECT without columns, Spark does not
             columns, left_out = super()._parse_projections()
             if not columns:
                 self.raise_error("SELECT names no columns; write SELECT column, …", self._prev)
             return columns, left_out
 
-        # DATE 'x' is an error of the text to Spark, and CAST('x' AS DATE) one of a step
+        # To Spark DATE 'x' is an error of the text, and CAST('x' AS DATE) an error at run time
         TYPE_LITERAL_PARSERS: ClassVar[dict[Any, Any]] = {
             t: lambda self, this, to: _typed_literal(this, to) for t in exp.DType
         }
@@ -159,7 +159,7 @@ def _typed_literal(this: exp.Expr, to: exp.DataType) -> exp.Cast:
 
 
 class WithQuotedNames(SteppingSparkSql):
-    """Spark SQL in which `"x"` is a name, as other databases have it."""
+    """Spark SQL in which `"x"` is a name, as in other databases."""
 
     class Tokenizer(SteppingSparkSql.Tokenizer):
         QUOTES: ClassVar[list[tuple[str, str] | str]] = ["'"]
@@ -171,14 +171,14 @@ class WithQuotedNames(SteppingSparkSql):
 
 
 CHAIN = 8
-"""Conditions that AND or OR connects, up to which they stay as they are written."""
+"""The most conditions in a chain of AND or OR that is not flattened."""
 
 
 def query_of(query: str, text: str) -> exp.Expr:
-    """The tree of one query, which stands at its place in the whole text.
+    """The tree of one query; `query` has it at its place in the whole text.
 
-    Each node with a place knows its text, for a plan may have nodes of several. Raises `SqlError`
-    for text that is no query.
+    Each node with a place has its text in `meta`, as a plan may have nodes of several texts. Raises
+    `SqlError` for text that is no query.
     """
     try:
         dialect = _dialect_of(text)
@@ -207,7 +207,7 @@ def query_of(query: str, text: str) -> exp.Expr:
 
 
 def _set_levels(tree: exp.Expr, levels: dict[int, int]) -> None:
-    """Give each level to the query of WITH whose name stands before it."""
+    """Set each recursion level on the query of WITH whose name precedes it."""
     names = {cte.args["alias"].this.meta["start"]: cte for cte in tree.find_all(exp.CTE)}
     for place, level in levels.items():
         before = [start for start in names if start < place]
@@ -216,7 +216,7 @@ def _set_levels(tree: exp.Expr, levels: dict[int, int]) -> None:
 
 
 def connected(kind: type[exp.Connector], parts: Sequence[exp.Expr]) -> exp.Expr:
-    """The parts, connected by AND or OR, in a tree that is as flat as it can be."""
+    """The parts, connected by AND or OR in a balanced tree."""
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
@@ -224,7 +224,7 @@ def connected(kind: type[exp.Connector], parts: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def _flatten(tree: exp.Expr) -> None:
-    """Make long chains of AND and OR flat trees: as parsed, each part is one level deeper."""
+    """Balance long chains of AND and OR: as parsed, each part is one level deeper."""
     for node in list(tree.find_all(exp.And, exp.Or)):
         kind = type(node)
         if type(node.parent) is kind or node.parent is None:
@@ -242,7 +242,7 @@ def _flatten(tree: exp.Expr) -> None:
 
 
 _IGNORING = ("any_value", "first", "last")
-"""The functions that take IGNORE NULLS in their parentheses, too."""
+"""The functions that also accept IGNORE NULLS within their parentheses."""
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
@@ -258,7 +258,7 @@ def quantified(node: exp.Expr) -> exp.Expr | None:
 
 
 def _set_memberships(tree: exp.Expr) -> None:
-    """Make IN of `= ANY (sub-query)`, and NOT IN of `<> ALL (sub-query)`."""
+    """Replace `= ANY (sub-query)` by IN, and `<> ALL (sub-query)` by NOT IN."""
     for node in list(tree.find_all(exp.EQ, exp.NEQ)):
         side = quantified(node)
         if side is None or isinstance(side, exp.Any) != isinstance(node, exp.EQ):
@@ -269,7 +269,7 @@ def _set_memberships(tree: exp.Expr) -> None:
 
 
 def _set_ignored_nulls(tree: exp.Expr) -> None:
-    """Make `first(a) IGNORE NULLS` of `first(a IGNORE NULLS)`."""
+    """Replace `first(a IGNORE NULLS)` by `first(a) IGNORE NULLS`."""
     for inner in list(tree.find_all(exp.IgnoreNulls)):
         call = inner.parent
         if not isinstance(call, exp.Anonymous) or isinstance(call.parent, exp.Window):
@@ -296,7 +296,7 @@ _WITH_UNITS = {"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "
 
 
 def _set_units(tree: exp.Expr) -> None:
-    """Make the unit of `datediff(day, a, b)` a word, where the parser sees a column."""
+    """Replace the column that the parser makes of the unit in `datediff(day, a, b)` by a word."""
     for call in tree.find_all(exp.Anonymous):
         args = call.expressions
         if len(args) != 3 or call.name.lower() not in _WITH_UNITS:
@@ -318,11 +318,11 @@ _NAMED: dict[str, dict[str, exp.Expr | None]] = {
         "otherChar": exp.Null(),
     },
 }
-"""The functions whose arguments have names, which are in order, each with its default."""
+"""The functions with named arguments: the names in order, each with its default."""
 
 
 def _set_order_of_arguments(tree: exp.Expr, text: str) -> None:
-    """Bring arguments with names, `mask(s, digitChar => '#')`, into their order."""
+    """Bring named arguments, `mask(s, digitChar => '#')`, into their order."""
     for call in list(tree.find_all(exp.Anonymous)):
         named = [a for a in call.expressions if isinstance(a, exp.Kwarg)]
         if not named:
@@ -355,7 +355,7 @@ def _dialect(*, quoted_names: bool) -> SteppingSparkSql:
 
 
 def _offset(text: str, error: dict[str, Any]) -> int | None:
-    """The place of an error of the parser, which says where the token ends."""
+    """The begin of the token of a parser's error, which has the token's end."""
     line, column = error.get("line"), error.get("col")
     if not isinstance(line, int) or not isinstance(column, int):
         return None
@@ -381,7 +381,7 @@ def _at(token: Token, kind: TokenType, text: str) -> Token:
 
 
 def _with_names(tokens: list[Token], tokenize: Callable[[str], list[Token]]) -> list[Token]:
-    """The tokens with `a.b` in the place of `identifier('a.b')`."""
+    """The tokens with `identifier('a.b')` replaced by `a.b`."""
     result: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -398,7 +398,7 @@ def _with_names(tokens: list[Token], tokenize: Callable[[str], list[Token]]) -> 
 
 
 def _with_selects(tokens: list[Token]) -> list[Token]:
-    """The tokens with SELECT * FROM before the name of TABLE t, and before VALUES with a limit."""
+    """The tokens with SELECT * FROM instead of TABLE, and before VALUES with a limit."""
     result: list[Token] = []
     for at, token in enumerate(tokens):
         before = [t.token_type for t in result[-2:]]
@@ -424,7 +424,7 @@ def _is_named(after: list[Token]) -> bool:
 
 
 def _is_limited(tokens: list[Token]) -> bool:
-    """Whether VALUES has an order or a limit, before its parenthesis ends."""
+    """Whether VALUES has an order or a limit within its parentheses."""
     depth = 0
     for token in tokens:
         depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
@@ -436,7 +436,7 @@ def _is_limited(tokens: list[Token]) -> bool:
 
 
 def _without_streams(tokens: list[Token]) -> list[Token]:
-    """The tokens with `t` in the place of STREAM(t) and STREAM t: a view reads each table so."""
+    """The tokens with STREAM(t) and STREAM t replaced by `t`: views read all tables so."""
     result: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -457,7 +457,7 @@ def _without_streams(tokens: list[Token]) -> list[Token]:
 
 
 def without_levels(tokens: list[Token]) -> tuple[list[Token], dict[int, int]]:
-    """The tokens without MAX RECURSION LEVEL n, unknown to sqlglot; each n by its place."""
+    """The tokens without MAX RECURSION LEVEL n, which sqlglot lacks, and each n by its place."""
     levels: dict[int, int] = {}
     result: list[Token] = []
     at = 0

@@ -1,4 +1,4 @@
-"""The places of a text of SQL, and errors that show them."""
+"""Places in a text of SQL, and errors that show them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stepping_spark.base.callsite import Line, SqlText
 from stepping_spark.base.errors import CompileError
 
 SHOWN = 200
-"""Characters of a long line that an error shows before its place, and after it."""
+"""The most characters of a line that an error shows before its place, and after it."""
 
 
 class SqlError(CompileError):
@@ -20,8 +20,8 @@ class SqlError(CompileError):
 def failure(text: str, node: exp.Expr | None, reason: str, remedy: str = "") -> CompileError:
     """The error for a node of the tree: place, line with a caret, reason and remedy.
 
-    A node without a place of its own has the first place within it, else that of its parent. `text`
-    is the one whose query is made; a node of a view that it reads has a text of its own.
+    The place of a node is the first place within it, or else within its parent. `text` is the text
+    of the current query; a node of another view has its own text.
     """
     at = node
     while at is not None:
@@ -33,7 +33,7 @@ def failure(text: str, node: exp.Expr | None, reason: str, remedy: str = "") -> 
 
 
 def line_of(nodes: Iterable[exp.Expr], view: str) -> Line | None:
-    """The first line of nodes of a view; None: they stand in no file."""
+    """The first line of a view's nodes; None if their text is not from a file."""
     for node in nodes:
         for start, text in sorted(places_of(node), key=lambda place: place[0])[:1]:
             if isinstance(text, SqlText) and text.file:
@@ -42,12 +42,12 @@ def line_of(nodes: Iterable[exp.Expr], view: str) -> Line | None:
 
 
 def place_of(node: exp.Expr) -> int | None:
-    """Where some part of a node stands; None if no part has a place."""
+    """The place of the first part of a node that has one, or None."""
     return next((start for start, _ in places_of(node)), None)
 
 
 def places_of(node: exp.Expr) -> Iterator[tuple[int, str]]:
-    """Where the parts of a node begin, and in which text."""
+    """The places where the parts of a node begin, with their texts."""
     for part in node.walk():
         start = part.meta.get("start") if part._meta else None
         if isinstance(start, int):
@@ -55,7 +55,7 @@ def places_of(node: exp.Expr) -> Iterator[tuple[int, str]]:
 
 
 def failure_at(text: str, start: int | None, reason: str, remedy: str = "") -> SqlError:
-    """The error for a place in the text: where it begins."""
+    """The error at a place in the text, with its line and a caret."""
     message = f"{reason}; {remedy}" if remedy else reason
     title = text.called if isinstance(text, SqlText) else "SQL"
     if start is None or not 0 <= start < len(text):

@@ -1,8 +1,8 @@
 """The relational plan of a query in SQL: nodes over numbered columns, and trees over these.
 
-Names are bound before. A column keeps its number wherever the node that makes it is moved. So two
-expressions are equal in Spark's sense if their trees are equal. `Shapes` tells which parts of a
-plan are equal but for the numbers of their columns.
+Names are bound before. A column keeps its number when the node that makes it moves. So two
+expressions are equal in Spark's sense if their trees are equal. `Shapes` finds parts of a plan that
+are equal up to the numbers of their columns.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLACE = ("line", "col", "start", "end", "text")
 
 @dataclass(frozen=True)
 class PlanColumn:
-    """A column of a relation. Two columns are equal if they have one number."""
+    """A column of a relation. Two columns are equal if their numbers are equal."""
 
     name: str = field(compare=False)
     table: str = field(default="", compare=False)
@@ -35,7 +35,7 @@ class PlanColumn:
 
 
 def ref(column: PlanColumn, at: Scalar | None = None) -> exp.Column:
-    """A reference to a column; `at` is the place in the text that it stands for."""
+    """A reference to a column; `at` is the node whose place in the text it gets."""
     node = exp.Column(this=exp.Identifier(this=f"#{column.number}", quoted=True))
     node.meta.update(place(at) if at is not None else {})
     node.meta["column"] = column
@@ -43,7 +43,7 @@ def ref(column: PlanColumn, at: Scalar | None = None) -> exp.Column:
 
 
 def place(node: Scalar) -> dict[str, Any]:
-    """The position of a node, or of the first part of it that has one."""
+    """The place of the first part of a node that has one; empty if none has."""
     for part in node.walk():
         if part._meta and "line" in part._meta:
             return {k: part.meta[k] for k in _PLACE if k in part.meta}
@@ -51,7 +51,7 @@ def place(node: Scalar) -> dict[str, Any]:
 
 
 def column_of(node: Scalar) -> PlanColumn:
-    """The column that a reference is of."""
+    """The column of a reference."""
     column: PlanColumn = node.meta["column"]
     return column
 
@@ -62,7 +62,7 @@ def refs(e: Scalar) -> set[PlanColumn]:
 
 
 def substituted(e: Scalar, values: Mapping[PlanColumn, Scalar]) -> Scalar:
-    """The expression with these expressions in the place of references."""
+    """The expression with references replaced by these expressions."""
 
     def replaced(node: Scalar) -> Scalar:
         value = values.get(column_of(node)) if _is_ref(node) else None
@@ -72,7 +72,7 @@ def substituted(e: Scalar, values: Mapping[PlanColumn, Scalar]) -> Scalar:
 
 
 def renamed(e: Scalar, columns: Mapping[PlanColumn, PlanColumn]) -> Scalar:
-    """The expression with references to other columns."""
+    """The expression with columns replaced by other columns."""
     return substituted(e, {a: ref(b) for a, b in columns.items()})
 
 
@@ -98,7 +98,7 @@ def coalesced(a: Scalar, b: Scalar) -> Scalar:
 
 TRUE = exp.true()
 SLID = "#slid"
-"""The name of a function that no text can call: the begin or the end of a window of time."""
+"""The name of an internal function: the begin or the end of a window of time."""
 
 
 # -- nodes
@@ -114,21 +114,21 @@ class RelationalPlan:
         raise NotImplementedError
 
     def sources(self) -> tuple[RelationalPlan, ...]:
-        """The relations that it reads."""
+        """The relations that the node reads."""
         return ()
 
     def exprs(self) -> tuple[Scalar, ...]:
-        """The expressions that it evaluates on their rows."""
+        """The expressions that the node evaluates on their rows."""
         return ()
 
     def mapped(self, f: ScalarRewrite) -> RelationalPlan:
-        """The node with each of its expressions replaced by `f` of it."""
+        """The node with `f` applied to each of its expressions."""
         return self
 
 
 @dataclass(frozen=True, eq=False)
 class TableScan(RelationalPlan):
-    """The rows of a table, or of a view that is written, whose plan tells more of them."""
+    """The rows of a table, or of a view with its own output, whose plan `of` has more facts."""
 
     table: str
     new_columns: tuple[PlanColumn, ...]
@@ -159,7 +159,7 @@ class InlineValues(RelationalPlan):
 
 @dataclass(frozen=True, eq=False)
 class OneSource(RelationalPlan):
-    """A relation made of one other; it has the columns of the other, unless it says so."""
+    """A relation with one source; by default it has the columns of the source."""
 
     source: RelationalPlan
     keeps_columns: ClassVar[bool] = False
@@ -215,7 +215,7 @@ class WhereClause(OneSource):
 class SqlJoin(RelationalPlan):
     """A join. `how`: inner, left, right, full, semi, anti, or mark.
 
-    A mark join has all rows of the left side, and a column that says whether there is a match.
+    A mark join has all rows of the left side, and a column whether a row has a match.
     """
 
     left: RelationalPlan
@@ -262,7 +262,7 @@ class FunctionCall:
         return (*self.args, *extra, *self.order)
 
     def mapped(self, f: ScalarRewrite) -> FunctionCall:
-        """The call with each of its expressions replaced by `f` of it."""
+        """The call with `f` applied to each of its expressions."""
         return replace(
             self,
             args=tuple(map(f, self.args)),
@@ -309,7 +309,7 @@ class Over:
         return (*self.call.exprs(), *self.by, *self.order)
 
     def mapped(self, f: ScalarRewrite) -> Over:
-        """The function with each of its expressions replaced by `f` of it."""
+        """The window function with `f` applied to each of its expressions."""
         by, order = (tuple(map(f, some)) for some in (self.by, self.order))
         return replace(self, call=self.call.mapped(f), by=by, order=order)
 
@@ -366,7 +366,7 @@ class SetOf(RelationalPlan):
     right: RelationalPlan
     new_columns: tuple[PlanColumn, ...]
     at: Scalar = field(compare=False)
-    casts_text: bool = True  # whether a string beside another type becomes one of that type
+    casts_text: bool = True  # whether a string beside another type is cast to that type
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
@@ -378,7 +378,7 @@ class SetOf(RelationalPlan):
 
 @dataclass(frozen=True, eq=False)
 class LateralView(OneSource):
-    """Each row with each item of a list: LATERAL VIEW explode. With `outer`, NULL for none."""
+    """Each row with each item of a list: LATERAL VIEW explode. With `outer`, NULL if no item."""
 
     value: Scalar
     new_columns: tuple[PlanColumn, ...]
@@ -400,9 +400,9 @@ class LateralView(OneSource):
 
 @dataclass(frozen=True, eq=False)
 class SessionsOf(OneSource):
-    """The rows whose time is known, each with the first and the last time of its session.
+    """The rows with a time that is not NULL, each with the first and last time of its session.
 
-    Rows of one session agree in `by`, and are at most `gap` microseconds apart.
+    Rows of one session agree in `by`, and neighbours are at most `gap` microseconds apart.
     """
 
     by: tuple[Scalar, ...]
@@ -423,7 +423,7 @@ class SessionsOf(OneSource):
 
 @dataclass(frozen=True, eq=False)
 class RecursiveRows(RelationalPlan):
-    """The rows that a recursive query found in the iteration before."""
+    """The rows of a recursive query in the previous iteration."""
 
     new_columns: tuple[PlanColumn, ...]
 
@@ -434,9 +434,9 @@ class RecursiveRows(RelationalPlan):
 
 @dataclass(frozen=True, eq=False)
 class RecursiveQuery(RelationalPlan):
-    """WITH RECURSIVE: the rows of `anchor`, and those that `step` makes of `rows`, again and again.
+    """WITH RECURSIVE: the rows of `anchor`, and repeatedly the rows that `step` makes of `rows`.
 
-    With `all` a row comes as often as it is found (UNION ALL), otherwise once (UNION).
+    With `all` a row counts as often as it is found (UNION ALL), otherwise once (UNION).
     """
 
     name: str
@@ -445,7 +445,7 @@ class RecursiveQuery(RelationalPlan):
     step: RelationalPlan
     rows: RecursiveRows
     new_columns: tuple[PlanColumn, ...]
-    most: int | None = None  # the greatest number of times that `step` is taken
+    most: int | None = None  # the most iterations of `step`
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:
@@ -455,18 +455,18 @@ class RecursiveQuery(RelationalPlan):
         return (self.anchor, self.step)
 
 
-# -- questions about plans
+# -- properties and rewrites of plans
 
 
 def nodes(plan: RelationalPlan) -> Iterator[RelationalPlan]:
-    """The plan's nodes."""
+    """The nodes of a plan, the plan first."""
     yield plan
     for source in plan.sources():
         yield from nodes(source)
 
 
 def free(plan: RelationalPlan) -> set[PlanColumn]:
-    """The columns that a plan reads and does not make: those of an outer query."""
+    """The columns that a plan reads and does not make: columns of an outer query."""
     own: set[PlanColumn] = set()
     read: set[PlanColumn] = set()
     for node in nodes(plan):
@@ -493,13 +493,13 @@ def keeping(plan: RelationalPlan, columns: Iterable[PlanColumn]) -> SelectList:
 
 
 def with_fresh_columns(plan: RelationalPlan, table: str, names: Iterable[str]) -> SelectList:
-    """The plan with columns of its own: one for each of the plan's, with another number."""
+    """The plan with a new column for each of its columns, with these names."""
     pairs = zip(plan.columns, names, strict=True)
     return SelectList(plan, tuple((PlanColumn(name, table), ref(c)) for c, name in pairs))
 
 
 def is_one_row(plan: RelationalPlan) -> bool:
-    """Whether a plan has exactly one row."""
+    """Whether a plan certainly has exactly one row."""
     match plan:
         case GroupBy():
             return plan.is_global
@@ -515,7 +515,7 @@ def is_one_row(plan: RelationalPlan) -> bool:
 
 
 def has_at_most_one_row(plan: RelationalPlan) -> bool:
-    """Whether a plan has one row or none, for sure."""
+    """Whether a plan certainly has at most one row."""
     match plan:
         case GroupBy():
             return plan.is_global
@@ -533,7 +533,7 @@ def has_at_most_one_row(plan: RelationalPlan) -> bool:
 
 
 def rewritten(plan: RelationalPlan, f: ScalarRewrite) -> RelationalPlan:
-    """The plan with each expression of its nodes replaced."""
+    """The plan with `f` applied to each expression of its nodes."""
     sources = [rewritten(source, f) for source in plan.sources()]
     return with_sources(plan, *sources).mapped(f)
 
@@ -541,8 +541,8 @@ def rewritten(plan: RelationalPlan, f: ScalarRewrite) -> RelationalPlan:
 class Shapes:
     """The shapes of plans, as numbers. Plans of one shape have the same rows.
 
-    Their columns correspond by position. Equal shapes are found without looking at the rows, so
-    plans of different shapes may have the same rows, too.
+    Their columns correspond by position. Shapes compare plans, not rows, so plans of different
+    shapes may have the same rows, too.
     """
 
     def __init__(self) -> None:
@@ -570,7 +570,7 @@ class Shapes:
         return type(plan), *parts
 
     def _part(self, part: Any, at: Mapping[PlanColumn, Hashable]) -> Hashable:
-        """A part of a node, with the places of the columns of its sources for their numbers."""
+        """A part of a node, with columns of its sources replaced by their places."""
         if isinstance(part, RelationalPlan):
             return self.of(part)
         if isinstance(part, PlanColumn):
@@ -594,7 +594,7 @@ class Shapes:
 
 
 def shape(e: Scalar, at: Mapping[PlanColumn, Hashable]) -> Hashable:
-    """An expression for comparison, with these values for its columns."""
+    """An expression as a hashable value, with these values for its columns."""
     if isinstance(e, exp.Column) and "column" in e.meta:
         c = column_of(e)
         return at.get(c, c)

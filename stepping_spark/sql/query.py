@@ -42,7 +42,7 @@ _BINARY: dict[type[Scalar], str] = {
 
 
 def shown_name(node: Scalar) -> str:
-    """The name of a column that is an expression without an alias."""
+    """The name of a column for an expression without an alias."""
     if isinstance(node, exp.Column):
         return str(node.meta["column"].name) if "column" in node.meta else node.name
     if isinstance(node, exp.Dot):
@@ -87,7 +87,7 @@ def _pivot(
 ) -> RelationalPlan:
     """The groups of all other columns, with the aggregates of each value as columns.
 
-    A value that no row of a group has gives NULL, for a count too.
+    A value without rows in a group is NULL, also for a count.
     """
     binder = Binder(queries, plan, scope)
     (listed,) = node.args["fields"]
@@ -121,7 +121,7 @@ def _pivot(
 def _with_condition(
     binder: Binder, node: Scalar, condition: Scalar, calls: dict[FunctionCall, PlanColumn]
 ) -> Scalar:
-    """An expression of aggregates, each of the rows that meet a condition."""
+    """An expression of aggregates, each restricted to rows that meet a condition."""
     if is_aggregate(node):
         call = binder.call(exp.Filter(this=node.copy(), expression=exp.Where(this=exp.true())))
         one = FunctionCall(call.name, call.args, node, call.distinct, condition, call.order)
@@ -158,7 +158,7 @@ def _named(parts: list[Scalar]) -> str:
 def _unpivot(
     queries: QueryScope, plan: RelationalPlan, scope: Scope, node: exp.Pivot
 ) -> RelationalPlan:
-    """A row for each of the columns that are named, with the column's name and value."""
+    """A row for each of the named columns, with the column's name and value."""
     binder = Binder(queries, plan, scope)
     (listed,) = node.args["fields"]
     values = [p.name for p in node.expressions for p in _parts(p)]
@@ -198,19 +198,19 @@ def _part(
 
 
 def _without_null(plan: RelationalPlan, n: int) -> RelationalPlan:
-    """The rows of which some value is known."""
+    """The rows in which at least one of the last `n` columns is not NULL."""
     known = [exp.Not(this=exp.Is(this=ref(c), expression=exp.Null())) for c in plan.columns[-n:]]
     return WhereClause(plan, (exp.or_(*known, copy=False),))
 
 
 MOST_ROWS = 10_000
-"""Rows of constants in a view."""
+"""The most rows of constants in a view."""
 _SETS = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}
 
 
 @dataclass
 class QueryScope:
-    """The tables and views that queries of one text may name."""
+    """The tables and views in scope of the queries of one text."""
 
     text: str
     tables: Mapping[str, Sequence[str]]  # the columns of each table
@@ -223,7 +223,7 @@ class QueryScope:
         raise failure(self.text, node, reason, remedy)
 
     def name_of(self, node: Scalar) -> str:
-        """The name that Spark gives a column without an alias."""
+        """The name in Spark of a column without an alias."""
         return shown_name(node)
 
     def planned(self, node: Scalar, outer: Scope | None = None) -> RelationalPlan:
@@ -260,7 +260,7 @@ class QueryScope:
             self.ctes.pop()
 
     def _aliased(self, plan: RelationalPlan, alias: exp.TableAlias, at: Scalar) -> RelationalPlan:
-        """The plan under the names of an alias: `AS t (a, b)`."""
+        """The plan with the column names of an alias: `AS t (a, b)`."""
         names = [c.name for c in alias.args.get("columns") or ()]
         if names and len(names) != len(plan.columns):
             self.fail(at, f"{alias.name} names {len(names)} columns of {len(plan.columns)}")
@@ -276,7 +276,7 @@ class QueryScope:
         return Select(self, plan, scope, node=node).planned(node.args.get("order"), limit, offset)
 
     def _bounds(self, node: Scalar) -> tuple[int | None, int]:
-        """LIMIT and OFFSET."""
+        """The numbers of LIMIT and OFFSET."""
         limit, offset = node.args.get("limit"), node.args.get("offset")
         rows = None if limit is None else self._number(limit, "LIMIT")
         return rows, 0 if offset is None else self._number(offset, "OFFSET") or 0
@@ -305,7 +305,7 @@ class QueryScope:
         return SetOf(kind, distinct is False, left, right, columns, node.right)
 
     def _first(self, plan: RelationalPlan, node: Scalar) -> RelationalPlan:
-        """ORDER BY and LIMIT of a query that is no SELECT: by its columns."""
+        """The plan with ORDER BY and LIMIT of a query that is no SELECT, by its columns."""
         limit, offset = self._bounds(node)
         if limit is None and not offset:
             return plan
@@ -407,7 +407,7 @@ class QueryScope:
         self.fail(node, f"there is no table {name}", f"the tables are {', '.join(names) or 'none'}")
 
     def _function(self, node: exp.Table, outer: Scope | None) -> tuple[RelationalPlan, Scope]:
-        """A function that makes rows: range, and explode of a constant list."""
+        """A table function: range, or explode of a constant list."""
         call = node.this
         name = name_of(call)
         alias = node.args.get("alias")
@@ -429,7 +429,7 @@ class QueryScope:
         numbers = [_whole(a) for a in args]
         if None in numbers or not 1 <= len(numbers) <= 4 or 0 in numbers[2:]:
             self.fail(call, "range takes one to four whole numbers")
-        bounds = range(*(n for n in numbers[:3] if n is not None))  # the fourth is of partitions
+        bounds = range(*(n for n in numbers[:3] if n is not None))  # the fourth is about partitions
         if len(bounds) > MOST_ROWS:
             self.fail(call, f"range makes {len(bounds):,} rows, and a view may have {MOST_ROWS:,}")
         rows = tuple(
@@ -459,7 +459,7 @@ def _number(n: int) -> Scalar:
 
 
 def _whole(node: Scalar) -> int | None:
-    """The whole number that a node is."""
+    """The whole number of a literal node, or None."""
     negative = isinstance(node, exp.Neg)
     inner = node.this if negative else node
     if not isinstance(inner, exp.Literal) or not inner.name.isdigit():

@@ -37,7 +37,7 @@ _HELD_AS = {
     "interval": "make it a number: CAST(x AS INT), or add it to a date",
     "string collate": "CAST it AS STRING",
 }
-"""What to write in the place of a value that rows cannot hold, by the beginning of its type."""
+"""Remedies for a value that rows cannot hold, by the beginning of its type."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class PlacedStream:
         return scalar(e, _Env(self, row))
 
     def held(self, e: Scalar, row: Any) -> SqlValue:
-        """The value, as a part of a row. Raises `SqlError` for a type that rows cannot hold."""
+        """The value of an expression, for rows. Raises `SqlError` if rows cannot hold it."""
         value = self.value(e, row)
         try:
             row_type_of("string" if value.kind in ("", "void") else value.kind, nullable=True)
@@ -70,7 +70,7 @@ class PlacedStream:
         return value
 
     def function(self, e: Scalar, kind: str | None = None) -> RowFunction:
-        """An expression as a function of the row, converted to a Spark type."""
+        """A function from a row to an expression, converted to a Spark type."""
 
         def of(row: Any) -> Any:
             value = self.held(e, row) if kind is None else converted(self.value(e, row), kind)
@@ -105,7 +105,7 @@ class PlacedStream:
         return replace(self, stream=stream)
 
     def under(self, side: str) -> dict[PlanColumn, tuple[str, ...]]:
-        """The places in rows that have these rows in a field."""
+        """The places of the columns in rows that have these rows in a field."""
         return {c: (side, *path) for c, path in self.places.items()}
 
 
@@ -130,7 +130,7 @@ class _Env:
 
 
 def fields_of(columns: Sequence[PlanColumn]) -> list[str]:
-    """A name for each column that a field of a row may have."""
+    """A field name for each column."""
     names: list[str] = []
     for c in columns:
         names.append(field_name(c.name, names))
@@ -149,7 +149,7 @@ def built(
 
 
 def projected(source: PlacedStream, items: Sequence[Item]) -> PlacedStream:
-    """The relation with a column for each expression."""
+    """The relation mapped to a column for each expression."""
     columns = [c for c, _ in items]
     names = fields_of(columns)
     kinds: dict[PlanColumn, str] = {}
@@ -186,7 +186,7 @@ def key_of(source: PlacedStream, exprs: Sequence[Scalar], kinds: Sequence[str | 
 
 
 def order_of(source: PlacedStream, order: Sequence[Scalar]) -> list[Sorting]:
-    """The parts of an ORDER BY."""
+    """The sort keys of an ORDER BY."""
     parts = []
     for o in order:
         ascending, first = not o.args.get("desc"), o.args.get("nulls_first")

@@ -1,7 +1,7 @@
-"""Rewrites of relational plans: conditions move to their tables, columns that nobody reads go.
+"""Rewrites of relational plans: push down conditions, and prune columns that nobody reads.
 
-They keep the rows of the result. What they save is state, since a join keeps its inputs, and maps
-one after another. What two parts of a plan share keeps the columns of both.
+They keep the rows of the result. They save state, since a join stores its inputs, and repeated
+maps. A common part of two plans keeps the columns of both.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from stepping_spark.sql.plan import (
 
 
 def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> RelationalPlan:
-    """The plan with its conditions and columns where they cost least.
+    """The plan after all rewrites.
 
-    With `whole_rows`, columns of tables stay, also if nobody reads them.
+    With `whole_rows`, columns of tables stay even if nobody reads them.
     """
     reduced = without_grouped_rows(without_empty_joins(plan, facts), facts)
     types = facts.of_tables(plan).items() if whole_rows else ()
@@ -57,7 +57,7 @@ def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> Relati
 
 
 def merged(plan: RelationalPlan) -> RelationalPlan:
-    """The plan without a map that another node can do: SELECT of SELECT, GROUP BY of SELECT."""
+    """The plan with select lists merged into the nodes that read them."""
     plan = with_sources(plan, *map(merged, plan.sources()))
     if isinstance(plan, SelectList | GroupBy | WhereClause) and isinstance(plan.source, SelectList):
         items = dict(plan.source.items)
@@ -70,7 +70,7 @@ def merged(plan: RelationalPlan) -> RelationalPlan:
 
 
 def _costs_nothing(plan: RelationalPlan, items: Mapping[PlanColumn, Scalar]) -> bool:
-    """Whether no expression is computed more often than before: only columns are read twice."""
+    """Whether merging computes no expression more often: only plain columns are read twice."""
     read = Counter(column_of(n) for e in plan.exprs() for n in e.find_all(exp.Column) if n.meta)
     computed = {c for c, e in items.items() if not isinstance(e, exp.Column)}
     again = 0 if isinstance(plan, WhereClause) else 1
@@ -81,7 +81,7 @@ def _costs_nothing(plan: RelationalPlan, items: Mapping[PlanColumn, Scalar]) -> 
 
 
 def pushed(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan:
-    """The plan's rows that meet the conditions, which go as far down as they can."""
+    """The rows of a plan that meet conditions, which are pushed down as far as possible."""
     match plan:
         case WhereClause():
             own = [e for c in plan.conditions for e in factored(c)]
@@ -140,7 +140,7 @@ def _past_set(plan: SetOf, conditions: Sequence[Scalar]) -> RelationalPlan:
 
 
 def _past_join(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
-    """Outer joins, semijoins: conditions of a side that keeps its rows go to that side."""
+    """Outer joins and semijoins: conditions on a side that keeps its rows move to that side."""
     left, right = set(plan.left.columns), set(plan.right.columns)
     to_left: list[Scalar] = []
     to_right: list[Scalar] = []
@@ -168,7 +168,7 @@ def _past_join(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
 
 
 def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPlan:
-    """Inner joins as one: each condition where it can first be answered, equalities first."""
+    """Inner joins in a new order: each condition as early as possible, equalities first."""
     join = _gathered(plan, conditions)
     with_common_rows(join)
     relations = join.relations
@@ -195,7 +195,7 @@ def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPla
 
 
 def _inner(left: RelationalPlan, right: RelationalPlan, conditions: list[Scalar]) -> SqlJoin:
-    """The join of two relations on the conditions on both, which are taken out of the list."""
+    """The join of two relations on their conditions, which are removed from the list."""
     columns = set(left.columns) | set(right.columns)
     on = [e for e in conditions if refs(e) and refs(e) <= columns and not reads_clock(e)]
     conditions[:] = [e for e in conditions if e not in on]
@@ -205,10 +205,10 @@ def _inner(left: RelationalPlan, right: RelationalPlan, conditions: list[Scalar]
 def _join_first(
     few: RelationalPlan, relations: list[RelationalPlan], conditions: list[Scalar]
 ) -> None:
-    """Have the relation that is equal to a single row, or to chosen groups, joined with it first.
+    """Join a single row, or chosen groups, first with the relation that an equality connects.
 
-    (A ⋈ B) ⋈_(b = v) V = A ⋈ (B ⋈_(b = v) V). A row of B finds at most one of V, and most find
-    none, so few rows of B are joined with A.
+    (A ⋈ B) ⋈_(b = v) V = A ⋈ (B ⋈_(b = v) V). A row of B matches at most one row of V, and most
+    match none, so few rows of B are joined with A.
     """
     for i, relation in enumerate(relations):
         sides = set(relation.columns), set(few.columns)
@@ -219,17 +219,17 @@ def _join_first(
 
 
 def _chooses(e: Scalar) -> bool:
-    """Whether a condition asks for values, and so is true for few rows."""
+    """Whether a condition selects values, and so is probably true for few rows."""
     return isinstance(e, exp.EQ | exp.In | exp.Like)
 
 
 def _join_leaves(
     relations: list[RelationalPlan], chosen: set[RelationalPlan], conditions: list[Scalar]
 ) -> None:
-    """Have relations of few rows that are joined with one other only joined with it first.
+    """Join relations of few rows first with the only relation that they are joined with.
 
-    (A ⋈_a B) ⋈_b V = A ⋈_a (B ⋈_b V), if the conditions b are on B and V. A change of A is looked
-    up once then, and rows of A and B together are not kept. What is made of few rows is few rows.
+    (A ⋈_a B) ⋈_b V = A ⋈_a (B ⋈_b V), if the conditions b are on B and V. Then a change of A is
+    looked up once, and rows of A ⋈ B are not stored. A join with few rows has few rows.
     """
     while len(relations) > 2:
         for v in relations:
@@ -250,7 +250,7 @@ def _are_joined(a: RelationalPlan, b: RelationalPlan, conditions: list[Scalar]) 
 
 
 def _are_chosen_groups(plan: RelationalPlan) -> bool:
-    """Whether a relation has the groups that meet a condition, as HAVING says, with their keys."""
+    """Whether a relation is groups that meet a condition, as by HAVING, with all their keys."""
     if GroupsByKey.of(plan) is None:
         return False
     while isinstance(plan, SelectList):
@@ -259,7 +259,7 @@ def _are_chosen_groups(plan: RelationalPlan) -> bool:
 
 
 def _gathered(plan: SqlJoin, conditions: Sequence[Scalar]) -> InnerJoin:
-    """The relations that are joined; outer joins among them are inner ones, where this is equal."""
+    """The joined relations; outer joins among them become inner joins if that is equivalent."""
     join = InnerJoin(conditions=list(conditions))
     join.add(plan)
     while True:
@@ -273,7 +273,7 @@ def _gathered(plan: SqlJoin, conditions: Sequence[Scalar]) -> InnerJoin:
 def _next(
     joined: RelationalPlan, rest: Sequence[RelationalPlan], conditions: Sequence[Scalar]
 ) -> int:
-    """The relation to join next: the first one, as written, that an equality connects."""
+    """The index of the relation to join next: the first that an equality connects, else 0."""
     columns = set(joined.columns)
     for i, relation in enumerate(rest):
         own = set(relation.columns)
@@ -285,12 +285,12 @@ def _next(
 def pruned(
     plan: RelationalPlan, needed: set[PlanColumn], kept: frozenset[PlanColumn]
 ) -> RelationalPlan:
-    """The plan without columns that nobody reads. It may have more than those that are needed.
+    """The plan without columns that nobody reads. It may have more columns than the needed ones.
 
-    Joins, windows and first rows have those of the `kept` columns that are below them.
+    Joins, windows and first rows also keep the `kept` columns below them.
 
-    Joins and groups of one shape keep the columns that one of them needs, so they stay equal, and
-    are kept once: π_A(J) and π_B(J) read one J' = π_(A ∪ B)(J).
+    Joins and groups of one shape keep the columns that any of them needs, so they stay equal, and
+    are stored once: π_A(J) and π_B(J) read one J' = π_(A ∪ B)(J).
     """
     pruning = _Pruning(plan, kept)
     while True:
@@ -301,19 +301,19 @@ def pruned(
 
 
 class _Pruning:
-    """Prunes a plan. What parts of one shape need is known when none of them needs more."""
+    """Prunes a plan, repeatedly, until the columns that parts of one shape need do not grow."""
 
     def __init__(self, plan: RelationalPlan, kept: frozenset[PlanColumn]) -> None:
-        self.kept = kept  # columns that stay where a row may have more than it needs
+        self.kept = kept  # columns that stay in nodes that may have more than needed
         self.shapes = Shapes()
         self.repeated = self.shapes.repeated(plan)
-        self.needed: dict[int, set[int]] = {}  # by shape: the places of columns
+        self.needed: dict[int, set[int]] = {}  # by shape: the places of needed columns
         self.grown = False
 
     def _with_those_of_others(
         self, plan: RelationalPlan, needed: set[PlanColumn]
     ) -> set[PlanColumn]:
-        """What a join or a group needs, with what others of its shape need."""
+        """The columns that a join or a group needs, and those that others of its shape need."""
         if not self.repeated or not isinstance(plan, SqlJoin | GroupBy | Windows):
             return needed
         number = self.shapes.of(plan)
@@ -326,7 +326,7 @@ class _Pruning:
         return {plan.columns[i] for i in known}
 
     def of(self, plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
-        """The plan without columns that nobody reads, nor those of its shape."""
+        """The plan without columns that neither its readers nor those of its shape need."""
         needed = self._with_those_of_others(plan, needed)
         match plan:
             case SelectList():
@@ -365,7 +365,7 @@ class _Pruning:
         return plan
 
     def _fitted(self, plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
-        """The plan with the needed columns only; at least one."""
+        """The plan with only the needed columns, but at least one."""
         plan = self.of(plan, needed)
         wanted = [c for c in plan.columns if c in needed] or list(plan.columns[:1])
         if len(wanted) == len(plan.columns):
@@ -393,6 +393,6 @@ class _Pruning:
 
 
 def _below(plan: RelationalPlan, needed: set[PlanColumn]) -> set[PlanColumn]:
-    """What a node needs of its source."""
+    """The columns that a node needs from its sources."""
     read = {c for e in plan.exprs() for c in refs(e)}
     return (needed | read) & {c for s in plan.sources() for c in s.columns}

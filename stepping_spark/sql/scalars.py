@@ -51,7 +51,7 @@ class Lambdas(Env, Protocol):
 
     @property
     def is_within(self) -> bool:
-        """Whether the nodes are part of a lambda."""
+        """Whether the current nodes are within a lambda."""
 
     def value(self, node: exp.Expr) -> SqlValue:
         """The value of a node."""
@@ -97,20 +97,20 @@ def _lambda_function(node: exp.Lambda, t: Lambdas) -> Callable[..., Any]:
 
 
 class Translates(Env, Protocol):
-    """Makes values of the parts of a tree."""
+    """Translates the parts of a tree to values."""
 
     def value(self, node: exp.Expr) -> SqlValue:
         """The value of a part."""
 
 
 def made_struct(args: list[exp.Expr], node: exp.Expr, t: Translates) -> SqlValue:
-    """struct(a, b AS c), or (a, b): its names are those that Spark gives."""
+    """struct(a, b AS c), or (a, b), with Spark's names of the fields."""
     values = [t.value(a.this if isinstance(a, exp.Alias) else a) for a in args]
     return of_parts([_name_of(a, i) for i, a in enumerate(args, 1)], values, node, t)
 
 
 def of_parts(names: list[str], values: list[SqlValue], node: exp.Expr, t: Translates) -> SqlValue:
-    """A struct of values, which the driver makes if it can compute them."""
+    """A struct of values; the driver makes it if it can compute them all."""
     exprs = exprs_of(*values)
     named: list[str] = []
     for n in names:
@@ -156,7 +156,7 @@ def named_struct(args: list[exp.Expr], node: exp.Expr, t: Translates) -> SqlValu
 
 
 def _name_of(e: exp.Expr, number: int) -> str:
-    """The name that Spark gives to a part of a struct."""
+    """Spark's name of a part of a struct."""
     if isinstance(e, exp.Column) and "column" in e.meta:
         return str(e.meta["column"].name)
     if isinstance(e, exp.Dot):
@@ -166,7 +166,7 @@ def _name_of(e: exp.Expr, number: int) -> str:
 
 
 def names_of(node: exp.Expr) -> list[str] | None:
-    """The names of a struct that the text makes; None of another value."""
+    """The field names of a struct in the text; None for other values."""
     called = node.name.lower() if isinstance(node, exp.Anonymous) else ""
     if isinstance(node, exp.Tuple) or called == "struct":
         return [_name_of(a, i) for i, a in enumerate(node.expressions, 1)]
@@ -176,13 +176,13 @@ def names_of(node: exp.Expr) -> list[str] | None:
 def scalar(node: exp.Expr, env: Env) -> SqlValue:
     """The value of an expression, with Spark's value and type (ANSI).
 
-    What has no column is a constant. Errors come from `env.fail`.
+    An expression without columns is a constant. Errors are raised by `env.fail`.
     """
     return Translator(env, varying(node)).value(node, top=True)
 
 
 class Translator:
-    """Translates one scalar: its surroundings, and the variables of the lambdas around a node."""
+    """Translates one scalar in its environment, with the variables of enclosing lambdas."""
 
     def __init__(self, env: Env, varying: set[int]) -> None:
         self._env = env
@@ -198,7 +198,7 @@ class Translator:
         self._env.fail(node, reason, remedy)
 
     def value(self, node: exp.Expr, *, top: bool = False) -> SqlValue:
-        """The value of a node. A constant is computed, in Spark only the greatest one."""
+        """The value of a node. Constants are folded; in Spark only the largest constant nodes."""
         handler = _HANDLERS.get(type(node))
         if isinstance(node, exp.Collate):
             self.fail(node, "collations are not supported", "compare lower(…) for one without case")
@@ -219,7 +219,7 @@ class Translator:
 
     @property
     def is_within(self) -> bool:
-        """Whether the nodes are part of a lambda."""
+        """Whether the current nodes are within a lambda."""
         return bool(self._variables)
 
     def variable(self, name: str, node: exp.Expr) -> SqlValue:
@@ -253,7 +253,7 @@ def _pair(operator: Callable[[SqlValue, SqlValue, exp.Expr, Env], SqlValue]) -> 
 
 
 def _call(name: str, *parts: str) -> NodeHandler:
-    """A node with a syntax of its own that is a call of a function, with these of its arguments."""
+    """A handler of a node with its own syntax, as a call of a function with these arguments."""
 
     def called(node: exp.Expr, t: Translator) -> SqlValue:
         nodes = [node.args.get(part) for part in parts]
@@ -337,7 +337,7 @@ def _cast(node: exp.Cast, t: Translator) -> SqlValue:
     )
 
 
-# Texts that match a pattern
+# Pattern matching
 
 
 def _matched(name: str) -> NodeHandler:
@@ -361,7 +361,7 @@ def _match(name: str, node: Any, escape: SqlValue | None, t: Translator) -> SqlV
         listed = pattern.this.unnest()
         options = listed.expressions if isinstance(listed, exp.Tuple) else [listed]
         join = operators.either if isinstance(pattern, exp.Any) else operators.both
-        if node.args.get("negate"):  # NOT LIKE ALL: each is not matched
+        if node.args.get("negate"):  # NOT LIKE ALL: no pattern matches
             join = operators.both if isinstance(pattern, exp.Any) else operators.either
         result = _one_match(name, a, t.value(options[0]), escape, node, t)
         for option in options[1:]:
@@ -427,7 +427,7 @@ def _trim(node: exp.Trim, t: Translator) -> SqlValue:
 
 
 def _slid(at: SqlValue, numbers: Sequence[int], node: exp.Expr, t: Translator) -> SqlValue:
-    """The begin or the end of a window of time, of a time; or of a window, by its last moment."""
+    """The begin or end of the time window of a time; or of another window, by its last moment."""
     slide, offset, shift = numbers
     back = 0
     if at.kind.startswith("struct<start:"):

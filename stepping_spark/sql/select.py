@@ -41,7 +41,7 @@ from stepping_spark.sql.unnest import is_in, not_in, semi
 
 @dataclass
 class Select(Binder):
-    """One SELECT, while its clauses are bound."""
+    """One SELECT, whose clauses it binds."""
 
     node: exp.Select = field(kw_only=True)
 
@@ -80,7 +80,7 @@ class Select(Binder):
         return self._select_list(plan, shown, ordered, limit, offset)
 
     def _layers(self) -> list[tuple[tuple[PlanColumn, Over], ...]]:
-        """The window functions, those first that read no other one."""
+        """The window functions in layers: each reads only functions of earlier layers."""
         layers: list[tuple[tuple[PlanColumn, Over], ...]] = []
         left = dict(self.windows)
         while left:
@@ -97,7 +97,7 @@ class Select(Binder):
         limit: int | None,
         offset: int,
     ) -> RelationalPlan:
-        """The select list, DISTINCT, and the first rows."""
+        """The plan with the select list, DISTINCT, and the first rows."""
         first = limit is not None or bool(offset)
         columns = tuple(c for c, _ in shown)
         if self.node.args.get("distinct") is not None:
@@ -123,7 +123,7 @@ class Select(Binder):
     # -- windows of time
 
     def _with_windows_of_time(self) -> TimeWindow | None:
-        """Add the column of `window(…)`, if it is called; gives `session_window(…)`, if it is."""
+        """Add the column of a call of `window(…)`; returns a call of `session_window(…)`."""
         node = self.node
         parts = [*node.expressions, *(node.args.get(k) for k in ("group", "having", "qualify"))]
         parts.append(node.args.get("order"))
@@ -141,7 +141,7 @@ class Select(Binder):
         return window if window.is_session else None
 
     def _with_sessions(self, window: TimeWindow) -> None:
-        """Add the column of `session_window(…)`: the sessions are those of each other key."""
+        """Add the column of `session_window(…)`: sessions are separate for all other keys."""
         grouping = self.grouping
         keys = [] if grouping is None else [e for _, e in grouping.keys]
         own = [e for e in keys if "column" in e.meta and column_of(e) is window.column]
@@ -159,7 +159,7 @@ class Select(Binder):
     # -- the select list
 
     def _items(self) -> list[tuple[str, Scalar]]:
-        """The names and expressions of the select list; stars are written out."""
+        """The names and expressions of the select list, with stars expanded."""
         items: list[tuple[str, Scalar]] = []
         for node in self.node.expressions:
             generated = self._generated(node)
@@ -177,7 +177,7 @@ class Select(Binder):
         return items
 
     def _generated(self, node: Scalar) -> list[tuple[str, Scalar]] | None:
-        """The columns of a generator in the select list; None if it is none."""
+        """The columns of a generator in the select list; None for other expressions."""
         inner = node.this if isinstance(node, exp.Alias | exp.Aliases) else node
         if name_of(inner) not in GENERATORS:
             return None
@@ -211,7 +211,7 @@ class Select(Binder):
     # -- groups
 
     def _group(self, items: list[tuple[str, Scalar]]) -> None:
-        """Bind GROUP BY, if there is one, or if an aggregate is asked for."""
+        """Bind GROUP BY, if the SELECT has one, an aggregate, or HAVING."""
         group = self.node.args.get("group")
         having = self.node.args.get("having")
         asked = any(self._has_aggregate(e) for _, e in items) or (
@@ -259,7 +259,7 @@ class Select(Binder):
     def _filtered(
         self, plan: RelationalPlan, condition: Scalar, *, grouped: bool
     ) -> RelationalPlan:
-        """WHERE: sub-queries of conditions that AND connects are semijoins."""
+        """WHERE: conjuncts that are sub-queries become semijoins."""
         rest: list[Scalar] = []
         self.refuse_windows(condition)
         for e in conjuncts(condition):
@@ -281,7 +281,7 @@ class Select(Binder):
         return bound
 
     def _semijoin(self, e: Scalar) -> Attach | None:
-        """What EXISTS or IN does to the rows, as a condition; None for other conditions."""
+        """The semijoin or antijoin of a condition EXISTS or IN; None for other conditions."""
         negated = isinstance(e, exp.Not)
         inner = e.this if negated else e
         while isinstance(inner, exp.Paren):

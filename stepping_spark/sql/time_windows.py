@@ -1,8 +1,8 @@
-"""Windows of time, which Spark's `window`, `session_window` and `window_time` make.
+"""Windows of time: Spark's `window`, `session_window` and `window_time`.
 
-`window` is a struct of two functions of the time of a row, its begin and its end. Sliding windows
-overlap, so a row becomes one for each of them. Sessions depend on all rows of a key: they are an
-operator, `st.sessions`. A row whose time is NULL is in no window.
+`window` is a struct of two functions of a row's time, the begin and the end. Sliding windows
+overlap, so a row becomes one row for each of them. Sessions depend on all rows of a key, so they
+are an operator, `st.sessions`. A row whose time is NULL is in no window.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stepping_spark.sql.plan import (
 from stepping_spark.sql.unnest import kept
 
 MOST_WINDOWS = 1_000
-"""Sliding windows that a row is in."""
+"""The most sliding windows that contain a row."""
 
 _MICROS = {
     "microsecond": 1,
@@ -45,9 +45,9 @@ _PART = re.compile(r"\s*([+-]?\d+)(\.\d{1,6})?\s+([a-z]+?)s?\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """A call of `window` or `session_window`: the column that stands for it, and its parts.
+    """A call of `window` or `session_window`: the column that replaces it, and its parts.
 
-    Times are microseconds. Of a session, `size` is the gap.
+    Times are in microseconds. For a session, `size` is the gap.
     """
 
     at: Scalar
@@ -63,8 +63,8 @@ class TimeWindow:
         return not self.slide
 
     def over(self, plan: RelationalPlan) -> RelationalPlan:
-        """The rows of a plan, each with a window that it is in."""
-        if not isinstance(self.time, exp.Column):  # begin and end read it, which costs once then
+        """The rows of a plan, each with every window that contains it."""
+        if not isinstance(self.time, exp.Column):  # begin and end read it, so compute it once
             time = PlanColumn("time")
             plan = SelectList(plan, (*kept(plan.columns), (time, slid(self.time))))
             return replace(self, time=ref(time)).over(plan)
@@ -80,13 +80,13 @@ class TimeWindow:
         return WhereClause(all_, (exp.LT(this=slid(self.time), expression=end),))
 
     def _window(self, number: int) -> Scalar:
-        """The window that many before the last one that has begun."""
+        """The window `number` windows before the last one that has begun."""
         back = -number * self.slide
         edges = (slid(self.time, self.slide, self.offset, back + n) for n in (0, self.size))
         return _struct(*edges)
 
     def sessions(self, plan: RelationalPlan, by: Sequence[Scalar]) -> RelationalPlan:
-        """The rows of a plan, each with its session among those that are equal in `by`."""
+        """The rows of a plan, each with its session among rows with equal `by`."""
         start, end = PlanColumn("start"), PlanColumn("end")
         rows = SessionsOf(plan, tuple(by), slid(self.time), self.size, (start, end))
         window = _struct(ref(start), slid(ref(end), shift=self.size))
@@ -94,7 +94,7 @@ class TimeWindow:
 
 
 def slid(time: Scalar, slide: int = 1, offset: int = 0, shift: int = 0) -> Scalar:
-    """The last of the times each `slide` that is not later, and `shift` more; see `Slid`."""
+    """The last multiple of `slide` (plus `offset`) up to a time, plus `shift`; see `Slid`."""
     numbers = [exp.Literal(this=str(n), is_string=False) for n in (slide, offset, shift)]
     return exp.Anonymous(this=SLID, expressions=[time.copy(), *numbers])
 
@@ -105,7 +105,7 @@ def _struct(start: Scalar, end: Scalar) -> Scalar:
 
 
 def window_of_time(binder: Binder, parts: Iterable[Scalar | None]) -> TimeWindow | None:
-    """The window of time that is called in parts of a SELECT, where a column stands for it then."""
+    """The window of time that parts of a SELECT call, or None. Replaces the calls by its column."""
     calls = [n for part in parts if part is not None for n in _calls(part)]
     if not calls:
         return None

@@ -1,9 +1,9 @@
 """Sub-queries as joins: by the distinct outer values; EXISTS, IN, ANY and ALL.
 
-A sub-query that reads columns of the outer query has a result for each combination of their
-values. These combinations are its domain. `over_domain` gives all results at once, as a relation
-that has the columns of the domain too, and is joined with the outer query by them (Neumann and
-Kemper, Unnesting Arbitrary Queries, 2015).
+A sub-query that reads columns of the outer query has a result for each combination of their values.
+These combinations are its domain. `over_domain` computes all results at once, as a relation with
+the columns of the domain, which are its join keys with the outer query (Neumann and Kemper,
+Unnesting Arbitrary Queries, 2015).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Matched:
 
 
 def matched(outer: RelationalPlan, sub: RelationalPlan) -> Matched:
-    """A sub-query of EXISTS or IN, without columns of the outer query inside of it."""
+    """A sub-query of EXISTS or IN as the side of a join, without outer columns within it."""
     values: tuple[Scalar, ...] = tuple(ref(c) for c in sub.columns)
     on: list[Scalar] = []
     inner = sub
@@ -177,12 +177,12 @@ def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
 
 
 def kept(columns: Iterable[PlanColumn]) -> tuple[tuple[PlanColumn, Scalar], ...]:
-    """The items of a SELECT that has these columns as they are."""
+    """The items of a SELECT of these columns, unchanged."""
     return tuple((c, ref(c)) for c in columns)
 
 
 def _values(plan: InlineValues, domain: Domain) -> RelationalPlan:
-    """A row of values that reads columns of the outer query; several are united."""
+    """Rows of values that read columns of the outer query, as a union of select lists."""
     parts: list[RelationalPlan] = []
     for row in plan.rows:
         cells = zip(plan.new_columns, row, strict=True)
@@ -220,7 +220,7 @@ def _outer(
     domain: Domain,
     other: Domain,
 ) -> RelationalPlan:
-    """A right or full join: the domain's columns are those of the side that is there."""
+    """A right or full join: the domain's columns are of the side that is not padded."""
     joined = replace(plan, left=left, right=right, on=on)
     fresh = {c: PlanColumn(c.name, c.table) for c in domain.inner_columns}
     pairs = zip(domain.inner_columns, other.inner_columns, strict=True)
@@ -230,7 +230,7 @@ def _outer(
 
 
 def _aggregate(plan: GroupBy, domain: Domain) -> RelationalPlan:
-    """Groups for each row of the domain; if there is no key, a row also where there are no rows."""
+    """Groups for each row of the domain; without keys, one row also if there are no rows."""
     keys = tuple((c, domain.inside(e)) for c, e in plan.keys)
     calls = tuple((c, call.mapped(domain.inside)) for c, call in plan.calls)
     source = over_domain(plan.source, domain)
@@ -284,7 +284,7 @@ def with_value(outer: RelationalPlan, sub: RelationalPlan, value: PlanColumn) ->
 def _one_each(
     whole: RelationalPlan, column: PlanColumn, domain: Sequence[PlanColumn]
 ) -> RelationalPlan:
-    """One row for each row of the domain; more are an error of the step."""
+    """One row for each row of the domain; a second row is an error of the step."""
     at = ref(column)
     n, some = PlanColumn("rows"), PlanColumn(column.name)
     calls = (
@@ -303,13 +303,13 @@ def _one_each(
 
 @dataclass(frozen=True)
 class _Grouped:
-    """An aggregate whose correlation is equalities only: grouped by the inner sides of them."""
+    """An aggregate that is correlated only by equalities, grouped by their inner sides."""
 
     plan: GroupBy
     outer: tuple[Scalar, ...]
     inner: tuple[PlanColumn, ...]
     value: Scalar  # over the aggregate
-    of_none: Scalar  # the value where there is no row
+    of_none: Scalar  # the value without a row
 
     def joined(self, outer: RelationalPlan, value: PlanColumn) -> RelationalPlan:
         exists = PlanColumn("there")
@@ -326,7 +326,7 @@ class _Grouped:
 
 
 def _grouped_by_key(sub: RelationalPlan) -> _Grouped | None:
-    """A sub-query that is SELECT f(aggregates) FROM … WHERE inner = outer, by its keys."""
+    """The groups of a sub-query SELECT f(aggregates) FROM … WHERE inner = outer, or None."""
     (column,) = sub.columns
     shown: Scalar = ref(column)
     plan = sub
@@ -359,7 +359,7 @@ def _grouped_by_key(sub: RelationalPlan) -> _Grouped | None:
 def _equalities(
     plan: RelationalPlan, outside: set[PlanColumn]
 ) -> tuple[RelationalPlan, list[tuple[Scalar, Scalar]]] | None:
-    """The plan without the equalities with outer columns, and these, the inner side first."""
+    """The plan without its equalities with outer columns, and their sides, inner first; or None."""
     if not isinstance(plan, WhereClause):
         return None
     pairs: list[tuple[Scalar, Scalar]] = []
@@ -403,7 +403,7 @@ def semi(
 def marked(
     outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar], mark: PlanColumn
 ) -> RelationalPlan:
-    """The outer plan with a column that says whether there is a match, TRUE or FALSE."""
+    """The outer plan with a column that is TRUE if a row has a match, else FALSE."""
     match = matched(outer, sub)
     on = (*match.on, *in_list(lhs, match.values[: len(lhs)]))
     return SqlJoin(outer, match.plan, "mark", on, mark)
@@ -417,9 +417,9 @@ def is_null(e: Scalar) -> Scalar:
 def with_not_in(
     outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar], value: PlanColumn
 ) -> RelationalPlan:
-    """The outer plan with the value of `lhs NOT IN (sub-query)`, as Spark has it: TRUE or FALSE.
+    """The outer plan with Spark's value of `lhs NOT IN (sub-query)`: TRUE or FALSE.
 
-    It is FALSE where SQL's value is NULL. (Of `lhs IN (sub-query)` too: that is `marked`.)
+    It is FALSE where SQL's value is NULL. (So is `lhs IN (sub-query)`: see `marked`.)
     """
     match_mark = PlanColumn("match")
     plan = marked(outer, sub, lhs, match_mark)
@@ -461,8 +461,8 @@ def with_quantified(
 ) -> RelationalPlan:
     """The outer plan with the value of a comparison with ANY or ALL rows of a sub-query.
 
-    A row for which it is true decides ANY, and one for which it is false decides ALL. Otherwise the
-    value is NULL if it is NULL for a row.
+    A row for which the comparison is true decides ANY, and a row for which it is false decides ALL.
+    Otherwise the value is NULL if the comparison is NULL for a row.
     """
     match_mark, unknown = PlanColumn("match"), PlanColumn("unknown")
     deciding = compared if is_any else exp.Not(this=exp.Paren(this=compared.copy()))
@@ -485,7 +485,7 @@ def _where(sub: RelationalPlan, condition: Scalar | None) -> RelationalPlan:
 def _with_mark(
     plan: RelationalPlan, sub: RelationalPlan, condition: Scalar, mark: PlanColumn
 ) -> RelationalPlan:
-    """The plan with a column that says whether some row of the sub-query meets a condition."""
+    """The plan with a column whether some row of the sub-query meets a condition."""
     match = matched(plan, sub)
     with_values = dict(zip(sub.columns, match.values, strict=True))
     return SqlJoin(plan, match.plan, "mark", (*match.on, substituted(condition, with_values)), mark)
@@ -495,10 +495,10 @@ _Unknown = tuple[Scalar | None, Scalar | None, Scalar | None]
 
 
 def _unknown(sub: RelationalPlan, lhs: Sequence[Scalar]) -> Iterator[_Unknown]:
-    """When IN is NULL, if nothing matches: (NULL on the left, a condition of both, one within).
+    """When IN without a match is NULL: (value that is NULL, condition on both, condition within).
 
     One value: it is NULL and the sub-query has rows, or the sub-query has a NULL. Several values:
-    some row differs in no part for sure.
+    in some row no part certainly differs.
     """
     if len(lhs) == 1:
         yield lhs[0], None, None

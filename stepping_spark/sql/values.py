@@ -1,7 +1,7 @@
-"""Values of SQL: columns with their types in Spark; literals, and constants that are folded.
+"""Values of SQL: columns with their Spark types, literals, and folded constants.
 
 A value is *ours* if the driver can compute it. Otherwise it is a Column of PySpark. Our ints and
-floats have 64 bits, so a value becomes a Column with a cast to its kind.
+floats have 64 bits, so a value is cast to its kind when it becomes a Column.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from stepping_spark.sql.kinds import (
 class SqlValue:
     """A column with its kind: Spark's simple type string, `void` for NULL.
 
-    A kind is "" where it is not known: within the lambda of a higher-order function.
+    A kind is "" if it is unknown: within the lambda of a higher-order function.
     """
 
     column: Any
     kind: str
     digits: int = 0
-    """The digits of an integer that the text has as a literal: its precision beside a decimal."""
+    """The digits of an integer literal: its precision beside a decimal."""
 
 
 class Env(Protocol):
-    """What surrounds a scalar: the columns that it may name, and the text for errors."""
+    """The environment of a scalar: the columns that it may name, and the text for errors."""
 
     def column(self, node: exp.Column) -> SqlValue:
         """The value of a column. The tree is bound already."""
@@ -95,7 +95,7 @@ def exprs_of(*values: SqlValue) -> list[Expr] | None:
 
 
 def constant_of(v: SqlValue) -> Any:
-    """The constant that a value is; None for NULL and for other values."""
+    """The constant of a value; None for NULL and for other values."""
     e = expr_of(v)
     return e.constant if isinstance(e, Literal) else None
 
@@ -107,7 +107,7 @@ def is_null(v: SqlValue) -> bool:
 
 
 def column_of(v: SqlValue) -> Column:
-    """The Column of PySpark, of Spark's own type."""
+    """The value as a Column of PySpark, with the Spark type of its kind."""
     if not isinstance(v.column, ExprColumn):
         column: Column = v.column
         return column
@@ -121,7 +121,7 @@ def column_of(v: SqlValue) -> Column:
 
 
 def _literal(e: Literal, kind: str) -> Column:
-    """A constant as a literal of Spark, which some functions insist on."""
+    """A constant as a literal of Spark, which some functions require."""
     if e.constant is None:
         return functions.lit(None).cast(kind)
     if is_months(kind):
@@ -133,9 +133,9 @@ def _literal(e: Literal, kind: str) -> Column:
 
 
 def in_spark(column: Column, args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
-    """A Column that only Spark can compute, of the kind that Spark says.
+    """A Column that only Spark can compute, with the kind from Spark's analyzer.
 
-    Within a lambda the variables have no type yet, so Spark cannot be asked there.
+    Within a lambda the variables have no type yet, so Spark cannot analyze it.
     """
     if any(a.kind == "" for a in args):
         return SqlValue(column, "")
@@ -151,11 +151,11 @@ def in_spark(column: Column, args: list[SqlValue], node: exp.Expr, env: Env) -> 
 
 
 _OF_ONE_KIND = (STR, ListOf(STR), ListOf(Optional(STR)), BOOL, DATE)
-"""Types that are of one kind: an int may have fewer bits in Spark."""
+"""Types with a single kind; an int, for example, may have fewer bits in Spark."""
 
 
 def _is_held(kind: str) -> bool:
-    """Whether rows can hold values of a kind, in which NULL has its type."""
+    """Whether rows can hold values of a kind."""
     try:
         row_type_of(kind, nullable=True)
     except TypeError:
@@ -164,7 +164,7 @@ def _is_held(kind: str) -> bool:
 
 
 def _with_open_classes(column: Column, node: exp.Expr, env: Env) -> Expr:
-    """A Column with Spark's structs in it, as rows without a class of their own."""
+    """A Column whose Spark structs are rows without a class of their own."""
     e = opaque(column)
     t = of_open_class(e.type)
     if "struct<" in str(t):
@@ -209,14 +209,14 @@ _EXAMPLES = {
 
 
 def refuse_special(content: object, node: exp.Expr, env: Env) -> None:
-    """Raise an error for a text that is another date or time in each step."""
+    """Raise an error for a text that means another date or time at each step."""
     if isinstance(content, str) and content.strip().lower() in _SPECIAL:
         remedy = "compare a column with current_date or current_timestamp() in WHERE"
         env.fail(node, f"{content!r} differs from step to step", remedy)
 
 
 def typed_literal(written: exp.Literal, kind: str, node: exp.Expr, env: Env) -> SqlValue:
-    """`DATE '2024-02-29'` and the like, as Spark reads them."""
+    """`DATE '2024-02-29'` and other typed literals, by Spark's rules."""
     content = str(written.this)
     if kind == "time":
         env.fail(node, "rows cannot hold a TIME", "use a TIMESTAMP, or a STRING")
@@ -259,7 +259,7 @@ def number(written: str, node: exp.Expr, env: Env) -> SqlValue:
 
 
 def _exact(written: str, node: exp.Expr, env: Env) -> SqlValue:
-    """A number as a decimal of just its digits."""
+    """A number as a decimal with its own digits."""
     exact = Decimal(written)
     _, shown, exponent = exact.as_tuple()
     scale = -int(exponent)
@@ -274,7 +274,7 @@ def _exact(written: str, node: exp.Expr, env: Env) -> SqlValue:
 
 
 def suffixed(written: str, value: SqlValue, digits: int, node: exp.Expr, env: Env) -> SqlValue:
-    """A number with its type after it: `3L`, `1.5BD`. It is cast already, but for a decimal."""
+    """A number with a suffix for its type: `3L`, `1.5BD`. `value` is its cast."""
     if is_decimal(value.kind):
         return _exact(f"{Decimal(written):f}", node, env)
     figure = constant_of(folded_in_spark(value))
@@ -339,7 +339,7 @@ def _amount(node: exp.Expr | None) -> str | None:
 
 
 def one_unit(n: int, unit: str) -> SqlValue | None:
-    """The interval of so many units; None for a unit that is unknown, or for too many."""
+    """The interval of `n` units; None for an unknown unit, or for too many units."""
     if unit in _MONTHS:
         return ours(Literal(INT, n * _MONTHS[unit]), f"interval {unit}")
     if unit not in _UNITS:
@@ -350,9 +350,9 @@ def one_unit(n: int, unit: str) -> SqlValue | None:
 
 
 def varying(node: exp.Expr) -> set[int]:
-    """The identities of the nodes that are no constants.
+    """The `id`s of the nodes that are not constant.
 
-    They have a column in them, or are part of a lambda.
+    They contain a column, or are part of a lambda.
     """
     identities: set[int] = set()
     for part in node.find_all(exp.Column, exp.Placeholder):
@@ -367,7 +367,7 @@ def varying(node: exp.Expr) -> set[int]:
 def folded(v: SqlValue) -> SqlValue:
     """A value without columns as a constant, if the driver can compute it.
 
-    What fails, as `1 / 0` does, is left as it is: Spark raises the error if it meets a row.
+    A constant that fails, such as `1 / 0`, stays unchanged: Spark raises the error for a row.
     """
     e = expr_of(v)
     if e is None or isinstance(e, Literal):

@@ -1,7 +1,7 @@
 """The statements of a text, as views, and the tables that they name.
 
 The head of `CREATE … VIEW name … AS` is read here, token by token: its clauses differ between
-platforms, and say nothing about the rows. What follows AS is parsed as a query, at its own place.
+platforms, and do not affect the rows. The text after AS is parsed as a query, at its own place.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from stepping_spark.sql.plan import (
 from stepping_spark.sql.query import QueryScope
 
 _TABLES_KEPT = 1_000
-"""Tables whose rows have their class already: views of a project read the same ones."""
+"""The size of caches of tables: views of a project read the same tables."""
 _KINDS = ("VIEW", "TABLE")
 _BEFORE = ("OR", "REPLACE", "REFRESH", "TEMPORARY", "TEMP", "GLOBAL", "MATERIALIZED", "STREAMING",
            "LIVE", "PRIVATE")  # fmt: skip
@@ -53,7 +53,7 @@ _BEFORE = ("OR", "REPLACE", "REFRESH", "TEMPORARY", "TEMP", "GLOBAL", "MATERIALI
 
 @dataclass(frozen=True)
 class View:
-    """A view: its name, its plan, and what its statement says of it."""
+    """A view: its name, its plan, and the text and comment of its statement."""
 
     name: str
     plan: RelationalPlan
@@ -73,7 +73,7 @@ class View:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether it is more than rows of a table that are mapped and filtered."""
+        """Whether it has more than maps and filters of a table."""
         return not all(
             isinstance(n, TableScan | SelectList | WhereClause) for n in nodes(self.plan)
         )
@@ -81,7 +81,7 @@ class View:
 
 @dataclass(frozen=True)
 class SqlStatement:
-    """A statement: the tree of its query, the text that it stands in, and the head of a CREATE."""
+    """A statement: the tree of its query, its text, and the head of a CREATE."""
 
     tree: Scalar
     text: str
@@ -90,11 +90,11 @@ class SqlStatement:
     comment: str | None = None
     temporary: bool = False
     flow: ChangeFlow | None = None
-    has_query: bool = True  # a streaming table may only be named, as the target of a flow
+    has_query: bool = True  # not for a streaming table that is only the target of a flow
 
 
 class Views:
-    """Makes the views of statements, one after another; later ones may read earlier ones."""
+    """Makes the views of statements in order; later views may read earlier ones."""
 
     def __init__(self, tables: Mapping[str, Sequence[str]]) -> None:
         self._tables = dict(tables)
@@ -122,18 +122,18 @@ class Views:
         return View(statement.name, plan, tree, statement.text, statement.comment)
 
     def cut(self, view: View) -> None:
-        """Let later views read the rows of a view, like those of a table, and not its plan."""
+        """Let later views read a view like a table, instead of composing its plan."""
         name = view.name.lower()
-        del self._known[name]  # which a table of the name may stand behind
+        del self._known[name]  # which may hide a table of this name
         self._tables = {n: table for n, table in self._tables.items() if n.lower() != name}
         self._tables[view.name] = [c.name for c in view.plan.columns]
         self._written[view.name] = view.plan
 
 
 def views_of(statements: Sequence[SqlStatement], tables: Mapping[str, Sequence[str]]) -> list[View]:
-    """The views that statements make, each once: views that read it share its state.
+    """The views of statements. The views that read a view share its state.
 
-    A temporary view is for others only, and becomes a part of each of them.
+    A temporary view is no result: it is composed into each of its readers.
     """
     views = Views(tables)
     by_name: dict[str, View] = {}
@@ -158,7 +158,7 @@ def views_of(statements: Sequence[SqlStatement], tables: Mapping[str, Sequence[s
 
 
 def tables_in(statements: Iterable[SqlStatement]) -> list[str]:
-    """The names of the tables that statements read, and that are none of their own views."""
+    """The names of tables that statements read, without their own views."""
     names: dict[str, None] = {}
     views: set[str] = set()
     for statement in statements:
@@ -170,12 +170,12 @@ def tables_in(statements: Iterable[SqlStatement]) -> list[str]:
 
 
 def tables_of(tree: Scalar, ctes: frozenset[str] = frozenset()) -> Iterator[exp.Table]:
-    """The tables and views that a query names: those that are no query of its WITH.
+    """The tables and views that a query names, without queries of its WITH.
 
-    Queries of WITH that nothing reads are left out.
+    Tables that only unread queries of WITH name are left out.
 
     A query of WITH sees those before it, so `WITH orders AS (SELECT * FROM orders) …` reads a table
-    `orders`. A name with a schema is always that of a table.
+    `orders`. A name with a schema is always a table.
     """
     with_ = tree.args.get("with_")
     if with_ is not None:
@@ -209,7 +209,7 @@ def statements_of(text: str) -> list[SqlStatement]:
 
 
 def _with_targets(statements: list[SqlStatement]) -> list[SqlStatement]:
-    """The statements without those that only name the target of a flow."""
+    """The statements without declarations of streaming tables that are targets of flows."""
     flows = {s.name.lower() for s in statements if s.flow is not None}
     for s in statements:
         if not s.has_query and s.name.lower() not in flows:
@@ -237,7 +237,7 @@ def _statement(tokens: list[Token], text: str) -> SqlStatement:
 
 
 def _at_its_place(text: str, tokens: list[Token]) -> str:
-    """The text of tokens, after as many lines and spaces as are before it in the whole text."""
+    """The text of tokens, padded with lines and spaces to its place in the whole text."""
     start, end = tokens[0].start, tokens[-1].end + 1
     before = "".join(c if c == "\n" else " " for c in text[:start])
     return before + text[start:end]
@@ -252,7 +252,7 @@ class _Head:
         self.at = 1
 
     def statement(self) -> SqlStatement:
-        """The statement; what is no view is refused."""
+        """The statement; raises `SqlError` if it makes no view."""
         words = set()
         while self._word() in _BEFORE:
             words.add(self._take())
@@ -315,7 +315,7 @@ class _Head:
         return word
 
     def _name(self) -> str:
-        """The name of the view; of a name with a schema, the last part."""
+        """The name of the view, without a schema."""
         name = self.tokens[self.at].text
         self.at += 1
         while self._word() == ".":
@@ -324,7 +324,7 @@ class _Head:
         return name
 
     def _columns(self) -> tuple[str, ...]:
-        """The names in parentheses; types, comments and constraints beside them say nothing."""
+        """The names in parentheses; their types, comments and constraints are ignored."""
         names, depth, expected = [], 0, False
         while True:
             word = self._word()
@@ -344,7 +344,7 @@ class _Head:
 
 @dataclass(frozen=True)
 class SqlTable:
-    """A table: the class of its rows, or a stream of them; its columns and their Spark types."""
+    """A table: the class or a stream of its rows, and its columns with their Spark types."""
 
     row: RowType
     python: Any  # the row class; None for a stream
@@ -381,7 +381,7 @@ def table_of(name: str, given: Any) -> SqlTable:
 
 
 _Columns = tuple[tuple[str, str, bool], ...]
-"""The columns of a table: name, Spark type, and whether it may be NULL."""
+"""The columns of a table: name, Spark type, and whether it is nullable."""
 
 
 def _of_ddl(text: str, where: str) -> _Columns:
@@ -415,7 +415,7 @@ def _columns_said(text: str) -> _Columns:
     return tuple(columns)
 
 
-_TEXT = re.compile(r"\b(var)?char\(\d+\)")  # which are strings to Spark, of any length
+_TEXT = re.compile(r"\b(var)?char\(\d+\)")  # strings to Spark, of any length
 
 
 @functools.lru_cache(_TABLES_KEPT)
@@ -439,7 +439,7 @@ _NARROW = {
     pa.int32(): "int",
     pa.float32(): "float",
 }
-"""The Spark types of numbers that are narrower than those of rows."""
+"""The Spark types of numbers that are narrower than the types of rows."""
 
 
 def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
@@ -450,7 +450,7 @@ def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
 
 
 def _with_kinds(cls: type[Data], kinds: Mapping[str, str], name: str) -> SqlTable:
-    """The table of a class that has those of the columns that rows can hold."""
+    """The table of a row class and all its columns; the class has those that rows can hold."""
     held = _of_class(cls, name)
     places = {n: path for n, (path, _) in held.columns.items()}
     columns = {n: (places.get(n), kind) for n, kind in kinds.items() if n}
@@ -473,7 +473,7 @@ def _of_row(row: RowType, cls: Any, where: str, stream: Any) -> SqlTable:
 
 
 def _class_of(schema: pa.Schema, table: str) -> type[Data]:
-    """The class of the rows of a table, without the columns that rows cannot hold."""
+    """The class of the rows of a table, without columns that rows cannot hold."""
     name = "".join(part.capitalize() for part in table.split("_")) or "Row"
     try:
         return class_of(schema, name)
