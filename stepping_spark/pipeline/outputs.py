@@ -210,7 +210,7 @@ class Outlet:
         `offsets` are the offsets committed with the step.
         """
         if isinstance(self._sink, Checking):
-            return False  # it has checked the step before the commit
+            return False  # it checked the step before the commit
         last = self._sink.last_step()
         if last is None:
             return step > self._last  # not again a step that this process has written

@@ -45,7 +45,7 @@ from stepping_spark.zsets.spark import ZSet
 __all__ = ["sql"]
 
 LONGEST = 1_000_000
-"""The most characters of a text. Longer ones are lists of values; this many take a second."""
+"""The most characters of a text. Longer texts are lists of values, and would take seconds."""
 
 DEPTH = 5_000
 """The recursion limit while a text is read: about ten calls for each nested expression."""

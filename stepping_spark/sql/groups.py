@@ -289,7 +289,7 @@ class _Regrouped:
     to_groups: dict[PlanColumn, PlanColumn]  # from columns of the rows to those below the groups
     keys: dict[Scalar, PlanColumn]  # the group key of an expression on the rows
     facts: Facts
-    more: list[tuple[PlanColumn, FunctionCall]] = field(default_factory=list)  # added calls of the groups
+    more: list[tuple[PlanColumn, FunctionCall]] = field(default_factory=list)  # added calls
 
     @classmethod
     def of(

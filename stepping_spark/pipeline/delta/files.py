@@ -93,7 +93,7 @@ class DataFile:
         return {"remove": {**fields, **flags}}
 
     def without(self, places: Places) -> DataFile:
-        """The same file with more rows gone."""
+        """The file with more deleted rows."""
         gone = self.gone | BitMap64(places.tolist())
         stats = {**json.loads(self.action.get("stats") or "{}"), "tightBounds": False}
         action = {**self.action, "deletionVector": vector_of(gone), "stats": json.dumps(stats)}

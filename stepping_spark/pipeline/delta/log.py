@@ -192,7 +192,7 @@ _THROUGH = re.compile(
 
 
 class DeltaLog:
-    """A Delta table that is there, followed from version to version.
+    """An existing Delta table, followed from version to version.
 
     `failure` makes an error of a reason with a remedy.
     """

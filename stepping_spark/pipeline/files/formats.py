@@ -158,7 +158,7 @@ def _in_any_case(text: str, columns: pa.Schema) -> dict[str, str]:
     }
     if all(spellings <= {names[field]} for field, spellings in seen.items()):
         return names
-    # A text or an object within a row may have such a key too: only those of rows count.
+    # A text or an object within a row may contain such a key, too: only keys of rows count.
     keys = {key for line in text.split("\n") for key in _keys_of(line)}
     known = pa.schema([f for f in columns if any(_same(names[f.name], key) for key in keys)])
     return names | matched(known, sorted(keys), pa.ArrowInvalid)
