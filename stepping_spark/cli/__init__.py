@@ -4,11 +4,11 @@ Long-running programs can use `Stop`, which lets Ctrl-C end them between two ste
 code `INTERRUPTED`. Programs that take the URL of a store can use `Quiet`, whose errors do not quote
 the arguments. `open_page` opens a report in the browser of an interactive user.
 
-`commands` has `report`, `source` and `sql`, and `run` and `state` those of their names. `loading`
-runs a user's file. `tables` makes pipelines without Python, of SQL or of a TOML file. `output` is
-what all commands share.
+`commands` has `report`, `source` and `sql`; `run` and `state` have the commands of these names.
+`loading` runs a user's file. `tables` makes pipelines without Python, from SQL or a TOML file.
+`output` has the parts that all commands share.
 
-A command does what a user's program could do: it takes from the facade all that is public there.
+A command does nothing that a user's program cannot do: it uses the facade for all that is public.
 """
 
 from __future__ import annotations

@@ -253,7 +253,7 @@ def sql(
     try:
         graph = graph_of(file or dbt or Path(), of_dbt, sources, columns)
         text, in_full = explained(graph, view_names(graph))
-        if verbose:  # where no line of the user led, each vertex has a line of click
+        if verbose:  # a vertex without a line of the user has a line of click
             text = str(st.explain(graph)).replace(f"  ({user_line()})", "")
         StandardOutput().print_lines(text)
         if out is not None:

@@ -108,7 +108,7 @@ def naming(target: str | Path, make: Callable[[], T]) -> T:
 
 
 def _pipeline_of(views: Sequence[Any], only: Any, store: str) -> st.Pipeline:
-    """The pipeline of all views, or of one view and those it reads, which are not written."""
+    """The pipeline of all views, or of one view and the views it reads, which are not written."""
     if only is None:
         return st.Pipeline(views[0] if len(views) == 1 else views, store=store)
     needed = _needed(only, views)
@@ -121,7 +121,7 @@ def _pipeline_of(views: Sequence[Any], only: Any, store: str) -> st.Pipeline:
 
 
 def _needed(view: Any, views: Sequence[Any]) -> list[Any]:
-    """A view, and the views it reads: those named like a parameter that has no source."""
+    """A view, and the views it reads: the views named like its parameters without a source."""
     by_name = {declared.name: v for v in views if (declared := declared_of(v)) is not None}
     needed = [view]
     for reads in needed:  # grows during the loop

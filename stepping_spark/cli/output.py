@@ -1,4 +1,4 @@
-"""What all commands share: their output, errors that quote nothing, Ctrl-C, and the browser."""
+"""Common parts of the commands: output, errors that quote nothing, Ctrl-C, and the browser."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def examples(*lines: str) -> str:
 
 
 def _renames(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Old and new names of inputs, as --renamed says them."""
+    """The old and new names of inputs in the values of --renamed."""
     renamed = {}
     for text in texts:
         old, _equals, new = text.partition("=")

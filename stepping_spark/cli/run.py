@@ -195,7 +195,7 @@ def run(
             if dry_run:
                 prospect = naming(target, lambda: pipeline.dry_run(count=count))
                 text = str(prospect)
-                if verbose:  # where no line of the user led, a vertex has a line of click
+                if verbose:  # a vertex without a line of the user has a line of click
                     text = prospect.in_detail().replace(f"  ({user_line()})", "")
                 StandardOutput().print_lines(text)
                 sys.exit(IN_FULL if prospect.in_full else 0)

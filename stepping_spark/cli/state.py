@@ -259,7 +259,7 @@ def evolve(
     except ValueError as e:
         raise click.UsageError(str(e)) from None
     with _short_errors():
-        location.state().summary()  # says so if there is none
+        location.state().summary()  # raises an error if the state does not exist
         graph = circuit_in(query)
         store = location.store(graph, evolve=True)
         try:
@@ -277,7 +277,7 @@ def evolve(
 def _apply(
     graph: st.Graph[Any, Any], store: st.Store, evolution: st.Evolution, renamed: dict[str, str]
 ) -> None:
-    """Evolve a state, if that needs nothing that a command line cannot say."""
+    """Evolve a state; ends the command for a pipeline's state, or if inputs must be read again."""
     if store.last_offsets():
         _end(
             "this is the state of a pipeline, whose tables change with it; run the pipeline with "

@@ -1,4 +1,4 @@
-"""Pipelines without Python: views in SQL or of dbt, and tables as texts or in a TOML file."""
+"""Pipelines without Python: views in SQL or dbt, and tables as texts or in a TOML file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLE = "NAME=KIND:ADDRESS"
 PLACE = "KIND:ADDRESS"
 COLUMNS = "NAME=DDL"
 _COLUMNS_OF = "orders='id BIGINT, country STRING'"
-_OBJECTS = ("filesystem",)  # what no text says
+_OBJECTS = ("filesystem",)  # arguments that no text can express
 _EXAMPLES = "orders=delta:lake/orders, or revenue=delta:lake/revenue:country with a key"
 
 
@@ -38,7 +38,7 @@ def pipeline_of(
     sources: Sequence[str],
     sinks: Sequence[str],
 ) -> st.Pipeline:
-    """The pipeline of what a file or a dbt project says, and of the tables of the command line.
+    """The pipeline of a file or a dbt project, with tables of the command line.
 
     `file` is views in SQL, a TOML file, or the folder of a dbt project; `settings` are further
     settings of a TOML file.
@@ -68,7 +68,7 @@ def pipeline_of(
 def graph_of(
     file: Path, settings: Mapping[str, Any], sources: Sequence[str], columns: Sequence[str]
 ) -> st.Graph[Any, Any]:
-    """The circuit of what a file or a dbt project says; `columns` are those of tables, as DDL."""
+    """The circuit of a file or a dbt project; `columns` has the columns of tables as DDL."""
     known = settings_of(file, settings)
     inputs = _sources(known, sources)
     for text in columns:
@@ -103,7 +103,7 @@ def query_of(known: Mapping[str, Any]) -> Any:
 
 
 def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The sources that a query reads; of a dbt project some models may be left out."""
+    """The sources that a query reads, without those that only left-out dbt models read."""
     missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
     if missing:
         name = missing[0]
@@ -117,7 +117,7 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
 
 
 class _Table(TypedDict, total=False):
-    """What a TOML file says of a table, beside its kind with its address, and more of that kind."""
+    """The entries of a table in a TOML file, besides its kind with the address, and its options."""
 
     key: str | list[str]
     changes: bool
@@ -125,7 +125,7 @@ class _Table(TypedDict, total=False):
 
 
 class _File(TypedDict, total=False):
-    """What a TOML file says."""
+    """The entries of a TOML file."""
 
     sql: str
     dbt: str
@@ -143,12 +143,12 @@ class _File(TypedDict, total=False):
 
 
 OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict")
-"""What a TOML file may say of a pipeline, beside its views and tables."""
+"""The entries of a pipeline in a TOML file, besides its views and tables."""
 
 WHOLE_ROWS = "whole_rows"
 
 OF_DBT = ("select", "exclude", "checks", "into")
-"""What it may say of a dbt project."""
+"""The entries of a dbt project in a TOML file."""
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _under(place: str, name: str) -> dict[str, Any]:
 
 
 def _sources(known: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-    """The tables of a file and of the command line that are read, by the names of inputs."""
+    """The sources of a file and of the command line, by the names of inputs."""
     tables_of = _merged_tables(known.get("sources", {}), given, "source")
     for name, tables in tables_of.items():
         if len(tables) > 1:
@@ -233,7 +233,7 @@ def _sources(known: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
 def _merged_tables(
     of_file: Mapping[str, Any], given: Sequence[str], what: str
 ) -> dict[str, list[dict[str, Any]]]:
-    """The tables of each name; those of the command line come in the place of those of a file."""
+    """The tables of each name; tables of the command line replace tables of the file."""
     parsed: dict[str, list[dict[str, Any]]] = {}
     for text in given:
         name, table = _parsed(text, what)
@@ -242,7 +242,7 @@ def _merged_tables(
 
 
 def _parsed(text: str, what: str) -> tuple[str, dict[str, Any]]:
-    """A table of the command line, as a TOML file says it."""
+    """The name and the entries of a table from the command line, as in a TOML file."""
     name, equals, rest = text.partition("=")
     kind, colon, address = rest.partition(":")
     if kind in ("postgresql", "postgres") and address.startswith("//"):
@@ -259,7 +259,7 @@ def _parsed(text: str, what: str) -> tuple[str, dict[str, Any]]:
 
 
 def _of_postgres(url: str, what: str) -> dict[str, Any]:
-    """postgresql://user@host/database#schema.table, of a sink with its key: #table:id."""
+    """The entries of postgresql://user@host/database#schema.table; of a sink also #table:key."""
     base, _, table = url.partition("#")
     place, _, key = table.partition(":")
     schema, _, name = place.rpartition(".")
@@ -274,7 +274,7 @@ def _of_postgres(url: str, what: str) -> dict[str, Any]:
 
 
 def _table(name: str, entry: Mapping[str, Any], what: str) -> Any:
-    """A table, from what a file says: its kind with its address, and its options."""
+    """The table object of entries: its kind with the address, and its options."""
     kinds = [kind for kind in entry if kind in KINDS]
     if len(kinds) != 1:
         raise click.UsageError(
@@ -326,6 +326,6 @@ def of_project(command: F) -> F:
 def said_of_project(
     select: Sequence[str], exclude: Sequence[str], no_checks: bool
 ) -> dict[str, Any]:
-    """What the options say, as a TOML file says it."""
+    """The entries of the options for a dbt project, as in a TOML file."""
     options: dict[str, Any] = {"select": list(select), "exclude": list(exclude)}
     return {k: v for k, v in options.items() if v} | ({"checks": False} if no_checks else {})
