@@ -3,8 +3,8 @@
 `picture` chooses boxes, frames and arrows for each level of detail, with the bodies of recursions
 inlined. `render` has shapes and colours, and writes DOT, SVG and PNG. `circuit` describes the
 vertices and registers of a plan, `history` aggregates the metrics of steps, and `report` has the
-public class, and writes the page. What the page draws of these numbers, and compares of two runs,
-is in its script, `page/report.js`. `progress` is the line that shows how far a run is.
+public class, and writes the page. The script of the page, `page/report.js`, draws these numbers,
+and compares two runs. `progress` is the line of progress of a run.
 
 Input: a graph; for a report a plan, a store, and the metrics of steps. Output: pictures, a page,
 and its numbers as JSON. Imports `plan` and the packages before it; takes no steps.

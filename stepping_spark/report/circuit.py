@@ -146,7 +146,7 @@ def _registers(plan: Plan) -> Iterator[tuple[Register, str]]:
 
 
 def _registers_by_path(plan: Plan) -> dict[str, list[int]]:
-    """By path: the numbers of the registers that store a vertex, or that it is added to."""
+    """The numbers of the registers that store a vertex, or to which it is added, by its path."""
     by_path: dict[str, list[int]] = {}
     numbers = {r.name: i for i, (r, _) in enumerate(_registers(plan))}
     by_change: dict[Vertex, list[int]] = {}
@@ -165,7 +165,7 @@ def _registers_by_path(plan: Plan) -> dict[str, list[int]]:
 
 
 def _in_full(explained: Explanation) -> list[tuple[str, str]]:
-    """The vertices whose cost is that of the tables, not that of the change, and why."""
+    """The vertices whose cost grows with the tables, not with the change, and the reasons."""
     return [(v.path, v.how) for v in explained.vertices if v.how.startswith(FULL)]
 
 
@@ -290,5 +290,5 @@ def _leaves(g: ElementTree.Element) -> Iterable[ElementTree.Element]:
 
 
 def _rounded(geometry: str) -> str:
-    """The same, with coordinates rounded to a tenth of a point."""
+    """The geometry with coordinates rounded to a tenth of a point."""
     return _DECIMAL.sub(lambda n: f"{float(n[0]):.1f}".removesuffix(".0"), geometry)

@@ -102,7 +102,7 @@ class Flat:
         return self.lines[v]
 
     def comment(self, v: InlinedVertex, /) -> str:
-        """What the text of the user says of a part."""
+        """The comment on a part in the user's text."""
         return self.comments.get(v, "")
 
 
@@ -290,7 +290,7 @@ class _Drawing(Generic[V]):
         return f"v{self.number[v]}" if self.shown == 1 else None
 
     def _tails(self, v: V) -> list[tuple[str, bool]]:
-        """The boxes that a stream comes from, through omitted vertices; and if it is a state."""
+        """The boxes from which a stream comes, past omitted vertices; and whether it is a state."""
         tails: dict[tuple[str, bool], None] = {}
         pending, seen = [v], {v}
         while pending:

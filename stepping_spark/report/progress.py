@@ -16,10 +16,10 @@ PAUSE = 0.1  # seconds between two updates of a notebook's cell
 
 
 class Bar(Protocol):
-    """Called for each piece of work that is done."""
+    """A display of progress, called for each finished piece of work."""
 
     def show(self, text: str, advance: int = 0) -> None:
-        """Show a text, and so many pieces more."""
+        """Show a text, and advance by a number of pieces."""
 
 
 class NoBar:
@@ -37,7 +37,7 @@ class TerminalBar:
     task: Any
 
     def show(self, text: str, advance: int = 0) -> None:
-        """Show a text, and so many pieces more."""
+        """Show a text, and advance by a number of pieces."""
         self.progress.update(self.task, advance=advance, description=text)
 
 
@@ -55,26 +55,26 @@ class NotebookBar:
     drawn: float = 0.0
 
     def show(self, text: str, advance: int = 0) -> None:
-        """Show a text, and so many pieces more; not more often than anybody can see."""
+        """Show a text, and advance by a number of pieces; draws at most once per `PAUSE`."""
         self.done += advance
         self.text = text
         if time.monotonic() - self.drawn >= PAUSE:
             self.draw()
 
     def draw(self) -> None:
-        """Replace what the cell shows."""
+        """Replace the content of the cell."""
         self.drawn = time.monotonic()
         self.cell.update({"text/html": self.html(), "text/plain": self.plain()}, raw=True)
 
     def plain(self) -> str:
-        """The same for a front end without HTML."""
+        """The progress as text, for a front end without HTML."""
         if not self.count:
             return f"{self.text or self.name} · {self._seconds()}"
         of = "" if self.total is None else f" of {self.total:,}"
         return f"{self.name} {self.done:,}{of} · {self._seconds()} · {self.text}"
 
     def html(self) -> str:
-        """A bar, what is done, how long that took, and the text."""
+        """The progress as HTML: a bar, the finished pieces, the time, and the text."""
         bar = ""
         if self.total is not None:
             bar = (
@@ -90,7 +90,7 @@ class NotebookBar:
 
 @contextmanager
 def bar_of(name: str, *, total: int | None = None, done: int = 0, count: bool) -> Iterator[Bar]:
-    """A bar that suits where the program runs; with `count` it says how many pieces are done.
+    """A bar for a terminal or a notebook; with `count` it shows the number of finished pieces.
 
     In a notebook rich would need ipywidgets; HTML needs nothing, and stays in the saved notebook.
     """

@@ -89,13 +89,13 @@ def numbers_in(text: str, where: str) -> PageData:
 
 
 FORMAT = 1
-"""The version of the format of the numbers, for readers of them."""
+"""The version of the format of the numbers, for their readers."""
 
 
 def sentence_of(
     circuit: CircuitTold, steps: Sequence[StepMetrics], sizes: Mapping[str, Size]
 ) -> str:
-    """Rows in and out, times, jobs, state, and what is recomputed in full."""
+    """The summary of steps: rows in and out, times, jobs, state, and full recomputations."""
     state, full = _state(circuit, sizes), _full(circuit)
     if not steps:
         return f"{circuit.name} has taken no step in this process; {state}; {full}."
@@ -203,7 +203,7 @@ class Report:
             ) from e
 
     def _repr_html_(self) -> str:
-        """The page in its own frame, which separates its styles from those of the notebook."""
+        """The page in its own frame, which separates its styles from the notebook's."""
         return (
             f'<iframe srcdoc="{html.escape(self.html())}" title="Report" sandbox="allow-scripts" '
             'style="width: 100%; height: 720px; border: 1px solid #8886; border-radius: 8px">'
@@ -292,7 +292,7 @@ def state_of_store(store: Store, registers: Sequence[Register]) -> KeptState:
 
 
 def _other(beside: Report | str | os.PathLike[str] | None) -> PageData | None:
-    """The numbers to compare with, without those that a comparison does not use."""
+    """The numbers to compare with, without lines and pictures, which comparisons do not use."""
     if beside is None:
         return None
     if isinstance(beside, Report):
