@@ -1,8 +1,8 @@
 """PySpark's functions, with types for an editor: `from stepping_spark import functions as F`.
 
-They are the functions of `pyspark.sql.functions`, and do what those do. The types differ: to a
-checker a row's field is a value, of the type that its class says, so here `F.month` takes a date
-and gives an int. Two functions are not PySpark's: `F.col` is for the methods of a Column, and
+They are the functions of `pyspark.sql.functions`, with the same behaviour. The types differ: to a
+checker a row's field is a value of the type in its class, so here `F.month` takes a date and
+returns an int. Two functions are not PySpark's: `F.col` is for the methods of a Column, and
 `F.not_` for the `~` of a condition. The types are in `functions.pyi`.
 """
 
@@ -15,15 +15,15 @@ from stepping_spark.base.errors import CompileError
 from stepping_spark.base.packages import Column
 from stepping_spark.base.packages import functions as _of_spark
 
-__all__ = ["col", "not_"]  # those that are not PySpark's
+__all__ = ["col", "not_"]  # the functions that are not PySpark's
 
 
 def col(value: Any) -> Any:
-    """A field of the row as what it is while a query is traced: a Column.
+    """A field of the row as a Column, which it is while a query is traced.
 
-    Gives the same object. A checker takes a field for a value, which has no `isin`, `isNull`,
-    `between`, `cast` or `like`; of `F.col(row.field)` it knows them. Raises `CompileError` for what
-    is not a Column, such as the name of one.
+    Returns the same object. To a checker a field is a value without `isin`, `isNull`, `between`,
+    `cast` or `like`; the type of `F.col(row.field)` has them. Raises `CompileError` for other
+    values than Columns, such as the name of one.
 
     >>> from stepping_spark import functions as F
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
@@ -42,9 +42,9 @@ def col(value: Any) -> Any:
 
 
 def not_(condition: Any) -> Any:
-    """Whether a condition is false; of NULL it is NULL. It is `~condition`.
+    """Whether a condition is false; NULL if it is NULL. It is `~condition`.
 
-    Python means something else by the `~` of a bool, and a checker complains.
+    The `~` of a bool means something else in Python, so a checker would complain about it.
 
     >>> from stepping_spark import functions as F
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
@@ -62,5 +62,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The names of PySpark's functions, and those of this module."""
+    """The names of PySpark's functions and of this module's own."""
     return sorted({*_of_spark.__all__, "col", "not_"})

@@ -173,7 +173,7 @@ def regr_slope(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
 
 
 def regr_intercept(y: Callable[[T], Any], x: Callable[[T], Any]) -> Aggregate[T]:
-    """The y at x = 0 of the line of `regr_slope`; NULL where that is."""
+    """The y at x = 0 of the line of `regr_slope`; NULL where `regr_slope` is."""
     return Aggregate("regr_intercept", y, other=x)
 
 
@@ -228,8 +228,8 @@ def kurtosis(f: Callable[[T], Any]) -> Aggregate[T]:
 def bit_and(f: Callable[[T], Any]) -> Aggregate[T]:
     """The bits that are set in all ints `f(row)`. An int; NULL without values.
 
-    The state has each value, and how often it comes. A step reads the distinct values of the groups
-    that it touches.
+    The state has each value, with its count. A step reads the distinct values of the groups that it
+    touches.
     """
     return Aggregate("bit_and", f)
 
@@ -306,8 +306,8 @@ def collect_list(f: Callable[[T], Any], *, order: Any = None) -> Aggregate[T]:
 def collect_set(f: Callable[[T], Any]) -> Aggregate[T]:
     """The list of the distinct values of `f(row)`, sorted. Without values the list is empty.
 
-    Spark's own collect_set has no order. The state has each value, and how often it comes. A step
-    reads the distinct values of the groups that it touches.
+    Spark's own collect_set has no order. The state has each value, with its count. A step reads the
+    distinct values of the groups that it touches.
     """
     return Aggregate("collect_set", f)
 
@@ -318,8 +318,8 @@ def string_agg(
     """The strings `f(row)`, joined with a separator, in an order as in `collect_list`.
 
     For descending order write `order=st.win.desc(lambda a: a.x)`. NULL without values. With
-    `distinct=True` each string is there once, and the only orders are their own. Also called
-    listagg.
+    `distinct=True` each string occurs once, and the only orders are by the string itself. Also
+    called listagg.
     """
     kind = "string_agg_distinct" if distinct else "string_agg"
     return Aggregate(kind, f, order, option=separator)

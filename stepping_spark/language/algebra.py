@@ -2,9 +2,9 @@
 
 A function takes the values of one step, as vertices of a circuit, and expressions over their rows:
 maps, filters and sums; distinct and the set operations of SQL; joins; the first rows of groups. It
-knows no row class, no function of the user, and no line of a program. A front end makes the
+uses no row class, no function of the user, and no line of a program. A front end makes the
 expressions, from Python (`language`) or from SQL (`sql`), applies these functions to its streams by
-`language.trace.on_streams`, and says where a `TypeMismatch` is.
+`language.trace.on_streams`, and adds the place to a `TypeMismatch`.
 
 Of joins, `on` is the keys of the two sides, `where` a further condition over pairs of rows. NULL
 keys match nothing, or with `null_safe` each other.
@@ -269,9 +269,9 @@ def first_n(
     ties: bool = False,
     group_size: int | None = None,
 ) -> Vertex:
-    """The first n rows in an order, of each group; with `ties`, those that tie with the n-th too.
+    """The first n rows of each group in an order; with `ties`, also rows that tie with the n-th.
 
-    What SQL cannot express is computed first, beside the row.
+    Keys and orders that SQL cannot express are computed first, beside the row.
     """
     parts = (*by, *(s.expr for s in order))
     if all(p.in_sql for p in parts):
@@ -285,11 +285,11 @@ def first_n(
 
 
 def order_of(sortings: Iterable[Sorting]) -> Order:
-    """The order of these parts; whether NULL comes first becomes a part of its own."""
+    """The order of these parts; the place of NULL becomes a part of its own."""
     return tuple(part for s in sortings for part in s.order)
 
 
 def under(sortings: Sequence[Sorting], exprs: Sequence[Expr]) -> tuple[Sorting, ...]:
-    """The same parts, with these expressions in their place."""
+    """The same directions, with the expressions replaced by these."""
     pairs = zip(sortings, exprs, strict=True)
     return tuple(dataclasses.replace(s, expr=e) for s, e in pairs)

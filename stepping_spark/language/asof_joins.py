@@ -194,8 +194,7 @@ class _Joined:
     """The rows of both sides as one stream, in the order of time within each key.
 
     Its rows are (key, time, number of the side, left row, right row with its time). One of the last
-    two is NULL. Among rows with the same time, the candidates come before the rows that look for
-    them.
+    two is NULL. Among rows with the same time, the candidates come before the probing rows.
     """
 
     def __init__(self, left: _Side, right: _Side, direction: str, where: str) -> None:

@@ -38,7 +38,7 @@ H = TypeVar("H")
 
 
 class Options(TypedDict, total=False):
-    """What may be said to `compile` beside the query."""
+    """The options of `compile`, besides the query."""
 
     optimize: bool
     append_only: Iterable[str]
@@ -106,16 +106,16 @@ def compile(  # noqa: A001 - the interface's name
     current first rows.
 
     `strict` names inputs from which only existing rows are removed: a change that removes more of a
-    row than there is raises `InputError`, and the step changes nothing. The change counts as a
-    whole. `True` means all inputs that are Z-sets. The state then has the rows of these inputs, by
-    the whole row, which a step looks up and adds to.
+    row than exists raises `InputError`, and the step changes nothing. The change counts as a whole.
+    `True` means all inputs that are Z-sets. The state then has the rows of these inputs, by the
+    whole row, which a step looks up and adds to.
 
-    `lateness` says of inputs how late their rows may come: `{"clicks": (lambda c: c.at, "1 hour")}`
-    gives each row a time, and a distance from the greatest time of earlier steps to the watermark.
-    A row, or a removal, from before the watermark is an `InputError`, or goes to `st.late`. Rows
-    that no row to come can change or need leave the state of windows, sessions, as-of joins, joins
-    by time, and operators whose key has the time. Rows of the outputs stay. `st.explain`
-    says of which state that is true, and why of others it is not.
+    `lateness` bounds how late the rows of inputs may arrive: `{"clicks": (lambda c: c.at, "1
+    hour")}` gives each row a time, and a distance from the greatest time of earlier steps to the
+    watermark. A row, or a removal, from before the watermark is an `InputError`, or goes to
+    `st.late`. Rows that no future row can change or need are removed from the state of windows,
+    sessions, as-of joins, joins by time, and operators whose key has the time. Rows of the outputs
+    stay. `st.explain` shows which state expires so, and why other state does not.
 
     Raises `CompileError`, with the user's line, for everything that cannot become a circuit.
 
@@ -173,10 +173,10 @@ def compile(  # noqa: A001 - the interface's name
 def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:
     """The query on changes, from a query on whole tables: D ∘ query ∘ I (DBSP, definition 3.1).
 
-    `query` is written with `st.linear.*`, and gives streams of the same types. When it is compiled,
-    the integrals are pushed through its operators so that a step works on changes; with
-    `optimize=False` each step recomputes the whole. `st.explain` says which state it keeps and what
-    a step costs.
+    `query` is written with `st.linear.*`. The result has streams of the same types. When it is
+    compiled, the integrals are pushed through its operators so that a step works on changes; with
+    `optimize=False` each step recomputes the whole. `st.explain` shows its state and the cost of a
+    step.
 
     >>> def on_tables(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.linear.distinct(a)
@@ -199,7 +199,7 @@ def incrementalize(query: Callable[[*Ins], Out]) -> Callable[[*Ins], Out]:
 
 
 def _integrated(argument: Any) -> Any:
-    """The sum of a stream of changes; another argument as it is."""
+    """The sum of a stream of changes; other arguments unchanged."""
     if isinstance(argument, Lookup):
         return dataclasses.replace(argument, r=_integrated(argument.r))
     return integrate(argument) if isinstance(argument, Stream) else argument
@@ -213,7 +213,7 @@ def _line(query: Callable[..., Any]) -> Line:
 
 
 def _check_is_function(query: object) -> None:
-    """A path is made of the query's name, and its types of its annotations: it must have them."""
+    """Refuse a query that is no function: its name and its annotations are needed."""
     inner = inspect.unwrap(query) if callable(query) else query
     if isinstance(inner, FunctionType | MethodType):
         return
@@ -254,7 +254,7 @@ def _named(
     line: Line,
     name: str,
 ) -> list[str]:
-    """The inputs that an argument of `compile` names; True names all that are Z-sets."""
+    """The inputs that an argument of `compile` names; True names all inputs that are Z-sets."""
     zsets = [label for label, t in parameters if isinstance(t, ZSetType)]
     if isinstance(given, bool):
         return zsets if given else []
@@ -270,7 +270,7 @@ def _named(
 def _late(
     lateness: object, parameters: list[tuple[str, StreamType]], line: Line, name: str
 ) -> dict[str, object]:
-    """How late the rows of inputs may come, of those that say it."""
+    """The lateness of the inputs that have one."""
     if lateness is not None and not isinstance(lateness, Mapping):
         raise CompileError(
             f"{line}: lateness={short(lateness)} of {name}: expected a dict by input; write "
@@ -307,7 +307,7 @@ def _check_returns(
     query: Callable[..., Any], names: dict[str, Any], graph: AnyCircuit, line: Line
 ) -> None:
     declared = hints(query, names, line).get("return")
-    if declared in (None, Any):  # Any is there for the type checker
+    if declared in (None, Any):  # Any only satisfies the type checker
         return
     wanted = (declared,) if graph.single else typing.get_args(declared)
     if wanted[1:] == (Ellipsis,):
@@ -356,7 +356,7 @@ __all__ = ["compile", "incrementalize", "line_of"]
 
 
 def _with_missing_rows(graph: AnyGraph, labels: Collection[str]) -> AnyGraph:
-    """The circuit, with one more vertex for each of these inputs: the removed rows it did not have.
+    """The circuit with a vertex for each of these inputs: the removed rows that did not exist.
 
     The vertex is H(-z⁻¹I(a), -a): a row has weight 1 if the negated sum becomes positive, that is,
     if the sum becomes negative. State, with or without the optimizer: I(a) by the whole row, shared

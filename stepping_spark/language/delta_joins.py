@@ -37,7 +37,7 @@ class Lookup(Generic[Found]):
 
     `key` is the key of its rows: a function of a row, or an `st.Index`. `on` is the key to look up:
     a function of the tuple of all rows found so far, where `row[0]` is the row of the base,
-    `row[1]` that of the first lookup, and so on. Both may be tuples of several parts. `how` is
+    `row[1]` the row of the first lookup, and so on. Both may be tuples of several parts. `how` is
     "inner" or "left"; a left lookup keeps tuples without a match, with None for this table. With
     `null_safe=True`, NULL matches NULL. `where` is a further condition: a function of the tuple
     that includes the row found here. In a left lookup only rows for which it is true match, as with
@@ -203,7 +203,7 @@ def _around(base: ZSet[Any], lookups: Sequence[Lookup[Any]], at: int) -> ZSet[An
 def _over(
     lookup: Lookup[Any], known: Callable[[Any], Any], own: Callable[[Any], Any]
 ) -> Lookup[Any]:
-    """A lookup for tuples of another form; the functions convert them to the form it reads."""
+    """A lookup for tuples of another form; the functions convert them to the form that it reads."""
     on, where = lookup.on, lookup.where
     moved = None if where is None else lambda row: where(own(row))
     return dataclasses.replace(lookup, on=lambda row: on(known(row)), where=moved)

@@ -78,7 +78,7 @@ def streams_of(
 def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: Line) -> Stream:
     """The stream of an input without its late rows; the greatest time is state.
 
-    If x is the times that a step adds, the greatest time is the sum of y = H_Top(z⁻¹I(y), x).
+    If x is the Z-set of times that a step adds, the greatest time is I(y), y = H_Top(z⁻¹I(y), x).
     """
     where = f"{line}: lateness of {label!r}"
     if not isinstance(given, tuple) or len(given) != 2 or not callable(given[0]):

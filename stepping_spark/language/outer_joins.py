@@ -169,7 +169,7 @@ def matching(
     *,
     null_safe: bool = False,
 ) -> dict[str, Any]:
-    """What the joins of the algebra take: the keys of the two sides, and the condition."""
+    """The arguments of the joins of the algebra: the keys of the two sides, and the condition."""
     if type(null_safe) is not bool:
         raise CompileError(
             f"{user_line()}: null_safe={null_safe!r}: expected True, so that NULL keys "

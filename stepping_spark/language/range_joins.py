@@ -242,7 +242,7 @@ class Banded:
         return cls(points, intervals, (longer_keys[0], longer_keys[1]), rows, inside)
 
     def pairs(self, joined: object) -> ZSet[Any]:
-        """Of the pairs that share a band, those whose point lies in the interval."""
+        """The pairs whose point lies in the interval, of the pairs that share a band."""
         left, right = self.rows
         cells = (Field(left, ("left", "left")), Field(right, ("right", "left")))
         pairs = make(Map(Build(pair_of(left, right), cells)), joined)

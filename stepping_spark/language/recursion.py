@@ -82,7 +82,7 @@ def _first(v: Vertex, inputs: list[Vertex | None]) -> Vertex | None:
 
 
 def _ordered(root: Vertex) -> list[Vertex]:
-    """The vertex and those it is computed from, inputs first."""
+    """The vertex and all vertices from which it is computed, inputs first."""
     order: dict[Vertex, None] = {}
     pending = [(root, False)]
     while pending:
@@ -128,11 +128,11 @@ def fixpoint(
     there, which a better one replaces. If it only produces other rows, and these can displace it,
     the rows alternate for ever, and a step raises `FixpointError`.
 
-    With `distinct=False` it is the `y` with `y = f(a, y)`, as SQL's UNION ALL has it: a row is
-    there once for each way in which it is found. Then `f` is made of sums and products: on `y` you
-    can use map, map_many, filter, add, a difference, joins, also of `y` with itself, and antijoins
-    with streams that do not depend on `y`. A row that leads to itself is found without end, and a
-    step raises `FixpointError`.
+    With `distinct=False` it is the `y` with `y = f(a, y)`, like SQL's UNION ALL: the weight of a
+    row is the number of ways in which it is found. Then `f` is made of sums and products: on `y`
+    you can use map, map_many, filter, add, a difference, joins, also of `y` with itself, and
+    antijoins with streams that do not depend on `y`. A row that leads to itself is found without
+    end, and a step raises `FixpointError`.
 
     No row of `a` may have a negative weight in the sum of all changes; rows of tables never have
     one. A row with a negative weight removes rows when it is joined, so that there may be no
@@ -213,7 +213,7 @@ def _check_parameters(f: Callable[..., Any]) -> None:
 
 
 def _labels(a: object, f: Callable[..., Any]) -> dict[Vertex, str]:
-    """The names that the function gives its streams."""
+    """The names of the streams in the function."""
     name = next(iter(inspect.signature(f).parameters))
     if isinstance(a, Stream):
         return {a.vertex: name}
@@ -411,7 +411,7 @@ def _lifted(v: Vertex, inside: BodyTracer) -> Stream:
         (source,) = (s for s, leaf in inside.outside.items() if leaf is v)
         return Stream(source, around)
     changes = [_lifted(i, inside) for i in v.inputs]
-    # What waits for its time waits as a change: of a whole it would be there once for each step.
+    # A row that waits for its time waits as a change: of a sum it would wait once for each step.
     if v.operator.linearity is Linearity.LINEAR or v.operator.gives_change:
         return make(v.operator, *changes)
     whole = make(v.operator, *(make(Integrate(), c) for c in changes))

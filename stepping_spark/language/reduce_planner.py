@@ -64,7 +64,7 @@ class Planner:
             rows = self._sums(None)
             rows.leaf(ONE)
             rows.aggregates.append("whether there are rows")
-        self.reductions.sort(key=lambda r: not r.always)  # first those that always give a row
+        self.reductions.sort(key=lambda r: not r.always)  # first reductions that always have a row
 
     def _sums(self, distinct: Expr | None) -> Sums:
         for r in self.reductions:
@@ -119,7 +119,7 @@ class Planner:
         return reduction, lambda at: Field(t, (*at, "_1"))
 
     def _gathered(self, a: AggregateCall) -> tuple[Reduction, Shown]:
-        """collect_list, percentile and the like: computed from the ordered list of all values."""
+        """collect_list, percentile and others, computed from the ordered list of all values."""
         r = Gathered(distinct=a.kind in OF_A_SET)
         if LISTED[a.kind] in (_percentile, _shape):
             summed_type(a)
@@ -191,7 +191,7 @@ def _bits(a: AggregateCall, items: Expr, nullable: bool) -> Expr:
 
 
 def _check_set(a: AggregateCall) -> None:
-    """Refuse what has no bits, and an order of distinct values that is not their own."""
+    """Refuse types without bits, and orders of distinct values that are not by value."""
     if LISTED[a.kind] is _bits and unwrap(a.picked.type) != INT:
         raise CompileError(f"{a.where}: {a}: {a.picked.type} has no bits; these have: int")
     if any(s.expr != a.picked for s in a.order):

@@ -1,10 +1,10 @@
 """The kinds of reductions that compute aggregates, their state, and aggregates made of sums.
 
-Accumulable aggregates are sums, and changes are added to them. Hierarchical ones are the first rows
-by an order; the first rows of a table are the first among the first rows of its parts. Basic ones
-store all values. Aggregates of distinct values are accumulable, after `distinct`. The most frequent
-value is the first value, ordered by a sum. If there are several kinds, each is computed separately,
-and their results are joined by key.
+Accumulable aggregates are sums, and changes are added to them. Hierarchical aggregates are the
+first rows by an order; the first rows of a table are the first among the first rows of its parts.
+Basic aggregates store all values. Aggregates of distinct values are accumulable, after `distinct`.
+The most frequent value is the first value, ordered by a sum. If there are several kinds, each is
+computed separately, and their results are joined by key.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Reduction:
 
     args: list[Expr] = field(default_factory=list)
     aggregates: list[str] = field(default_factory=list)
-    always: ClassVar[bool] = False  # without a key it gives a row even without input
+    always: ClassVar[bool] = False  # without a key it has a row even without input
 
     def arg(self, e: Expr) -> Field:
         """An argument, as a column of the reduction's rows."""
@@ -78,7 +78,7 @@ class Leaves(Protocol):
 
 @dataclass
 class Sums(Reduction):
-    """Sums over all rows, or over the distinct ones."""
+    """Sums over all rows, or over the distinct values."""
 
     distinct: bool = False
     always: ClassVar[bool] = True
@@ -315,7 +315,7 @@ def _pair(sums: Leaves, a: AggregateCall) -> tuple[Expr, Expr]:
 
 
 def _of_pairs(sums: Leaves, pair: tuple[Expr, Expr], wanted: tuple[str, ...]) -> list[int]:
-    """The numbers of the sums of pairs: how many there are, then what is wanted of x and y."""
+    """The numbers of the sums of pairs: of their count, then of the wanted powers of x and y."""
     of = dict(zip("xy", pair, strict=True))
     leaves = [_one_of(pair[0])]
     for name in wanted:

@@ -87,7 +87,7 @@ def join_function_as_of(
     to: type[Update[V, Any]] | None = None,
     name: str | None = None,
 ) -> ZSet[V]:
-    """The updates of a whole value that are due by the step's `now`: see `st.join_function`."""
+    """The updates of a whole value that are due at the step's `now`: see `st.join_function`."""
     return cast("ZSet[V]", _joined(a, f, to, name, AsOf))
 
 

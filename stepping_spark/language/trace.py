@@ -147,7 +147,7 @@ class Tracer:
     loops: dict[Vertex, Vertex] = field(default_factory=dict)
     unconnected: dict[Vertex, Line] = field(default_factory=dict)
     caches: dict[str, tuple[Vertex, Line]] = field(default_factory=dict)
-    uncalled: dict[object, tuple[str, Line]] = field(default_factory=dict)  # cache[…], no (…) yet
+    uncalled: dict[object, tuple[str, Line]] = field(default_factory=dict)  # cache[…], no call yet
     no_output: list[Vertex] = field(default_factory=list)
     labels: dict[FrameType, tuple[str, ...]] = field(default_factory=dict)
     siblings: dict[tuple[str, ...], int] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class Tracer:
     bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
     lateness: dict[str, Lateness] = field(default_factory=dict)  # by input
     translates: bool = False  # whether a text is being translated
-    comments: dict[Vertex, str] = field(default_factory=dict)  # what the text says of some
+    comments: dict[Vertex, str] = field(default_factory=dict)  # comments in the text
 
     def input(
         self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False
@@ -215,7 +215,7 @@ class Tracer:
         return Stream(v, self)
 
     def record(self, v: Vertex, name: str | None) -> Stream:
-        """Record a vertex that is made, and those that it is made of."""
+        """Record a finished vertex, and its unrecorded inputs."""
         pending = [v]
         while pending:
             missing = [i for i in pending[-1].inputs if i not in self.entries]
@@ -247,14 +247,14 @@ class Tracer:
                     continue
                 entry = self.entries.get(value.vertex)
                 if entry is not None and entry.of_text and is_own:
-                    continue  # a text has no variables
+                    continue  # streams of a text are in no variables of the user
                 if len(self.labels[frame]) == 1:
                     self.variables.setdefault(value.vertex, name)
                 if entry is not None and entry.home is frame:
                     self.names.setdefault(value.vertex, name)
 
     def scope(self) -> tuple[str, ...]:
-        """The names of the functions that are called, those of the query first."""
+        """The names of the active functions, the query first."""
         return self._scope(_home(sys._getframe(1)))
 
     def _scope(self, home: FrameType | None) -> tuple[str, ...]:
@@ -342,7 +342,7 @@ def tracer() -> Tracer:
 
 @contextmanager
 def translating() -> Iterator[None]:
-    """A context in which a text becomes streams, which are not named after our variables."""
+    """A context for the translation of a text, whose streams are not named after our variables."""
     current = _TRACER.get(None)
     if current is None:
         yield
@@ -355,7 +355,7 @@ def translating() -> Iterator[None]:
 
 
 def vertex_of(value: object, what: str) -> Vertex:
-    """The vertex of a stream; a CompileError for anything else."""
+    """The vertex of a stream; raises `CompileError` for other values."""
     current = tracer()
     if not isinstance(value, Stream):
         remedy = "values enter a circuit through the parameters of its query"
@@ -368,7 +368,7 @@ def vertex_of(value: object, what: str) -> Vertex:
 
 
 def row_of(stream: object, what: str) -> RowType:
-    """The type of the rows of a stream of Z-sets; a CompileError for anything else."""
+    """The row type of a stream of Z-sets; raises `CompileError` for other values."""
     t = vertex_of(stream, what).type
     if not isinstance(t, ZSetType):
         raise CompileError(f"{user_line()}: {what} takes a ZSet, found {t}")

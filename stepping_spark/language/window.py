@@ -275,7 +275,7 @@ class Prepared:
 
 
 def prepared(a: Any, row: RowType, used: Iterable[Expr], given: Iterable[Expr]) -> Prepared:
-    """Pair the rows with values computed first: those that are not SQL, and the `given` ones."""
+    """Pair the rows with values computed first: values that SQL cannot express, and `given`."""
     calls = [e for e in dict.fromkeys(used) if isinstance(e, PythonCall)]
     first = Prepared(a, {}, ())
     if calls:
@@ -304,7 +304,7 @@ def _at(exprs: Sequence[Expr]) -> dict[Expr, Expr]:
 
 @dataclass
 class _Planned:
-    """The functions of one window, each once, and the fields made from their results."""
+    """The distinct functions of one window, and the fields made from their results."""
 
     sorting: tuple[Sorting, ...]
     where: str
@@ -429,7 +429,7 @@ def _type_of_row(filled: dict[str, Expr], row: RowType, where: str) -> Struct:
 def _of_row(
     target: Struct, left: list[str], row: RowType, own: tuple[str, ...], where: str
 ) -> dict[str, Expr]:
-    """The fields filled from the row: those with the same name, or for a tuple in order."""
+    """The fields filled from the row: by name, or for a tuple in order."""
     if not isinstance(row, Struct):
         parts = [("row", Field(row, own))]
     else:
