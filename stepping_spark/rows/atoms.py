@@ -19,7 +19,7 @@ from stepping_spark.base.errors import InputError, short
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 FLOAT_INT_MAX = 2**53
-# The longest that fits 64 bits in microseconds, in Arrow and Spark
+# The longest span that fits 64 bits of microseconds, in Arrow and Spark
 LONGEST = dt.timedelta(days=106_751_990)
 NAN = float("nan")  # the one NaN that rows hold, so that equal rows are equal in Python too
 
@@ -70,7 +70,8 @@ class Column:
     """`Annotated[float, st.Column("Culmen Length (mm)")]`: a field whose column has another name.
 
     The field keeps its own name in queries and in the state. Sources, sinks, `from_arrow` and
-    `from_dataframe` find the column by this one, which may be any that the table's system allows.
+    `from_dataframe` find the column by this name, which may be any name that the table's system
+    allows.
 
     >>> class Penguin(st.Data):
     ...     number: Annotated[int, st.Column("Sample Number")]
@@ -88,7 +89,7 @@ class Column:
 
 @dataclass(frozen=True)
 class RowType:
-    """The type of a row, or of a field of one. Types are equal if their Spark columns are."""
+    """The type of a row or of a field. Types are equal if their Spark columns are equal."""
 
     @property
     def ddl(self) -> str:
@@ -97,7 +98,7 @@ class RowType:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The type in Arrow, as Spark returns and accepts it."""
+        """The type in Arrow, in the form that Spark returns and accepts."""
         raise NotImplementedError
 
     def encode(self, value: Any, where: str) -> Any:
@@ -144,13 +145,13 @@ class Atom(RowType):
     def is_halved(self) -> bool:
         """Whether sums are stored in two halves: a change of them may have more than 38 digits.
 
-        Sums of ints are shown as Decimals too, whose Python type is int; they are no halves.
+        Sums of ints are Decimals, too, with the Python type int; they are not halved.
         """
         return self.name == "Decimal" and self.precision == MOST_DIGITS and self.python is not int
 
     @property
     def members(self) -> list[str]:
-        """The texts that are stored for the members of an Enum."""
+        """The stored texts of the members of an Enum."""
         assert issubclass(self.python, enum.Enum)
         return [str(m.value) for m in self.python]
 

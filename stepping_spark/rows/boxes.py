@@ -1,8 +1,8 @@
-"""Boxed tables: how Z-sets are drawn in a terminal and in a notebook.
+"""Boxed tables: the drawing of Z-sets in a terminal and in a notebook.
 
 There are two styles, the same as in this project's documentation. A box of plain values has round
-corners and no lines between its rows. A box with boxes or rows in its cells, or one that is itself
-in a cell, is a grid with a double line around it and a line between any two rows.
+corners and no lines between its rows. A box with boxes or rows in its cells, or a box in a cell, is
+a grid with a double line around it and a line between any two rows.
 """
 
 from __future__ import annotations

@@ -21,16 +21,16 @@ from stepping_spark.rows.types import Optional, Struct, bound, canonical, is_ope
 
 
 class NoSuchRow(TypeError):
-    """Raised if the values for a row are not those of its fields."""
+    """Raised if the values for a row do not match its fields."""
 
 
 def merged(
     rows: Collection[Any], values: Mapping[str, Any], wanted: Collection[str] | None, where: str
 ) -> dict[str, Any]:
-    """The fields of rows by name, and the given values, which come first.
+    """The fields of rows by name, and the given values, which take precedence.
 
-    A Pair stands for its two rows. `wanted` are the fields that are taken; None: all. Raises
-    NoSuchRow for a field that two rows have, because nobody knows which one is meant.
+    A Pair stands for its two rows. `wanted` are the wanted fields; None means all. Raises NoSuchRow
+    for a field that two rows have, because it is ambiguous.
     """
     given = [(row, _names_of(row, where)) for one in rows for row in _sides(one)]
     fields: dict[str, Any] = {}
@@ -70,8 +70,8 @@ _MADE_CANONICAL = (float, list, tuple)
 class Data:
     """A row with named, typed fields: frozen, hashable and keyword-only.
 
-    A subclass adds fields to those of its base. Each field becomes a Spark column. A type that no
-    column can hold raises `TypeError` when the class is created. A field with a default may be
+    A subclass adds fields to the fields of its base. Each field becomes a Spark column. A type that
+    no column can hold raises `TypeError` when the class is created. A field with a default may be
     omitted. A generic class such as `Pair` may be a base with its types in brackets: `class
     P(st.Pair[int, str])`.
 
@@ -87,7 +87,7 @@ class Data:
     __row_nulls__: ClassVar[frozenset[str]] = frozenset()
     """The fields that may be None, or whose type is not known yet."""
     __row_columns__: ClassVar[dict[str, str]] = {}
-    """The columns of fields that have another name than the field; see `Column`."""
+    """The columns of fields whose column has another name; see `Column`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -139,9 +139,9 @@ class Data:
     def of(cls, /, *rows: Any, **values: Any) -> Self:
         """A row with the fields of other rows, by name, and with the given values.
 
-        It spares a copy of each field, in a function of rows and in Python, as `select *` does. A
-        `Pair` stands for its two rows. Fields that this class does not have are left out. A field
-        that two rows have must be given, because nobody knows which one is meant.
+        It makes it unnecessary to copy each field, in a function of rows and in Python, like
+        `select *`. A `Pair` stands for its two rows. Fields that this class does not have are left
+        out. A field that two rows have must be given, because it is ambiguous.
 
         >>> class Order(st.Data):
         ...     id: int
@@ -157,7 +157,7 @@ class Data:
 
     @property
     def __row_names__(self) -> tuple[str, ...]:
-        """The names of the fields; a symbolic row has this too."""
+        """The names of the fields; a symbolic row has this property, too."""
         return tuple(self.__row_fields__())
 
     @classmethod
@@ -261,7 +261,7 @@ def _check_are_names(cls: type, fields: Collection[str]) -> None:
 
 
 def _as_compared(name: str) -> str:
-    """A name as Spark compares it: each letter in upper and then in lower case, as in Java.
+    """The form of a name that Spark compares: each letter in upper, then in lower case, as in Java.
 
     So ς equals σ and ı equals i, but ß does not equal SS.
     """

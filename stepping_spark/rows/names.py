@@ -1,8 +1,8 @@
-"""The names of columns: which column of a table a field of a row is.
+"""The names of columns: the column in a table for each field of a row.
 
 A field has the name of its attribute in Python, and its column in somebody else's table may have
-any other: `Annotated[str, st.Column("Sample Number")]`. An Arrow field says the other name in its
-metadata, at any depth.
+any other name: `Annotated[str, st.Column("Sample Number")]`. The metadata of an Arrow field have
+the other name, at any depth.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEY = b"column"
 
 
 def columns_said(row: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The fields of a row class whose annotation names a column, each with the column."""
+    """The fields of a row class whose annotation names another column, each with the column."""
     taken: dict[str, str] = {}
     for name, annotation in fields.items():
         for column in _column_marks(annotation):
@@ -48,9 +48,9 @@ def _column_marks(annotation: Any) -> Iterator[Column]:
 
 
 def as_named(table: pa.Schema, given: object) -> pa.Schema:
-    """The columns of a table as a query calls them, where `columns=` of the table says so.
+    """The columns of a table with the names of `columns=` of the table, for a query.
 
-    A column whose name another one has then is left out.
+    A column whose name another column then has is left out.
     """
     columns = getattr(given, "columns", None)
     if not isinstance(columns, Mapping):
@@ -66,15 +66,15 @@ def columns_of(columns: pa.Schema) -> list[tuple[str, str]]:
 
 
 def column_of(field: pa.Field[Any]) -> str:
-    """The name that a field has in a table: its own, or that which its metadata says."""
+    """The name of a field's column in a table: from its metadata, or else its own name."""
     name = (field.metadata or {}).get(_KEY)
     return field.name if name is None else name.decode()
 
 
 def arrow_field(name: str, t: RowType, column: str | None = None) -> pa.Field[Any]:
-    """A field of a row in Arrow, nullable where its type has None, with the names of its columns.
+    """A field of a row in Arrow, nullable if its type has None, with the names of its columns.
 
-    `column` is the name of the column where that is another than the field's.
+    `column` is the name of the column, if it differs from the field's.
     """
     metadata = None if column in (None, name) else {_KEY: str(column).encode()}
     return pa.field(name, _arrow(t), nullable=isinstance(t, Optional), metadata=metadata)
@@ -83,7 +83,7 @@ def arrow_field(name: str, t: RowType, column: str | None = None) -> pa.Field[An
 def arrow_schema(
     columns: Iterable[tuple[str, RowType]], names: Mapping[str, str] | None = None
 ) -> pa.Schema:
-    """The fields of a row in Arrow; `names` are the columns that have other names than fields."""
+    """The fields of a row in Arrow; `names` has the columns with other names than their fields."""
     return pa.schema([arrow_field(n, t, (names or {}).get(n)) for n, t in columns])
 
 
@@ -99,7 +99,7 @@ def _arrow(t: RowType) -> pa.DataType:
 
 
 def as_in_table(columns: pa.Schema) -> pa.Schema:
-    """The same columns under the names that they have in the table, at any depth."""
+    """The columns with their names in the table, at any depth."""
     return pa.schema([_as_in_table(field) for field in columns])
 
 
@@ -108,7 +108,7 @@ def _as_in_table(field: pa.Field[Any]) -> pa.Field[Any]:
 
 
 def type_in_table(t: pa.DataType) -> pa.DataType:
-    """A type with the names that its fields have in the table, at any depth."""
+    """A type with the names of its fields in the table, at any depth."""
     if isinstance(t, pa.StructType):
         return pa.struct([_as_in_table(field) for field in t])
     if isinstance(t, pa.ListType):
@@ -117,9 +117,9 @@ def type_in_table(t: pa.DataType) -> pa.DataType:
 
 
 def to_table(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Rows with the names of the table in place of those of the fields, at any depth.
+    """Rows with the names of the table instead of the names of the fields, at any depth.
 
-    `rows` has these columns, and perhaps others, such as `_count_`, which stay as they are.
+    `rows` has these columns, and perhaps others, such as `_count_`, which stay unchanged.
     """
     arrays, fields = [], []
     for name in rows.column_names:
@@ -145,8 +145,8 @@ def matched(
 ) -> dict[str, str]:
     """The column of a table for each field, by the field's name.
 
-    A column that is there exactly is the one; otherwise the only one that differs in case. Raises
-    what `failure` makes of the message, where a column is missing or two differ in case only.
+    It is the column of exactly this name, or else the only one that differs in case. Raises the
+    error that `failure` makes if a column is missing or two candidates differ only in case.
     """
     names = list(names)
     exact = set(names)
@@ -180,7 +180,7 @@ def matched(
 def refuse_feed(
     present: Iterable[str], columns: Mapping[str, str], failure: Callable[[str], Exception]
 ) -> None:
-    """Refuse a change feed as a table of whole rows; `columns` are those that fields take."""
+    """Refuse a change feed as a table of whole rows; `columns` has the columns of fields."""
     for name in present:
         if name.lower() == CHANGE and name not in columns.values():
             raise failure(

@@ -36,8 +36,8 @@ _SIMPLE: tuple[tuple[Any, Any], ...] = (
 def class_of(schema: pa.Schema, name: str, required: Collection[str] = ()) -> type[Data]:
     """A row class with a field for each column of a schema.
 
-    `required` are columns that are never NULL, whatever the schema says. Columns of types that rows
-    cannot hold are left out; the docstring of the class names them.
+    `required` are columns that are never NULL, even if the schema allows NULL. Columns of types
+    that rows cannot hold are left out; the docstring of the class names them.
     """
     unknown = [column for column in required if column not in schema.names]
     if unknown:
@@ -73,9 +73,9 @@ def row(*rows: Any, **values: Any) -> Any:
     """A row without a class of its own: the fields of other rows, and the given values.
 
     For functions of rows in a query whose result needs no name: `SELECT o.*, cents / 100 AS euros`.
-    A `Pair` stands for its two rows. A field that two rows have must be given. The types of the
-    fields are those of the values; messages and pictures call the class `Row`. An aggregate or a
-    window without `into=` gives such rows too.
+    A `Pair` stands for its two rows. A field that two rows have must be given. The fields have the
+    types of the values; messages and pictures call the class `Row`. An aggregate or a window
+    without `into=` returns such rows, too.
 
     >>> class Order(st.Data):
     ...     id: int
@@ -91,7 +91,7 @@ def row(*rows: Any, **values: Any) -> Any:
 
 
 OPEN = "Row"
-"""What rows without a class of their own are called."""
+"""The name of the class of rows without a class of their own."""
 
 
 @functools.cache
@@ -103,7 +103,7 @@ def open_class(names: tuple[str, ...]) -> type[Data]:
 
 
 def field_name(column: str, taken: Collection[str] = ()) -> str:
-    """The name of a field for a column: the same, if it can be one in Python."""
+    """The name of a field for a column: the same, or a similar one if Python forbids it."""
     name = re.sub(r"\W", "_", unicodedata.normalize("NFKC", column)).lstrip("_")
     if not name or not name[0].isalpha():
         name = f"c_{name}" if name else "c"
@@ -121,7 +121,7 @@ def _capital(column: str) -> str:
 
 
 def _annotation(t: Any, name: str) -> Any:
-    """The annotation of a field of an Arrow type; None: a row cannot hold it."""
+    """The annotation of a field of an Arrow type; None if a row cannot hold the type."""
     if isinstance(t, pa.DictionaryType):
         return _annotation(t.value_type, name)
     if isinstance(t, pa.Decimal128Type | pa.Decimal256Type):
@@ -146,7 +146,7 @@ def _type_text(t: Any) -> str:
 
 
 def code_of(cls: type[Data]) -> str:
-    """The source code of a row class, with those of its fields before it."""
+    """The source code of a row class, preceded by the classes of its fields."""
     lines: list[str] = []
     imports: set[str] = set()
     for one in _needed(cls):
@@ -163,7 +163,7 @@ def code_of(cls: type[Data]) -> str:
 
 
 def _needed(cls: type[Data]) -> Iterator[type[Data]]:
-    """The row classes that a class holds, each before those that hold it."""
+    """A row class and the classes of its fields, each before the classes that use it."""
     for annotation in cls.__row_fields__().values():
         for one in _classes(annotation):
             yield from _needed(one)
@@ -178,7 +178,7 @@ def _classes(annotation: Any) -> Iterator[type[Data]]:
 
 
 def _written(annotation: Any, imports: set[str]) -> str:
-    """An annotation as Python has it; adds what it needs to `imports`."""
+    """The source code of an annotation; adds the lines that it needs to `imports`."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         imports.add("from typing import Annotated")
@@ -198,7 +198,7 @@ def _written(annotation: Any, imports: set[str]) -> str:
 
 
 def _beside(annotation: Any) -> str:
-    """What stands beside a type in `Annotated`, as it is written."""
+    """The source code of the metadata of a type in `Annotated`."""
     if isinstance(annotation, Column):
         return f"st.Column({annotation.name!r})"
     return f"st.Precision({annotation.precision}, {annotation.scale})"

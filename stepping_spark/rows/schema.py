@@ -1,4 +1,4 @@
-"""Types of streams, and the columns of relations that hold their values; as JSON for stores.
+"""Types of streams, and the columns of relations that hold their values, also as JSON for stores.
 
 Every value of a stream is one relation: rows of `columns`, each with one or more `diffs`. Equal
 rows are one row whose diffs are added up, and a row whose diffs are all zero does not exist. A
@@ -104,12 +104,12 @@ def _field(listed: object, levels: int) -> tuple[str, RowType]:
 CHANGE = "_change_type"
 COUNT = "_count_"
 VALUE = "_value_"
-ITEM = "_item_"  # what tells the rows of one sum apart
+ITEM = "_item_"  # distinguishes the rows of one sum
 # Wider than 64 bits, so that a sum of ints can overflow only on output.
 BIG_INT = Atom("Decimal", decimal.Decimal, 38, 0)
-# A sum of ints that is shown as a Decimal. It is none, which would be stored in halves.
+# A sum of ints, shown as a Decimal. It is no Decimal field, which would be stored in halves.
 SUM_OF_INTS = Atom("Decimal", int, 38, 0)
-LOW_DIGITS = 18  # of a Decimal of 38 digits that are in its low half: they fit 64 bits
+LOW_DIGITS = 18  # digits in the low half of a Decimal of 38 digits: they fit 64 bits
 
 Columns = tuple[tuple[str, RowType], ...]
 
@@ -266,7 +266,7 @@ class Accumulated:
 
     @cached_property
     def item(self) -> RowType | None:
-        """The type that tells the rows of one sum apart: a Z-set's row, a float's exponent."""
+        """The type that distinguishes the rows of one sum: a Z-set's row, a float's exponent."""
         if isinstance(self.value, ZSetOf):
             return Struct("item", (("value", self.value.inner),), tuple)
         return INT if self.floats else None
@@ -307,12 +307,12 @@ def _diff(name: str) -> str:
 
 
 def high_diff(diff: str) -> str:
-    """The diff with the high half of a sum, whose low half is in this one."""
+    """The diff with the high half of a sum, whose low half is in `diff`."""
     return f"_high{diff}"
 
 
 def high_scale(t: Atom) -> int:
-    """The digits after the point that the high half of a sum has."""
+    """The digits after the point in the high half of a sum."""
     return max(t.scale - LOW_DIGITS, 0)
 
 
@@ -391,7 +391,7 @@ class Carrying(Struct):
 
 
 def carrying(row: RowType, columns: Columns) -> RowType:
-    """The type of rows with these columns added after the key columns that they already have."""
+    """The type of rows with these columns added after their existing key columns."""
     if not columns:
         return row
     if isinstance(row, Carrying):
@@ -400,7 +400,7 @@ def carrying(row: RowType, columns: Columns) -> RowType:
 
 
 def in_groups(row: Any, of: Any, columns: Columns) -> Any:
-    """A row with the keys of these groups of `of`, added after those that it already has."""
+    """A row with the keys of these groups of `of` added after its existing group keys."""
     if not columns:
         return row
     groups = tuple((name, getattr(of, name)) for name, _ in columns)

@@ -61,7 +61,7 @@ def any_of(conditions: Iterable[str]) -> Sql:
 
 
 def let(name: str, value: str, body: str) -> Sql:
-    """A body in which a name stands for a value that is computed once."""
+    """SQL of a body in which a name stands for a value that is computed once."""
     return closed(f"element_at(transform(array({value}), {name} -> {body}), 1)")
 
 

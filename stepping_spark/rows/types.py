@@ -97,7 +97,7 @@ class Struct(RowType):
 
     @property
     def column_names(self) -> Mapping[str, str]:
-        """The columns of fields, by the fields' names, where they have other ones: `Column`."""
+        """The columns of fields whose column has another name (`Column`), by the fields' names."""
         named: Mapping[str, str] = getattr(self.python, "__row_columns__", {})
         return named
 

@@ -1,4 +1,4 @@
-"""Z-sets as users hold them: collections of rows with integer weights, added and negated.
+"""Z-sets for users: collections of rows with integer weights, which can be added and negated.
 
 In the theory, a Z-set is an element of the group Z[T]. `python` holds a small literal value, and
 has the protocol that all Z-sets satisfy; `spark` holds a large one, and compares two in tests

@@ -1,4 +1,4 @@
-"""Converts an Arrow table to a relation: checks its columns, and tells which rows do not fit."""
+"""Converts an Arrow table to a relation: checks its columns, and finds rows that do not fit."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ _SHOWN = {
     "LocalDateTime": "st.LocalDateTime",
     "Decimal": "Annotated[Decimal, st.Precision(…)]",
 }
-"""How messages write a type whose name alone would be wrong."""
+"""The text in messages for a type whose name alone would be wrong."""
 
 _YEARS = (dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, tzinfo=dt.UTC))
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DAYS = tuple((year - _EPOCH).days for year in _YEARS)
 _DAY = 86_400_000_000
-"""Microseconds."""
+"""A day in microseconds."""
 
 
 class OtherType(InputError):
@@ -75,27 +75,27 @@ class OtherType(InputError):
 
 @dataclass(frozen=True)
 class MisfitValues:
-    """Values of a column that do not fit its type: where they are, and what is wrong with one."""
+    """Values of a column that do not fit its type: their places, and the reason for each."""
 
     where: str
     at: Any  # of numpy
-    reason_of: Callable[[int], str]  # of the value at a place of `at`
+    reason_of: Callable[[int], str]  # the reason for the i-th value of `at`
 
     def reason(self, i: int) -> str:
-        """What is wrong with the i-th of them."""
+        """The error of the i-th of these values."""
         return f"{self.where}: {self.reason_of(i)}"
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """A table as the rows of a Z-set have it. The rows that are wrong hold NULL somewhere."""
+    """A table converted to the schema of a Z-set. Values that do not fit are NULL in it."""
 
     relation: pa.Table
     wrong: Sequence[MisfitValues]
     where: str
 
     def reasons(self) -> dict[int, str]:
-        """What is wrong with a row, by its place: the column, and its first value that is wrong."""
+        """The reasons of rows that do not fit, by place: the first wrong column and value."""
         by_place: dict[int, str] = {}
         for wrong in self.wrong:
             for i, at in enumerate(wrong.at.tolist()):
@@ -105,7 +105,7 @@ class Fitting:
 
 
 def relation_of_arrow(table: pa.Table, t: ZSetType, count: str | None, where: str) -> pa.Table:
-    """The table with the columns of the Z-set's schema; columns are found by those of the class.
+    """The table with the columns of the Z-set's schema, found by the columns of the class.
 
     Raises InputError for a column that is missing or of another type, and for a value that does
     not fit.
@@ -124,8 +124,8 @@ def fitted(
 ) -> Fitting:
     """The table with the columns of the Z-set's schema, and the values that do not fit.
 
-    `names` are the columns of fields that have other names. Raises InputError for a column that is
-    missing or of another type.
+    `names` has the columns of fields whose column has another name. Raises InputError for a column
+    that is missing or of another type.
     """
     names_there = table.schema.names
     weights: Array = pa.array([1] * table.num_rows, pa.int64())
@@ -156,7 +156,7 @@ def columns_of(
     present: Sequence[str],
     where: str,
 ) -> dict[str, str]:
-    """The column of each field; an InputError where one is missing or not known."""
+    """The column of each field; raises InputError if one is missing, or a name occurs twice."""
     twice = next((name for i, name in enumerate(present) if name in present[:i]), None)
     if twice is not None:
         raise InputError(f"{where}: column {twice!r} is there twice; rename or drop one")
@@ -186,11 +186,11 @@ def _weights(table: pa.Table, count: str, where: str) -> Array:
 _INT = dict(ZSetType(Atom("int", int)).schema.all)[COUNT]
 
 Fitted = tuple[Array, list[MisfitValues]]
-"""Values in the row type's own Arrow type, and those that do not fit, in whose places is NULL."""
+"""Values in the row type's own Arrow type, with NULL for values that do not fit, and the latter."""
 
 
 def fit(array: Array, t: RowType, where: str) -> Fitted:
-    """The values in the row type's own Arrow type. Raises InputError for a column of another."""
+    """The values in the row type's own Arrow type. Raises InputError for unfit columns."""
     bare = t.inner if isinstance(t, Optional) else t
     if pa.types.is_null(array.type):
         values, wrong = _nulls(len(array), bare.arrow), list[MisfitValues]()
@@ -209,7 +209,7 @@ def fit(array: Array, t: RowType, where: str) -> Fitted:
 
 
 def _parts(array: Array, t: RowType, where: str) -> Fitted:
-    """The same of values without NULL at the top."""
+    """`fit` for values that are not NULL at the top level."""
     whole: Any = array
     if isinstance(t, Atom):
         return _atoms(array, t, where)
@@ -275,7 +275,7 @@ def _atoms(array: Array, t: Atom, where: str) -> Fitted:
 
 
 def cast_or_null(array: Array, to: pa.DataType) -> tuple[Array, Any]:
-    """The values in another type, and the places of those that it does not have, which are NULL."""
+    """The values cast to another type, with NULL for values outside it, and the places of these."""
     try:
         return array.cast(to), np.empty(0, np.int64)
     except pa.ArrowInvalid:
@@ -292,7 +292,7 @@ def _nulls(n: int, t: Any) -> Array:
 
 
 def _in_years(values: Any) -> Any:
-    """Whether a date or a time is of a year that Spark and Python have."""
+    """Whether a date or a time is in a year that Spark and Python support."""
     if pa.types.is_date(values.type):
         numbers, unit = values.cast(pa.int32()), 1
     else:
@@ -302,7 +302,7 @@ def _in_years(values: Any) -> Any:
 
 
 def _not(values: Any, right: Any, expected: str, where: str) -> list[MisfitValues]:
-    """The values that are not as they should be."""
+    """The values for which `right` is false, as misfits."""
     at = np.flatnonzero(~np.asarray(pc.fill_null(right, True)))
     if not len(at):
         return []
@@ -318,7 +318,7 @@ def _text_of(scalar: Any) -> str:
 
 
 def python_of(scalar: Any) -> object:
-    """A value of Arrow in Python; as text where Python does not have it, as a year beyond 9999."""
+    """A value of Arrow in Python; as text if Python lacks it, such as a year beyond 9999."""
     try:
         return scalar.as_py()
     except (ValueError, OverflowError):
@@ -336,12 +336,12 @@ def _other_type(array: Array, t: RowType, where: str) -> InputError:
 
 
 def _found_type(t: Any) -> str:
-    """The type of a column that is there: that of Arrow, which says more."""
+    """The type of an existing column, for a message: its Arrow type, which is the most precise."""
     return str(t.type_name) if isinstance(t, pa.OpaqueType) else str(t)
 
 
 def told_type(t: Any) -> str:
-    """An Arrow type for a message: as a field is declared, or by the name that its system has."""
+    """An Arrow type for a message: as in the declaration of a field, or its name in its system."""
     if isinstance(t, pa.OpaqueType):
         return str(t.type_name)
     if isinstance(t, pa.Decimal128Type):

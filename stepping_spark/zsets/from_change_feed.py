@@ -59,7 +59,7 @@ RECORD = ("op", "before", "after")
 def from_change_feed(df: DataFrame | pa.Table, of: type[U]) -> ZSetSpark[U]:
     """Convert a change feed to a Z-set of `of`: added rows count 1, removed rows −1.
 
-    The columns tell which of two forms it has:
+    The columns decide between two forms:
 
     - Delta's change data feed, the result of Spark's `changes`, and Iceberg's changelog
       (`create_changelog_view`): the columns of `of`, and `_change_type`. `insert` and

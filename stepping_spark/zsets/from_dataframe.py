@@ -41,7 +41,7 @@ _TAKEN: dict[str, tuple[str, ...]] = {
 
 
 def check_frame(df: object, where: str) -> None:
-    """Refuse what is not a DataFrame, and streaming DataFrames, which have no value."""
+    """Refuse values that are no DataFrame, and streaming DataFrames, which have no rows."""
     if not isinstance(df, DataFrame):
         raise InputError(f"{where}: expected a pyspark DataFrame, found {type(df).__name__}")
     if df.isStreaming:
@@ -60,21 +60,21 @@ def relation_of(
 ) -> DataFrame:
     """The DataFrame with the columns of the Z-set's schema. Runs no job.
 
-    `names` are the columns of fields that have other names, by default those of the row class.
+    `names` has the columns of fields whose column has another name, by default from the row class.
     Raises InputError for a column that is missing or of another type.
     """
     return df.selectExpr(*_shown_as(df, t, count, where, names_of(t) if names is None else names))
 
 
 def names_of(t: ZSetType) -> Mapping[str, str]:
-    """The columns of a row class that have other names than their fields."""
+    """The columns of fields in a row class whose column has another name."""
     return t.row.column_names if isinstance(t.row, Struct) else {}
 
 
 def _shown_as(
     df: DataFrame, t: ZSetType, count: str | None, where: str, names: Mapping[str, str]
 ) -> list[str]:
-    """The columns of the Z-set's schema in SQL, made of those of a DataFrame."""
+    """The columns of the Z-set's schema in SQL, over the columns of a DataFrame."""
     fields = {f.name: f for f in df.schema.fields}
     counted = "1L"
     if count is not None:
@@ -103,7 +103,7 @@ def columns_of(
     present: Sequence[str],
     where: str,
 ) -> dict[str, str]:
-    """The column of each field; an InputError where one is missing, or two are one to Spark."""
+    """The column of each field; raises InputError if one is missing or ambiguous to Spark."""
     columns = matched(
         arrow_schema(wanted, names), present, lambda problem: InputError(f"{where}: {problem}")
     )
@@ -254,7 +254,7 @@ def guarded_count(t: ZSetType) -> Column:
 
 
 def _checks(t: ZSetType) -> tuple[str, str]:
-    """What is wrong with a row, or NULL, and an error that says it, in SQL."""
+    """The error of a row or NULL, and an expression that raises it, in SQL."""
     reason = _reason(t)
     names = ", ".join(quote(n) for n, _ in t.schema.all)
     row = f"to_json(struct({names}), map('ignoreNullFields', 'false'))"
@@ -264,7 +264,7 @@ def _checks(t: ZSetType) -> tuple[str, str]:
 
 
 def _reason(t: ZSetType) -> str:
-    """What is wrong with a row, or NULL, in SQL."""
+    """The reason why a row does not fit, or NULL, in SQL."""
     wrongs = [w for n, ft in t.schema.columns for w in _wrongs(quote(n), ft, n)]
     wrongs.append(PossibleError(COUNT, "a whole number", "NULL", closed(f"{COUNT} IS NULL")))
     cases = " ".join(
@@ -281,7 +281,7 @@ RAW, REASON = "_row_", "_reason_"
 def split(
     df: DataFrame, t: ZSetType, count: str | None, where: str, names: Mapping[str, str]
 ) -> tuple[DataFrame, DataFrame]:
-    """The rows that fit, as `relation_of` has them, and the others: as text, why, and the count."""
+    """The rows that fit, as by `relation_of`, and the others: their text, reason and count."""
     raw = f"to_json(struct({', '.join(quote(n) for n in df.columns if n != count)}))"
     shown = df.selectExpr(*_shown_as(df, t, count, where, names), f"{raw} AS {RAW}")
     reasons = shown.withColumn(REASON, F.expr(_reason(t)))
@@ -300,10 +300,10 @@ def guarded(frame: DataFrame, t: ZSetType) -> DataFrame:
 
 
 def guarded_when_read(frame: DataFrame, t: ZSetType) -> DataFrame:
-    """The relation, with a check of all rows and columns, whatever of it a query needs.
+    """The relation, with a check of all rows and columns, even if a query needs only some.
 
-    It is a filter that depends on the partition, so that Spark evaluates no filter of the query
-    before it. Only a query that needs no row at all loses it. Then `PASSED` is not in its plan.
+    The check is a filter that depends on the partition, so that Spark evaluates no filter of the
+    query before it. Only a query that needs no rows drops it. Then `PASSED` is not in its plan.
     """
     wrong, failed = _checks(t)
     nullable = {f.name for f in frame.schema.fields if f.nullable}
@@ -332,7 +332,7 @@ def multiplied(frame: DataFrame, n: int, message: str) -> DataFrame:
 
 
 def blamed(e: raised.PySparkException, where: str) -> SteppingError:
-    """The InputError for a DataFrame that could not be computed; a task's SourceError as it is."""
+    """The InputError for a DataFrame that could not be computed; or the SourceError of a task."""
     in_worker = raised_in_worker(e)
     if in_worker is not None and in_worker[0] == SourceError.__name__:
         return SourceError(f"{where}: {in_worker[1]}")
@@ -344,7 +344,7 @@ def blamed(e: raised.PySparkException, where: str) -> SteppingError:
 
 @contextmanager
 def blaming(where: str) -> Iterator[None]:
-    """A context for computing a Z-set: raises an InputError for weights that do not fit."""
+    """A context for computing a Z-set: raises InputError for rows and weights that do not fit."""
     try:
         yield
     except raised.PySparkException as e:

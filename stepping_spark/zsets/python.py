@@ -48,7 +48,7 @@ def keyed_pairs(
 
 
 def check_set(given: object, expected: str) -> None:
-    """Refuse anything but a set: a bare row or key may be iterable too."""
+    """Refuse other values than sets: a bare row or key may be iterable, too."""
     if not isinstance(given, Set):
         raise InputError(f"{expected}, found {short(given)}; write {{…}} around what you look for")
 
@@ -146,7 +146,7 @@ class ZSet(Protocol[T_co]):
         raise NotImplementedError
 
     def __bool__(self) -> bool:
-        """Whether there is any row: `not empty()`. Counts of different rows do not cancel."""
+        """Whether it has a row: `not empty()`. Counts of different rows do not cancel."""
         raise NotImplementedError
 
     def __len__(self) -> int:
@@ -172,11 +172,11 @@ class ZSet(Protocol[T_co]):
         raise NotImplementedError
 
     def empty(self) -> bool:
-        """Whether there is no row."""
+        """Whether it has no rows."""
         raise NotImplementedError
 
     def to_python(self) -> ZSetPython[T_co]:
-        """The same value as a `ZSetPython`. Brings all its rows to the driver."""
+        """The Z-set as a `ZSetPython`. Brings all its rows to the driver."""
         raise NotImplementedError
 
     def to_arrow(self) -> pa.Table:
@@ -195,10 +195,10 @@ class ZSetPython(ZSet[T_co]):
     """A small Z-set: immutable, hashable, without Spark.
 
     Create it from a mapping of rows to counts, from (row, count) pairs, or from another Z-set.
-    Counts of equal rows are added, and rows with count zero disappear. Rows are equal if Python
-    says so, with two exceptions: values of different types are never equal (`True`, `1` and `1.0`
-    are three rows), and NaN equals NaN. `of` is the type of the rows. It is needed only if there
-    are no rows to tell the type, as for `to_dataframe` of an empty Z-set.
+    Counts of equal rows are added, and rows with count zero disappear. Rows are equal if they are
+    equal in Python, with two exceptions: values of different types are never equal (`True`, `1` and
+    `1.0` are three rows), and NaN equals NaN. `of` is the type of the rows. It is needed only
+    without rows from which to derive the type, as for `to_dataframe` of an empty Z-set.
 
     `repr` draws a box with `_count_` and the columns of the row. It shows at most 20 rows, the
     largest counts first, then in the order of the columns.

@@ -150,7 +150,7 @@ class ZSetSpark(ZSet[T_co]):
         return held.fetched().added_up().table
 
     def in_spark_if_many(self, most: int) -> SparkRelation | None:
-        """The rows, each once, if they are in Spark and take more than so many bytes."""
+        """The consolidated rows, if Spark has them and they exceed `most` bytes; else None."""
         held = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
         if not isinstance(held, SparkRelation):
             return None
@@ -184,10 +184,10 @@ class ZSetSpark(ZSet[T_co]):
     ) -> Relation:
         """The relation for a step, after a check that all its values are of type t.
 
-        A DataFrame is computed once and kept. If it has few rows, the driver keeps them, each row
-        once; if it is only read from files, another reading may count them before. With a `key`,
-        the DataFrame is treated as large: it is consolidated and partitioned as a register with
-        that key needs it. The InputError begins with `where`, names the column and shows a row.
+        A DataFrame is computed once and kept. If it has few rows, the driver keeps them,
+        consolidated; if it only reads files, another job may count them first. With a `key`, the
+        DataFrame is treated as large: it is consolidated and partitioned for a register with that
+        key. The InputError begins with `where`, names the column and shows a row.
         """
         if t.row != self.type.row:
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")
@@ -201,13 +201,14 @@ class ZSetSpark(ZSet[T_co]):
         return self._checked
 
     def checked_when_read(self, t: ZSetType, where: str, limits: Limits) -> Relation:
-        """The relation for a step in which one query reads it, and all of its rows.
+        """The relation for a step in which a single query reads it, with all of its rows.
 
         A DataFrame of many bytes of files is neither kept nor counted: that query computes and
-        checks it. Others are `checked`, and so is one that may have other rows the next time.
+        checks it. Other relations are `checked`, and so is a DataFrame whose rows may differ the
+        next time.
         """
         frame = self._held.frame
-        # Where an input is kept, floats are made canonical.
+        # Floats are made canonical when the input is kept.
         floats = self.type.schema.has_floats
         known = self._checked is not None or not self._guarded
         if frame is None or known or floats or t.row != self.type.row:
@@ -421,9 +422,9 @@ ZSETS = (ZSetPython, ZSetSpark)
 def assert_equal(actual: object, expected: object) -> None:
     """Raise an AssertionError that shows which rows differ, unless both are equal.
 
-    Takes Z-sets, whatever they are held in, and what else a step gives: numbers, dicts of sums by
-    key, and tuples of all these, such as the result of `stepper.step`. A row whose weight differs
-    is shown with the difference.
+    Takes Z-sets of any kind, and the other results of a step: numbers, dicts of sums by key, and
+    tuples of all these, such as the result of `stepper.step`. A row whose weight differs is shown
+    with the difference.
 
     >>> st.assert_equal(st.ZSetPython({"ann": 1}), st.ZSetPython({"ann": 1}))
     >>> st.assert_equal(st.ZSetPython({"ann": 1}), st.ZSetPython({"bob": 2}))
@@ -449,7 +450,7 @@ def assert_equal(actual: object, expected: object) -> None:
 
 
 def _difference(actual: Any, expected: Any, where: str) -> str:
-    """What differs; an empty text: nothing."""
+    """The text of the differences; empty if there are none."""
     if isinstance(actual, ZSETS) and isinstance(expected, ZSETS):
         return _of_zsets(actual, expected, where)
     if isinstance(actual, tuple) and isinstance(expected, tuple) and len(actual) == len(expected):
