@@ -358,7 +358,7 @@ def _foreign(e: BaseException) -> bool:
 pc: Any = pyarrow.compute
 
 MOST = 1_000
-"""The most partition values in the condition of a comparison; with more it has no condition."""
+"""The most values of a partition column in a comparison's condition; with more, it has none."""
 
 
 @dataclass(frozen=True)

@@ -254,7 +254,7 @@ def _as_text(t: pa.DataType) -> pa.DataType:
 
 
 def has_no_text(t: pa.DataType, *, nested: bool) -> bool:
-    """Whether a type has no form in text: durations, structs without `nested`, and lists."""
+    """Whether a type has no form in text: durations, and without `nested` structs and lists."""
     if isinstance(t, pa.StructType):
         return not nested or any(has_no_text(f.type, nested=nested) for f in t)
     if isinstance(t, pa.ListType):
