@@ -7,6 +7,7 @@ own generation or by older ones: no later writer can name them.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections import Counter
@@ -59,11 +60,16 @@ KEPT = 3
 GRACE = 600.0
 """Seconds for which a large file stays after it was merged away: a DataFrame may still read it."""
 
+_log = logging.getLogger("stepping_spark")
+
 _HALF_MADE = re.compile(rf"{FOLDER}/{TEMPORARY}(?:(\d{{8}})-\d{{12}}-\d{{4}}\.json-)?\w+", re.ASCII)
 
 
 class Sweeper:
-    """Removes files that no kept manifest names. Failures are retried later."""
+    """Removes files that no kept manifest names.
+
+    Files that it fails to remove stay until the state is opened again; a warning says it once.
+    """
 
     def __init__(self, directory: Directory, log: Log, large_rows: int) -> None:
         self._directory = directory
@@ -73,6 +79,7 @@ class Sweeper:
         self._pinned = Counter[FileOrder]()  # by how many snapshots of this process
         self._leaving: dict[str, float] = {}  # large files, and when their time is up
         self._removing: Future[None] | None = None
+        self._has_warned = False
 
     def sweep(self, newest: Manifest, older: Sequence[FileOrder]) -> None:
         """Remove all files that are older than the kept manifests, or half-made.
@@ -80,7 +87,7 @@ class Sweeper:
         Call this only after this writer has written the newest manifest: before that, an older
         writer might still commit its half-made files.
         """
-        with suppress(OSError):
+        with self._warning():
             self._kept.clear()
             orders = to_keep([*older, newest.order])
             for order in sorted(orders - {newest.order}):
@@ -134,8 +141,22 @@ class Sweeper:
             wait([self._removing])
 
     def _remove(self, names: list[str]) -> None:
-        with suppress(OSError):
+        with self._warning():
             self._directory.remove(names)
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as e:
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "%s: old files could not be removed, and stay until the state is opened again; "
+                    "this process needs the right to list and remove files there: %s",
+                    self._directory.shown,
+                    str(e),
+                )
 
     def _keep(self, manifest: Manifest) -> None:
         batches = [b for bs in manifest.registers.values() for b in bs]

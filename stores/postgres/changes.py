@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from stores.postgres.connection import Connection
 from stores.postgres.copy import put, send, size_of
 from stores.postgres.session import PostgresSession
 from stores.postgres.statements import ATTEMPT, Layout
+
+_log = logging.getLogger("stepping_spark")
 
 STATEMENT_ROWS = 100_000
 """Rows that are sent to the server along with their statement. Beyond: COPY sends them."""
@@ -342,6 +345,7 @@ class Outputs:
         self._session = session
         self._driver_bytes = driver_bytes
         self._emptied: dict[str, Layout] = {}  # large ones whose deleted rows still take space
+        self._has_warned = False
 
     def described(self, made_by: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The descriptions of the outputs."""
@@ -380,13 +384,18 @@ class Outputs:
         """VACUUM large outputs, so that later steps do not scan their deleted rows again.
 
         A step writes its rows behind those that it deletes, so the file shrinks after the next
-        step. This step is committed already; errors are ignored.
+        step. This step is committed already, so an error is only a warning, which is given once.
         """
         self._emptied.update({layout.table: layout for layout in emptied})
         if not self._emptied:
             return
-        with suppress(StoreError), self._session.use("could not be compacted") as connection:
-            for layout in list(self._emptied.values()):
-                connection.execute(sql.SQL("VACUUM {}").format(layout.place).as_bytes())
-                if size_of(connection, layout)[1] < SCANNED_BYTES:
-                    del self._emptied[layout.table]
+        try:
+            with self._session.use("could not be compacted") as connection:
+                for layout in list(self._emptied.values()):
+                    connection.execute(sql.SQL("VACUUM {}").format(layout.place).as_bytes())
+                    if size_of(connection, layout)[1] < SCANNED_BYTES:
+                        del self._emptied[layout.table]
+        except StoreError as e:
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("the tables of the last outputs could not be compacted: %s", str(e))

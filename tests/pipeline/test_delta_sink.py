@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableOptimizer
 
 import stepping_spark as st
 from stepping_spark.base.errors import SinkError
@@ -287,3 +289,28 @@ def test_small_files_are_merged_and_old_ones_removed_whichever_process_writes(
     assert len(DeltaTable(str(path)).file_uris()) == 2
     assert len([*path.glob("*.parquet")]) == (2 if vacuum else 11)
     assert read(st.DeltaTable(path), Note) == Z({Note(id=i, text="a"): 1 for i in range(1, 10)})
+
+
+@pytest.mark.parametrize(
+    ("error", "warns"),
+    [(OSError("Permission denied"), True), (CommitFailedError("a concurrent transaction"), False)],
+)
+def test_a_table_that_cannot_be_tidied_is_written_and_a_warning_says_so(
+    tmp_path: Path,
+    error: Exception,
+    warns: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(delta_sink, "MERGED_EVERY", 4)
+    monkeypatch.setattr(TableOptimizer, "compact", refuse)
+    path = tmp_path / "table"
+    items = [(i, Z({Note(id=i, text="a"): 1})) for i in range(1, 10)]
+    pipeline(Note, items, st.DeltaTable(path, key="id")).run()
+    assert read(st.DeltaTable(path), Note) == Z({Note(id=i, text="a"): 1 for i in range(1, 10)})
+    warnings = [r.getMessage() for r in caplog.records if "could not be tidied" in r.getMessage()]
+    assert bool(warnings) == warns
+    assert all(str(path) in text and "Permission denied" in text for text in warnings)

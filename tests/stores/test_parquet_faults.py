@@ -532,3 +532,28 @@ def test_a_new_store_is_not_made_among_files_of_other_things(tmp_path: Path) -> 
     with pytest.raises(StoreUnavailable, match=r"no store, but notes\.txt; a new store needs"):
         StoreParquet(tmp_path, REGISTERS, create=True)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_old_files_that_cannot_be_removed_stay_and_one_warning_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: LocalDirectory, names: list[str]) -> None:
+        if names:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    with StoreParquet(path, REGISTERS) as store:
+        before = set(files(path, "data"))
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalDirectory, "remove", refuse)
+            for word in "defghijk":
+                step(store, word)
+            store.compact()
+            step(store, "l")
+        (warning,) = (r.getMessage() for r in caplog.records)
+        assert str(path) in warning
+        assert "the right to list and remove files" in warning
+        assert before <= set(files(path, "data"))
+        assert words(store) == set("abcdefghijkl")
+    with StoreParquet(path, REGISTERS) as store:  # removes them
+        assert not before & set(files(path, "data"))
+        assert words(store) == set("abcdefghijkl")

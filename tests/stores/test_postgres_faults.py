@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import psycopg
 import pytest
@@ -22,6 +23,7 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.base.errors import StoreError, StoreLocked, StoreUnavailable
 from stores.contract.values import BY_WORD, WHOLE, WORDS, add, as_it_is, content, relation_of, row
+from stores.postgres import changes
 from stores.postgres.store import StorePostgres
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
@@ -408,3 +410,24 @@ def test_a_database_without_room_is_one_clear_error_and_the_next_attempt_works(
         connection.execute(sql.SQL("DROP TRIGGER full_disk ON {}").format(place))
     step(store, 2)
     assert holds(store, 2)
+
+
+def test_outputs_that_cannot_be_compacted_are_committed_and_one_warning_says_so(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise psycopg.errors.DiskFull("no space left")
+
+    monkeypatch.setattr(changes, "VACUUM_ROWS", 0)
+    monkeypatch.setattr(changes, "size_of", fail)
+    store = stores.create(BOTH)
+    store.open(BOTH, [BY_WORD.schema])
+    for number in range(1, 5):
+        output = relation_of(BY_WORD.schema, [(f"w{number}", number, 1)])
+        store.commit(number, number, [output])
+    (warning,) = (r.getMessage() for r in caplog.records)
+    assert "could not be compacted" in warning
+    assert "no space left" in warning
+    outputs = store.last_outputs()
+    assert outputs is not None
+    assert [part.rows for part in outputs] == [1]

@@ -10,11 +10,12 @@ File" of https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,6 +38,8 @@ from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.spark.session import first_line
 
 pc: Any = pyarrow.compute
+
+logger = logging.getLogger("stepping_spark.pipeline")
 
 FILE_ROWS = 1_000_000
 """The most rows of a file."""
@@ -181,10 +184,17 @@ class TableWriter:
             obstore.put(self._objects, path, text.encode(), mode="create", use_multipart=False)
         every = int(table.metadata().configuration.get(_CHECKPOINT) or 100)
         if version % every == 0:
-            with suppress(DeltaError, OSError):  # the step is committed; a later checkpoint will do
+            try:
                 newest = log.newest()
                 newest.create_checkpoint()
                 newest.cleanup_metadata()
+            except (DeltaError, OSError) as e:  # the step is committed; a later checkpoint will do
+                logger.warning(
+                    "Delta table %s: there is no checkpoint of version %d: %s",
+                    self.uri,
+                    version,
+                    first_line(e),
+                )
 
 
 @dataclass(frozen=True)
