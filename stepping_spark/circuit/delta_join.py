@@ -1,18 +1,18 @@
-"""The delta join: how a join of many changes with each of its inputs, without a state of its own.
+"""The delta join: the change of a join of many inputs, without a state of its own.
 
     S₀ = base        Sⱼ = Sⱼ₋₁ ⋈ rⱼ        dSⱼ = dSⱼ₋₁ ⋈ I(rⱼ) + z⁻¹I(Sⱼ₋₁) ⋈ drⱼ
 
-The first term follows a change on through the lookups after it, as they are now. The second begins
-with drⱼ, and finds the rows of Sⱼ₋₁ that it meets by going back to the base, from each lookup to
-the one that its key is read from, and then forward through the others, as they were. So only
-inputs are read, each by the keys of those that it is joined with, and no Sⱼ is ever kept.
+The first term joins a change with the new values of all later lookups. The second begins with drⱼ,
+and finds the matching rows of Sⱼ₋₁: it goes back to the base, from each lookup to the input that
+its key is read from, and then forward through the other lookups, always in their old values. So
+only inputs are read, each by the keys of rows that it is joined with, and no Sⱼ is ever stored.
 
-The base, which is the largest table as a rule, is read as it was: nothing is added to its rows. If
-a row of the base and the row that it looks up are removed in one step, the second term removes the
-pair, and the first one finds nothing.
+The base, usually the largest table, is read in its old value, so the change need not be added to
+it. If a row of the base and the row that it looks up are deleted in one step, the second term
+deletes the pair, and the first one finds nothing.
 
-Where a lookup is a left one, Sⱼ = Sⱼ₋₁ ⋈ rⱼ + null(Sⱼ₋₁ − Sⱼ₋₁ ⋈ present(rⱼ)), so drⱼ goes with
-−d present(rⱼ): what it meets loses, or gets back, its NULL. The sum of both takes one way back.
+For a left lookup, Sⱼ = Sⱼ₋₁ ⋈ rⱼ + null(Sⱼ₋₁ − Sⱼ₋₁ ⋈ present(rⱼ)). So −d present(rⱼ) is added to
+drⱼ: the rows that it matches lose, or get back, their NULL. The sum of both goes back only once.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from stepping_spark.expressions.operations import OPERATORS
 from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.types import Optional, Struct, unwrap
 
-S = TypeVar("S")  # a stream: a vertex to the passes, to a query a symbolic one
+S = TypeVar("S")  # a stream: a vertex in passes, a symbolic stream in queries
 
 
 @dataclass(frozen=True)
 class DeltaJoin(Generic[S]):
-    """What is needed to write the changes of a join: rows, lookups, changes and their integrals.
+    """Writes the change of a join of several inputs, from their changes and integrals.
 
-    Of these the base comes first, then the table of each lookup. `apply` applies an operator.
+    The base comes first, then the table of each lookup. `apply` applies an operator.
     """
 
     rows: Sequence[RowType]
@@ -62,11 +62,11 @@ class DeltaJoin(Generic[S]):
         return known
 
     def _old(self, i: int) -> S:
-        """An input before this step."""
+        """The value of an input before this step."""
         return self.apply(Delay(), self.integrals[i])
 
     def _met(self, j: int) -> S:
-        """z⁻¹I(Sⱼ₋₁) ⋈ drⱼ, its rows as those of Sⱼ."""
+        """z⁻¹I(Sⱼ₋₁) ⋈ drⱼ, as rows of Sⱼ."""
         lookup = self.lookups[j - 1]
         source, used = reached(self._on(j), self._lefts)
         keys = [Field(e.type, (f"_{m}",)) for m, e in enumerate(lookup.key, 2)]
@@ -74,7 +74,7 @@ class DeltaJoin(Generic[S]):
         rows = self.apply(back, self._first_relation(j), self._old(source))
         rest = [m for m in range(len(keys)) if m not in used]
         fields = [Field(t, (f"_{i}",)) for i, t in enumerate(self._members((source, j)), 1)]
-        # The keys of drⱼ stand after its row, as a row that is None has none; two places on now.
+        # The keys of drⱼ come after its row, because a row that is None has none.
         fields += [Field(keys[m].type, (f"_{m + 3}",)) for m in rest]
         rows = self.apply(Map(tupled(*fields)), rows)
         checks = [
@@ -90,7 +90,7 @@ class DeltaJoin(Generic[S]):
         return rows
 
     def _first_relation(self, j: int) -> S:
-        """The rows of drⱼ, each before its key; of a left lookup also the keys that go or come."""
+        """The rows of drⱼ, each with its key; for a left lookup also keys that appear or vanish."""
         lookup, row, change = self.lookups[j - 1], self.rows[j], self.changes[j]
         (member,) = self._members((j,))
         whole = Field(member, () if isinstance(row, Struct) else ("_value_",))
@@ -105,7 +105,7 @@ class DeltaJoin(Generic[S]):
     def _gone_back(
         self, rows: S, bound: list[int], at: int
     ) -> tuple[S, list[int], list[tuple[Expr, Expr]]]:
-        """The rows with all that leads back to the base, and what is still to be compared."""
+        """The rows joined with all inputs back to the base, and the equalities still to check."""
         checks: list[tuple[Expr, Expr]] = []
         while at:
             key = self.lookups[at - 1].key
@@ -121,7 +121,7 @@ class DeltaJoin(Generic[S]):
         return rows, bound, checks
 
     def _gone_forward(self, rows: S, bound: list[int], j: int) -> S:
-        """The rows with the lookups before j that are not in them yet."""
+        """The rows joined with the remaining lookups before j."""
         for i in range(1, j):
             if i in bound:
                 continue
@@ -136,12 +136,12 @@ class DeltaJoin(Generic[S]):
     def _back(
         self, on: tuple[Expr, ...], j: int, used: Sequence[int], source: int, place: int
     ) -> LookUp:
-        """The lookup of the rows that a lookup's key is read from."""
+        """The lookup of the rows from which the key of lookup j is read."""
         key = tuple(within(self._on(j)[m], self.rows[source]) for m in used)
         return LookUp(on, key, place, optional=source in self._lefts)
 
     def _on(self, j: int) -> tuple[Expr, ...]:
-        """What lookup j looks for, over the tuples of all that is before it."""
+        """The key that lookup j looks for, over tuples of all previous inputs."""
         lookup = self.lookups[j - 1]
         return tuple(e.under("_1") for e in lookup.on) if lookup.bare else lookup.on
 
@@ -159,13 +159,14 @@ def _place(bound: Sequence[int], i: int) -> int:
     return sum(b < i for b in bound)
 
 
-# -- what a lookup's key is read from
+# -- the inputs from which a lookup's key is read
 
 
 def reached(on: Sequence[Expr], lefts: set[int]) -> tuple[int, list[int]]:
-    """The input that a key, or most parts of it, is read from alone; and which parts those are.
+    """The input that most parts of a key read alone, and the numbers of these parts.
 
-    A part that is not NULL where its row is None would find what no row of that input leads to.
+    A part that can be other than NULL for a row that is None does not count: it may match rows
+    without any row of that input.
     """
     by_input: dict[int, list[int]] = {}
     for m, part in enumerate(on):
@@ -184,7 +185,7 @@ def reached(on: Sequence[Expr], lefts: set[int]) -> tuple[int, list[int]]:
 
 
 def inputs_of(e: Expr) -> set[int]:
-    """Which members of the tuple an expression reads."""
+    """The numbers of the tuple's members that an expression reads."""
     read: set[int] = set()
 
     def note(field: Field) -> Expr:
@@ -205,14 +206,14 @@ def inputs_of(e: Expr) -> set[int]:
 
 
 def moved(e: Expr, places: dict[int, int]) -> Expr:
-    """The expression, over tuples that have each member at another place."""
+    """The expression, over tuples with each member at its new place."""
     return replaced(
         e, lambda f: Field(f.type, (f"_{places[int(f.path[0][1:]) - 1] + 1}", *f.path[1:]))
     )
 
 
 def within(e: Expr, row: RowType) -> Expr:
-    """The expression, over rows of the one member of the tuple that it reads."""
+    """The expression, over the rows of the single tuple member that it reads."""
 
     def own(f: Field) -> Expr:
         t = row

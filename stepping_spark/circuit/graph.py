@@ -31,7 +31,7 @@ from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.fingerprint import identity_of
 from stepping_spark.rows.schema import StreamType
 
-# To a checker: the tuple of changes that a step takes, and what the query gives.
+# For type checkers: the tuple of changes that a step takes, and the result of the query.
 In = TypeVar("In", default=Any)
 Out = TypeVar("Out", default=Any, covariant=True)
 
@@ -97,7 +97,7 @@ def _digest(v: Vertex) -> str:
 
 @dataclass(frozen=True, order=True)
 class Path:
-    """The name of a vertex: the functions it was made in, then its own; the same in every process.
+    """The name of a vertex: the functions that made it, then its own; equal in every process.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
@@ -121,47 +121,47 @@ class Path:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a vertex was written, and what it should be called."""
+    """The user's line that a vertex comes from, and its preferred name."""
 
     path: Path
     line: Line
-    explicit: bool = False  # the user said name=
+    explicit: bool = False  # the user passed name=
     parts: tuple[Origin, ...] = ()  # of the operators that were fused into it
     beside: tuple[Origin, ...] = ()  # origins of vertices that were rewritten away into this one
-    inner: bool = False  # a rewrite made it, below a vertex that has a name
-    of_text: bool = False  # it stands for a part of a text, as SQL
-    comment: str = ""  # what the text says of it
+    inner: bool = False  # a rewrite made the vertex, below a vertex with a name
+    of_text: bool = False  # the vertex stands for a part of a text, such as SQL
+    comment: str = ""  # the comment in the text
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """An input with a lateness: its rows that are in time, and those that are late."""
+    """An input with a lateness: its rows that are in time, and its late rows."""
 
     at: Expr  # the time of a row
-    distance: int  # from the greatest time to the watermark, as `expressions.expr` has it
-    said: str  # the same, as the user wrote it
+    distance: int  # from the greatest time to the watermark, in the unit of `expressions.expr`
+    said: str  # the distance as the user wrote it
     in_time: Vertex
     late: Vertex
     greatest: Vertex  # the feedback of the stream whose sum is the row of the greatest time
-    refused: bool  # whether a row that is late is an error
+    refused: bool  # whether a late row is an error
 
     def moved(self, f: Callable[[Vertex], Vertex]) -> Lateness:
-        """The same of a circuit with other vertices."""
+        """The lateness in a circuit with other vertices."""
         vertices = {"in_time": f(self.in_time), "late": f(self.late), "greatest": f(self.greatest)}
         return dataclasses.replace(self, **vertices)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
 class Graph(Generic[In, Out]):
-    """A circuit, as `compile` makes it: vertices, and the edges between them.
+    """A circuit, the result of `compile`: vertices, and the edges between them.
 
     `vertices` maps each `Path` to its vertex. `input`, `internal`, `output` and `run_no_output` are
-    the edges; `nx` is the same as a networkx graph. Its text is the same in every process. Two
-    graphs are equal if they compute the same in the same way, whatever their vertices are called. A
-    notebook shows its picture. `loops` says what each feedback is connected to. `bodies` has the
+    the edges; `nx` is the circuit as a networkx graph. Its text is the same in every process. Two
+    graphs are equal if they compute the same in the same way, whatever the names of their vertices.
+    A notebook shows its picture. `loops` maps each feedback to its source. `bodies` has the
     circuits that recursions iterate. `strict` has, for each strict input, the vertex that finds
-    rows which a change removes although they are not there; `lateness`, for each input that has
-    one, the vertices that tell rows that are late from those in time.
+    deletions of absent rows; `lateness` has, for each input with one, the vertices that separate
+    late rows from rows in time.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.filter(numbers, f=lambda x: x > 0)
@@ -180,27 +180,27 @@ class Graph(Generic[In, Out]):
     caches: Mapping[str, Vertex]
     origins: Mapping[Vertex, Origin]
     called: tuple[str, ...] = ()  # the variable of each output, or ""
-    single: bool = True  # the query gives one stream, not a tuple of them
-    optimized: bool = False  # its plan may then fuse vertices, too
+    single: bool = True  # the query returns one stream, not a tuple of streams
+    optimized: bool = False  # if true, its plan may also fuse vertices
     reductions: tuple[ReducePlan, ...] = ()
     bodies: Mapping[Operator, AnyGraph] = field(default_factory=dict)  # with this query's names
-    strict: Mapping[str, Vertex] = field(default_factory=dict)  # by input: rows that were not there
+    strict: Mapping[str, Vertex] = field(default_factory=dict)  # by input: deleted absent rows
     lateness: Mapping[str, Lateness] = field(default_factory=dict)  # by input
-    made_by: tuple[Signature, ...] = ()  # what computes each output, as it was written
+    made_by: tuple[Signature, ...] = ()  # of each output, the computation as it was written
     paths: Mapping[Vertex, Path] = field(init=False, repr=False)
     memo: dict[str, object] = field(init=False, repr=False, default_factory=dict)  # of later layers
-    _repr_svg_: ClassVar[Callable[[AnyGraph], str]]  # how a notebook draws it: `render` knows
+    _repr_svg_: ClassVar[Callable[[AnyGraph], str]]  # the picture in notebooks, set by `render`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "paths", _paths(self))
 
     @property
     def roots(self) -> tuple[Vertex, ...]:
-        """The vertices that a step is run for."""
+        """The vertices that a step must compute."""
         return self.outputs + self.no_output
 
     def walk(self) -> Iterator[Vertex]:
-        """Every vertex that is needed, each after its inputs, except in loops."""
+        """Every needed vertex, each after its inputs, except in loops."""
         seen: set[Vertex] = set()
         for root in (*self.inputs, *self.roots):
             yield from _walk(root, self.loops, seen)
@@ -212,22 +212,22 @@ class Graph(Generic[In, Out]):
 
     @property
     def input(self) -> list[tuple[Path, int]]:
-        """The inputs: a path, and which argument of that vertex it is."""
+        """The inputs: the path of a vertex, and the number of its argument, always 0."""
         return [(self.paths[v], 0) for v in self.inputs]
 
     @property
     def internal(self) -> set[tuple[Path, tuple[Path, int]]]:
-        """The edges: from a path, to a path and which argument of it."""
+        """The edges: from a path, to a path and the number of its argument."""
         return {(a, (b, i)) for a, b, i in self._edges()}
 
     @property
     def output(self) -> list[Path]:
-        """The vertices whose values a step gives back."""
+        """The vertices whose values a step returns."""
         return [self.paths[v] for v in self.outputs]
 
     @property
     def run_no_output(self) -> list[Path]:
-        """The vertices that are run for the state they keep."""
+        """The vertices that a step computes only for their state."""
         return [self.paths[v] for v in self.no_output]
 
     def _edges(self) -> Iterator[tuple[Path, Path, int]]:
@@ -238,7 +238,7 @@ class Graph(Generic[In, Out]):
 
     @property
     def nx(self) -> nx.MultiDiGraph[Path]:
-        """The same as a networkx graph; nodes are paths."""
+        """The circuit as a networkx graph; its nodes are paths."""
         g: nx.MultiDiGraph[Path] = nx.MultiDiGraph()
         for path, v in self.vertices.items():
             g.add_node(path, operator=v.operator.name, type=str(v.type))
@@ -248,13 +248,13 @@ class Graph(Generic[In, Out]):
 
     @cached_property
     def named_inputs(self) -> tuple[tuple[Vertex, str], ...]:
-        """The inputs, and what to call each in an error."""
+        """The inputs, each with its name in errors."""
         labels = [v.operator.label for v in self.inputs if isinstance(v.operator, Input)]
         return tuple((v, f"input {n!r}") for v, n in zip(self.inputs, labels, strict=True))
 
     @cached_property
     def named_outputs(self) -> tuple[str, ...]:
-        """What to call each output: its variable, or its number where that says more."""
+        """The name of each output: its variable if that is unique, otherwise its number."""
         called = self.called or ("",) * len(self.outputs)
         return tuple(
             name if name and called.count(name) == 1 else f"output {i}"
@@ -262,7 +262,7 @@ class Graph(Generic[In, Out]):
         )
 
     def not_given(self, inputs: object) -> InputError:
-        """The error for a step that is not given a tuple with one value for each input."""
+        """The error for a step whose argument is no tuple with one value for each input."""
         labels = (v.operator.label for v in self.inputs if isinstance(v.operator, Input))
         names = ", ".join(labels)
         if not isinstance(inputs, tuple | list):
@@ -277,7 +277,7 @@ class Graph(Generic[In, Out]):
         )
 
     def signature(self, v: Vertex) -> Signature:
-        """`Vertex.signature`, with what the feedbacks that lead to it are connected to."""
+        """`Vertex.signature`, whose digest also depends on the sources of feedbacks below it."""
         seen: set[Vertex] = set()
         leaves = [leaf for leaf in _walk(v, self.loops, seen) if leaf in self.loops]
         if not leaves:
@@ -291,11 +291,11 @@ class Graph(Generic[In, Out]):
         return self.origins[v].line
 
     def comment(self, v: Vertex) -> str:
-        """What the text that a vertex stands for says of it."""
+        """The comment on a vertex in the text that it stands for."""
         return self.origins[v].comment
 
     def same_as(self, other: AnyGraph) -> bool:
-        """Whether both are the same circuit, under any names of vertices."""
+        """Whether both are the same circuit, whatever the names of vertices."""
         return (
             self.inputs == other.inputs
             and self.outputs == other.outputs
@@ -338,7 +338,7 @@ AnyGraph: TypeAlias = "Graph[Any, Any]"
 
 
 def check_is_graph(value: object, hint: str = "") -> None:
-    """Raise an error for anything but a graph, such as a query that is not compiled yet."""
+    """Raise an error for anything but a graph, such as a query that is not compiled."""
     if not isinstance(value, Graph):
         raise CompileError(
             f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
@@ -347,14 +347,14 @@ def check_is_graph(value: object, hint: str = "") -> None:
 
 
 def reachable(root: Vertex) -> set[Vertex]:
-    """The vertices that one is computed from within a step, itself included."""
+    """The vertices from which a vertex is computed within a step, including itself."""
     return set(_walk(root, {}, set()))
 
 
 def _walk(root: Vertex, loops: Mapping[Vertex, Vertex], seen: set[Vertex]) -> Iterator[Vertex]:
     # Iterative: a long chain of operators is deeper than Python's stack.
     pending: list[tuple[Vertex, bool]] = [(root, False)]
-    fed_back: list[Vertex] = []  # for when all that uses it has come: it may take what is pending
+    fed_back: list[Vertex] = []  # visited last: they may depend on pending vertices
     while pending or fed_back:
         v, ready = pending.pop() if pending else (fed_back.pop(0), False)
         if ready:
@@ -368,10 +368,10 @@ def _walk(root: Vertex, loops: Mapping[Vertex, Vertex], seen: set[Vertex]) -> It
 
 
 def _paths(graph: AnyGraph) -> dict[Vertex, Path]:
-    """A path for each vertex: that of its origin, numbered where two would be the same."""
+    """A path for each vertex: the path of its origin, numbered if two would be equal."""
     paths: dict[Vertex, Path] = {}
     taken: dict[Path, Vertex] = {}
-    last: dict[Path, int] = {}  # the number that each path was given last
+    last: dict[Path, int] = {}  # the last number of each path
     needed = list(graph.walk())
     for v in sorted(needed, key=lambda v: not graph.origins[v].explicit):
         origin = graph.origins[v]
@@ -392,7 +392,7 @@ def _paths(graph: AnyGraph) -> dict[Vertex, Path]:
 
 
 def _readable(v: Vertex, origin: Origin, paths: Mapping[Vertex, Path]) -> Path:
-    """The path of a vertex; one that has no name of its own says what it is of."""
+    """The path of a vertex; a vertex without a name of its own is named after its inputs."""
     text = v.operator.named_after(*(paths[i].parts[-1] for i in v.inputs if i in paths))
     return Path((*origin.path.scope, text)) if origin.inner and text else origin.path
 
@@ -404,16 +404,16 @@ AnyCircuit: TypeAlias = AnyGraph
 def rewrite(
     graph: AnyCircuit, rule: Rule, named_after: Mapping[Vertex, Vertex] | None = None
 ) -> AnyCircuit:
-    """The circuit with the rule applied wherever it gives something.
+    """The circuit with each vertex replaced by the rule's result, unless that is None.
 
-    `named_after` has, for vertices that the rule makes, the old vertex whose name each takes.
+    `named_after` maps vertices that the rule makes to the old vertices whose names they take.
     """
     named_after = {} if named_after is None else named_after
     origins = dict(graph.origins)
     new: dict[Vertex, Vertex] = {}
 
     def visit(v: Vertex) -> Vertex:
-        """Rewrite a vertex whose inputs are rewritten, and what the rule makes of it."""
+        """Rewrite the inputs of a vertex, then the vertex, then the result of the rule."""
         done = new.get(v)
         if done is not None:
             return done
@@ -464,9 +464,9 @@ def adopt(
 
 
 def inner_origin(origin: Origin, v: Vertex) -> Origin:
-    """Where a vertex stands that another one is made of, which stands at the origin.
+    """The origin of an inner vertex, below a vertex with the given origin.
 
-    It is called by what it does, and the first of them by the vertex of the user too.
+    It is named after its operator, and directly below the user's vertex after that one too.
     """
     own = v.operator.of.name if isinstance(v.operator, Haitch) else v.operator.name
     name = own if origin.inner else f"{origin.path.parts[-1]}_{own}"
@@ -476,25 +476,25 @@ def inner_origin(origin: Origin, v: Vertex) -> Origin:
 
 @dataclass(frozen=True)
 class Outside(Input):
-    """A stream that the body of a recursion gets from around it."""
+    """A stream that the body of a recursion gets from the surrounding circuit."""
 
 
 @dataclass(frozen=True)
 class Recursive(Feedback):
-    """The result of the iteration before; empty at first."""
+    """The result of the previous iteration; empty at first."""
 
     recursive: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Fixpoint(Operator):
-    """The changes of the least fixpoint of a body, of its inputs' sums.
+    """The changes of the least fixpoint of a body over the sums of its inputs.
 
-    `body` has an input for each of the operator's, and a loop for each recursive stream. Of
-    several recursive streams this gives the one with the number; the others are vertices with the
-    same body and inputs, and run in one loop with it.
+    `body` has an input for each input of the operator, and a loop for each recursive stream. The
+    result is the recursive stream with the number; the other streams are vertices with the same
+    body and inputs, and run in the same loop.
 
-    Equal bodies may have other names and lines: those of a query are in its `Graph.bodies`.
+    Equal bodies may have other names and lines: a query has its own in `Graph.bodies`.
     """
 
     body: AnyGraph
@@ -510,7 +510,7 @@ class Fixpoint(Operator):
         return "" if self.body.single else f"stream {self.number}"
 
     def identity(self) -> str:
-        # Not by names, which do not matter, nor by the limit, which may be raised.
+        # Independent of names, and of the limit, which may be raised.
         return f"{self.number} of {self.digest}"
 
     @property
@@ -530,20 +530,20 @@ class Fixpoint(Operator):
 
 
 def named(operator: Fixpoint, graph: AnyGraph) -> Fixpoint:
-    """The operator, its body with the names and lines of this query."""
+    """The operator, whose body has the names and lines of this query."""
     return replace(operator, body=graph.bodies[operator])
 
 
 def is_positive(v: Vertex, known: dict[Vertex, bool] | None = None) -> bool:
-    """Whether no value of a stream has a negative weight: of changes, that they only insert."""
-    known = {} if known is None else known  # a stream may be reached in many ways
+    """Whether no value of a stream has a negative weight: a stream of changes only inserts."""
+    known = {} if known is None else known  # a stream may be reached by many paths
     if v not in known:
         known[v] = v.operator.is_positive(*(is_positive(i, known) for i in v.inputs))
     return known[v]
 
 
 def grows(v: Vertex, known: dict[Vertex, bool] | None = None) -> bool:
-    """Whether a value is one of integrals, and its changes only insert."""
+    """Whether a stream is computed from integrals, and its changes only insert."""
     known = {} if known is None else known
     if v not in known:
         if isinstance(v.operator, Integrate):
@@ -554,7 +554,7 @@ def grows(v: Vertex, known: dict[Vertex, bool] | None = None) -> bool:
 
 
 class AnyVertex(Protocol):
-    """A vertex of a graph, or of a picture of one."""
+    """A vertex of a graph, or of a picture of a graph."""
 
     @property
     def operator(self) -> Operator: ...
@@ -568,10 +568,10 @@ V = TypeVar("V", bound=AnyVertex)
 
 
 class States(Generic[V]):
-    """The states among the streams of a circuit; `v in states` asks, and the answer is cached.
+    """The states among the streams of a circuit, for `v in states`; cached.
 
-    A state is the output of an integral or a delay, and a stream made of one: by an operator of
-    several streams if any of them is a state, by a join or a look-up if all of them are.
+    A state is the output of an integral or a delay, or of an operator on states: one state among
+    its inputs is enough, but a join or a look-up needs states only.
     """
 
     def __init__(self, loops: Mapping[V, V]) -> None:
@@ -582,7 +582,7 @@ class States(Generic[V]):
         while isinstance(v.operator, Arrange) or v in self._loops:
             v = self._loops[v] if v in self._loops else v.inputs[0]
         if v not in self._known:
-            self._known[v] = False  # what a recursion gives back to itself is a change
+            self._known[v] = False  # a stream that a recursion feeds back is a change
             self._known[v] = self._is_state(v)
         return self._known[v]
 

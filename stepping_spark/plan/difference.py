@@ -1,7 +1,7 @@
 """The difference between the registers of a state and of a circuit.
 
-A register is known by what it is: its stream, its key and its columns. Its name depends on the
-variables of a query, and may change. A cache is known by its name too, as others read it by that.
+A register is identified by its stream, its key and its columns. Its name depends on the variables
+of a query, and may change. A cache is identified by its name too, because others read it by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WITHOUT_STRICT = (
 
 
 class OtherRegisters(StoreMismatch):
-    """The registers of a state are not those of a circuit; the text lists how they differ."""
+    """The error for registers of a state that a circuit does not have; lists the differences."""
 
 
 Described = Mapping[str, Mapping[str, Any]]
@@ -33,13 +33,13 @@ Described = Mapping[str, Mapping[str, Any]]
 
 
 def described(registers: Sequence[Register]) -> Described:
-    """The description of registers that a store writes, and compares later."""
+    """The description of registers that a store writes, and later compares."""
     return {r.name: r.describe() for r in registers}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Which registers a state and a circuit have in common.
+    """The common registers of a state and a circuit, and the other ones of each.
 
     `names` has, for the name of a register of the circuit, its name in the state. `new` registers
     are in the circuit only, and `dropped` ones, by their names, in the state only.
@@ -51,11 +51,12 @@ class Difference:
 
 
 def difference(stored: Described, wanted: Described, *, numbered: bool = False) -> Difference:
-    """Match registers by their names where these agree, then by what they are.
+    """Match registers by name if the same-named ones agree, otherwise by their identity.
 
-    The latter holds for those that are unique in the state and in the circuit. Inputs are known by
-    their numbers here, so a register keeps its name unless no other has it: two inputs may have
-    changed places. `numbered` says that inputs have the numbers of their names.
+    Only registers whose identity is unique in the state and in the circuit are matched by it.
+    Identities contain the numbers of inputs, and two inputs may have changed places: so a register
+    is not matched with another one if both sides have its name. With `numbered`, the numbers of
+    inputs follow from their names, and it is matched.
     """
     names = {n: n for n in wanted if n in stored and _is(stored[n]) == _is(wanted[n])}
     of_state, of_circuit = (Counter(map(_is, side.values())) for side in (stored, wanted))
@@ -93,12 +94,12 @@ def matched(stored: Described, wanted: Sequence[Register]) -> dict[str, str]:
 
 
 def names_in(stored: Described, wanted: Sequence[Register], *, evolves: bool) -> Mapping[str, str]:
-    """The same; with `evolves` those that are there, and registers may differ."""
+    """`matched`; with `evolves`, registers may differ, and only the common ones are returned."""
     return difference(stored, described(wanted)).names if evolves else matched(stored, wanted)
 
 
 def is_cache(register: str) -> bool:
-    """Whether a register is that of a cache."""
+    """Whether a register belongs to a cache."""
     return register.startswith(register_name(""))
 
 

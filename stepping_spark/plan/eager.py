@@ -1,4 +1,4 @@
-"""Terms whose rows are summed before they are joined, and joins that their readers compute."""
+"""Terms whose rows can be summed before a join, and joins that their readers can compute."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def branches_of(t: Term) -> tuple[Branch, ...]:
 
 
 def eager_branches(t: Term) -> tuple[Branch, ...]:
-    """These joins, if the rows of all sides can be summed before they are joined; else none."""
+    """`branches_of` a term if the rows of all sides can be summed before the joins; else none."""
     branches = branches_of(t)
     return branches if all(b.is_eager for b in branches) else ()
 
 
 def columns_read(t: Term) -> Mapping[Leaf, frozenset[str]]:
-    """The columns that such a term reads of each leaf; a leaf that is read whole is left out."""
+    """The columns that an eager term reads of each leaf; a leaf that is read whole is left out."""
     columns: dict[Leaf, frozenset[str] | None] = {}
     for b in eager_branches(t):
         e = eager_join(b.join, b.chain, None)
@@ -84,9 +84,9 @@ def columns_read(t: Term) -> Mapping[Leaf, frozenset[str]]:
 def joined_by_readers(
     streams: Iterable[Materialized], needed: frozenset[Vertex]
 ) -> Mapping[Vertex, Mapping[Materialized, Materialized]]:
-    """Joins that their readers can compute: for each its readers, with the join in their terms.
+    """Joins that their readers can compute: for each, its readers, with the join in their terms.
 
-    All readers of such a join sum its rows, and it is not `needed` otherwise.
+    All readers of such a join sum its rows, and nothing else needs it (`needed`).
     """
     streams = tuple(streams)
     joins = {}

@@ -1,4 +1,4 @@
-"""`explain`: what each vertex of a circuit costs, and what it keeps."""
+"""`explain`: how each vertex of a circuit takes a step, and the state that it keeps."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class VertexExplained:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a circuit does at a step. Printed, it is a page of text.
+    """How a circuit takes a step. Printed, it is a page of text.
 
     `in_tasks` says whether Spark's tasks take a large step as one job, or why not.
     """
@@ -116,14 +116,14 @@ class Explanation:
 
 
 def explain(graph: AnyGraph) -> Explanation:
-    """For each vertex: its line, if it is linear, bilinear or recomputed in full, and its state.
+    """An explanation of a circuit: for each vertex its line, how it takes a step, and its state.
 
-    Then the registers that a store keeps, with the key of each, the plan of each `aggregate`, hints
-    at what is probably a mistake, and the plan of a step: its stages, and what each one reads. Each
-    step decides where a stream runs: on the driver or in Spark, wherever that is estimated to take
-    less time for the rows and bytes that it reads, or the whole step as one job of Spark's tasks,
-    if they can compute it. The step's metrics say why. `print` it, or use `vertices`,
-    `arrangements`, `reductions`, `hints`, `in_tasks` and `plan`. Runs nothing.
+    It also has the registers that a store keeps, with their keys, the plan of each `aggregate`,
+    hints at probable mistakes, and the plan of a step: its stages, and the reads of each. Each step
+    decides where a stream runs: on the driver or in Spark, whichever is estimated to be faster for
+    the rows and bytes that it reads, or the whole step as one job of Spark's tasks, if they can
+    compute it. The step's metrics have the reason. `print` it, or use `vertices`, `arrangements`,
+    `reductions`, `hints`, `in_tasks` and `plan`. Runs nothing.
 
     >>> def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[int]) -> st.ZSet[str]:
     ...     pairs = st.join(a, b, on_left=lambda a: a[0], on_right=lambda b: b)
@@ -205,7 +205,7 @@ def _hints(graph: AnyGraph) -> tuple[str, ...]:
 
 
 def _has_no_key(v: Vertex) -> bool:
-    """Whether a vertex joins all rows with all."""
+    """Whether a vertex joins all rows of one side with all rows of the other."""
     join = join_of(v.operator)
     return join is not None and all(isinstance(e, Literal) for e in join.left.parts)
 
@@ -247,7 +247,7 @@ def _how(v: Vertex, full: dict[Vertex, str]) -> str:
 
 
 def _part(op: Window) -> str:
-    """How much of a large partition the driver computes. Spark computes all of it."""
+    """The text on the part of a large partition that the driver computes; Spark computes all."""
     near = nearby_of(op.sorting, op.calls)
     if isinstance(near, Runs):
         gap = f"from one gap of more than {near.gap} before the change to the next after it"
@@ -264,7 +264,7 @@ def _part(op: Window) -> str:
 
 
 def _reads_of_windows(plan: Plan) -> dict[Vertex, str]:
-    """How much of a partition is read for the change of a window that computes a part of it."""
+    """For windows that compute a part of a partition, a text on the part that they read."""
     texts: dict[Vertex, str] = {}
     for n in (n for stage in plan.stages for m in stage.streams for n in nodes(m.term)):
         op = n.operator.of if isinstance(n.operator, Haitch) else None
@@ -304,7 +304,7 @@ def _is_one_row(change: Vertex) -> bool:
 
 
 def _state(v: Vertex, plan: Plan) -> tuple[str, ...]:
-    """The registers whose value a vertex is."""
+    """The registers that store the value of a vertex."""
     change = plan.summed.get(v)
     return tuple(_register_text(s) for s in plan.states if s.change is change)
 

@@ -1,14 +1,14 @@
 """The plan of a loop: the streams of its body that an iteration computes, and the state it reads.
 
 A stream of the body has a value at each step t and iteration k. An iteration computes the change at
-(t, k): how the step changes the rows that iteration k adds to those of iteration k - 1. The state
-has these changes by iteration, summed over the steps so far. Let x be the changes in this step and
-X the state, both by iteration; x_<k and x_≤k are sums over iterations. Then the change of a join at
+(t, k): how the step changes the difference between iterations k and k - 1. The state has these
+changes by iteration, summed over the steps so far. Let x be the changes in this step and X the
+state, both by iteration; x_<k and x_≤k are sums over iterations. Then the change of a join at
 iteration k is
 
     a_k ⋈ (B + b)_≤k  +  a_<k ⋈ (B + b)_k  +  A_k ⋈ b_≤k  +  A_<k ⋈ b_k
 
-and that of an operator F that works per key, such as distinct,
+and the change of an operator F that works per key, such as distinct, is
 
     F((A + a)_≤k) − F((A + a)_<k) − F(A_≤k) + F(A_<k),
 
@@ -68,12 +68,12 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class LoopPlan:
-    """How a recursion runs: the rounds of an iteration, repeated until nothing changes."""
+    """The plan of a recursion: the rounds of an iteration, repeated until nothing changes."""
 
     path: Path
     line: Line
     operator: Fixpoint
-    inputs: tuple[Vertex, ...]  # of the circuit around
+    inputs: tuple[Vertex, ...]  # of the surrounding circuit
     rounds: tuple[Round, ...]
     states: tuple[RegisterPlan, ...]  # of the streams of the body
     names: dict[Vertex, tuple[Path, Line]]
@@ -123,7 +123,7 @@ def loop_of(
     line: Line,
     identities: Identities,
 ) -> LoopPlan:
-    """The plan of the loop of a recursion, from these streams of the circuit around."""
+    """The plan of the loop of a recursion over these streams of the surrounding circuit."""
     return _LoopPlanner(operator, inputs, path, line, identities).loop()
 
 
@@ -224,7 +224,7 @@ class _LoopPlanner:
         taken: dict[str, int] = {}
         for v, key in dict.fromkeys((x.kept, x.key) for x in look_ups):
             if isinstance(v.operator, Input):
-                continue  # constant within a step: a register of the circuit around
+                continue  # constant within a step: a register of the surrounding circuit
             schema = v.type.schema
             columns, stored = key_columns(schema, key)
             held = Schema(
@@ -240,7 +240,7 @@ class _LoopPlanner:
 
 
 def _joined(v: Vertex, op: Join) -> Term:
-    """The change of a join at an iteration; see above."""
+    """The change of a join at an iteration, by the equation above."""
     a, b = v.inputs
     left, right = op.left.parts, op.right.parts
     a_now, b_now = (Slice(x, key=key) for x, key in ((a, left), (b, right)))
@@ -255,7 +255,7 @@ def _joined(v: Vertex, op: Join) -> Term:
 
 
 def _per_key(v: Vertex) -> Term:
-    """The change of an operator that works per key at an iteration; see above."""
+    """The change of an operator that works per key at an iteration, by the equation above."""
     (a,) = v.inputs
     key = v.operator.keyed_by(a.type)
     near = due_at(v)
@@ -274,14 +274,14 @@ def _per_key(v: Vertex) -> Term:
 
 
 def due_at(v: Vertex) -> tuple[Slice, ...]:
-    """The keys for which an operator has to be computed at an iteration."""
+    """The slices whose keys an operator must be computed for at an iteration."""
     (a,) = v.inputs
     key = v.operator.keyed_by(a.type)
     return Slice(a, key=key), Slice(a, Side.KEPT, When.NOW, key)
 
 
 def _new_state(x: Vertex, key: tuple[Expr, ...], when: When, near: tuple[Slice, ...]) -> Term:
-    """The state and its change."""
+    """The sum of a stream's state and change, at these iterations."""
     return _sum(x, *(Slice(x, side, when, key, near) for side in (Side.KEPT, Side.CHANGED)))
 
 
@@ -290,7 +290,7 @@ def _sum(v: Vertex, *terms: Term) -> Term:
 
 
 def without(m: Materialized, empty: frozenset[Leaf]) -> Materialized | None:
-    """The term without its empty parts; None if all of it is empty. Computed once."""
+    """The stream without its empty parts; None if all of it is empty. Cached."""
     if empty not in m.without:
         term = _without(m.term, empty)
         m.without[empty] = None if term is None else Materialized(m.vertex, term)
@@ -304,5 +304,5 @@ def _without(t: Term, empty: frozenset[Leaf]) -> Term | None:
     known = tuple(a for a in args if a is not None)
     if isinstance(t.operator, Add):
         return _sum(t.vertex, *known) if known else None
-    # Linear, bilinear and per-key operators give no rows for no rows.
+    # Linear, bilinear and per-key operators have no result rows without input rows.
     return Apply(t.vertex, t.operator, known) if len(known) == len(args) else None

@@ -1,4 +1,4 @@
-"""What a step did: rows, milliseconds and Spark jobs, by vertex."""
+"""The metrics of a step: rows, milliseconds and Spark jobs, by vertex."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from stepping_spark.relations.store import Size
 from stepping_spark.rows.boxes import html_table
 
 HOW = ("nothing to do", "driver", "tasks", "python", "spark", "loop")
-"""Where a vertex runs. If it ran in several places, over the iterations of a loop, the metrics have
-the last of these in this order, with the reason of its first time."""
+"""The places where a vertex runs. If it ran in several of them, over the iterations of a loop, the
+metrics have the last one in this order, with its first reason."""
 
-WIDTH = 99  # of what is printed
+WIDTH = 99  # of printed lines
 
 
 class VertexMetrics(NamedTuple):
     """One vertex in one step.
 
-    `rows_in` counts the rows that it read, of changes and of state, and `rows_out` those of its
+    `rows_in` counts the rows that it read, of changes and of state, and `rows_out` the rows of its
     result; None if unknown: for rows in Spark, and for vertices inside a query. `how` is "driver",
     "tasks" (tasks of Spark, with Arrow), "spark", "python", "loop" (of a recursion), or "nothing to
     do". `why` is the reason, such as the number of rows, an input that is in Spark, or a join with
@@ -62,7 +62,7 @@ class VertexMetrics(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The cost of a computation, where it ran and why; `within` names the vertex that has it."""
+    """The cost of a computation, where it ran and why; `within`: a vertex that has the cost."""
 
     ms: float
     jobs: int | None
@@ -75,17 +75,17 @@ class Cost(NamedTuple):
 class StepMetrics:
     """One step: its number, its duration, its Spark jobs, its recursions and its vertices.
 
-    `jobs` counts those of the whole step, including reading inputs and the store; it is None on
-    Spark Connect, which does not say. `queries` counts Spark queries, with or without a job, and
-    `iterations` those of each recursion, by its path. `inputs` and `outputs` count the rows of the
-    changes that came in and went out, and `kept` those that were added to each register; None for
-    rows in Spark that nobody counted, such as those of files that one query reads and nothing
-    keeps. `read` counts the rows of kept registers that an evolution read whole, by their names in
-    the state before; its `inputs` are those that were read again. Where a vertex on the driver asks
-    Spark, its `why` names the function and your line; `asked` names the functions of keys that do.
-    `not_in_tasks` is why Spark's tasks could not take a large step as one job. `sizes` says how
-    large each register was after the step, if the stepper was made with `profile=True`. Printed, it
-    is a page of text.
+    `jobs` counts the jobs of the whole step, including reads of inputs and the store; it is None on
+    Spark Connect, which does not report them. `queries` counts Spark queries, with or without a
+    job, and `iterations` has the number of each recursion's iterations, by its path. `inputs` and
+    `outputs` count the rows of changes, and `kept` the rows added to each register; None for rows
+    in Spark that were not counted, such as rows of files that a single query reads and no register
+    keeps. `read` counts the rows of old registers that an evolution read whole, by their names in
+    the previous state; its `inputs` count the inputs that were read again. If a vertex on the
+    driver needs Spark, its `why` names the function and your line; `asked` names such functions of
+    keys. `not_in_tasks` is the reason why Spark's tasks could not take a large step as one job.
+    `sizes` has the size of each register after the step, if the stepper was made with
+    `profile=True`. Printed, it is a page of text.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
@@ -109,8 +109,8 @@ class StepMetrics:
     read: dict[str, int | None] = field(default_factory=dict)
     sizes: dict[str, Size] = field(default_factory=dict)
     not_in_tasks: str = ""
-    asked: tuple[str, ...] = ()  # functions of keys that Spark was asked for
-    _inner: set[str] = field(default_factory=set, repr=False)  # noted within others only
+    asked: tuple[str, ...] = ()  # functions of keys that Spark evaluated
+    _inner: set[str] = field(default_factory=set, repr=False)  # only noted within others
 
     def __str__(self) -> str:
         jobs = "?" if self.jobs is None else f"{self.jobs:,}"
@@ -164,7 +164,7 @@ class StepMetrics:
         return f"<div><strong>{heading}</strong>{html_table(heads, numeric, rows)}</div>"
 
     def _is_part(self, v: VertexMetrics) -> bool:
-        """Whether only the vertex that it ran within is known."""
+        """Whether a vertex only ran within another one, with unknown rows."""
         return v.path in self._inner and (v.rows_in, v.rows_out) == (None, None)
 
     def add_jobs(self, jobs: int | None) -> None:
@@ -172,12 +172,12 @@ class StepMetrics:
         self.jobs = _sum(self.jobs, jobs)
 
     def keep(self, register: str, rows: int | None) -> None:
-        """Count rows that are added to a register."""
+        """Count rows added to a register."""
         before = self.kept.get(register, 0)
         self.kept[register] = None if before is None or rows is None else before + rows
 
     def read_whole(self, register: str, rows: Iterable[int | None]) -> None:
-        """Count the rows of a register that is read whole, in parts."""
+        """Count the rows of a register that was read whole, in parts."""
         self.read[register] = 0
         for n in rows:
             self.read[register] = _sum(self.read[register], n)
@@ -193,7 +193,7 @@ class StepMetrics:
         """Note the cost of a vertex; `inner` are vertices within it, with their rows in and out.
 
         The costs of iterations are added up. A vertex may run within several vertices, and by
-        itself: the first of these has its rows, or the vertex itself.
+        itself: the metrics have its own run, or else the run within the first of them.
         """
         own = VertexMetrics(
             path, rows_in, rows_out, cost.ms, cost.jobs, cost.how, cost.why, cost.within

@@ -1,8 +1,8 @@
-"""The plan of a step: what is materialised, in which order, and what is read from which register.
+"""The plan of a step: the streams to materialise, their order, and the reads of registers.
 
-A stream is materialised where a register must be added to, a read needs its keys, an output gives
-it, or several readers would compute it again. Everything between is one term. Terms that wait for
-the same things make a stage. See `stepping_spark.plan.planner` for how a plan is made.
+A stream is materialised if a register stores it, a read needs its keys, it is an output, or several
+readers would compute it again. The operators between materialised streams are one term. Terms that
+wait for the same streams make a stage. `stepping_spark.plan.planner` makes a plan.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ from stepping_spark.rows.schema import Schema
 
 @dataclass(frozen=True)
 class Plan:
-    """How a circuit steps."""
+    """The plan of a circuit's steps."""
 
     graph: AnyGraph
     stages: tuple[Stage, ...]
     states: tuple[RegisterPlan, ...]
-    outputs: tuple[Vertex, ...]  # the vertices whose values are the graph's outputs
+    outputs: tuple[Vertex, ...]  # the vertices that compute the graph's outputs
     loops: dict[Vertex, LoopPlan]  # by recursive stream; streams of one body share a plan
     names: dict[Vertex, tuple[Path, Line]] = field(repr=False)
-    summed: dict[Vertex, Vertex] = field(repr=False)  # the streams whose sums I, z⁻¹ and D keep
+    summed: dict[Vertex, Vertex] = field(repr=False)  # of I, z⁻¹ and D, the streams that they sum
     identities: Identities = field(repr=False)
 
     @cached_property
@@ -80,7 +80,7 @@ class Plan:
         return tuple(s.register for s in (*self.states, *in_loops))
 
     def sums_by(self, identities: Identities) -> dict[str, Signature]:
-        """What each register is the sum of, by its name, where streams have other identities."""
+        """The signature of each register, by its name, under other identities of streams."""
         sums = {s.register.name: identities.sums(s.change, s.key) for s in self.states}
         for loop in dict.fromkeys(self.loops.values()):
             for s in loop.states:
@@ -97,14 +97,14 @@ class Plan:
 
     @cached_property
     def joined_by_readers(self) -> Mapping[Vertex, Mapping[Materialized, Materialized]]:
-        """Joins that nobody needs but streams that can join for themselves: those that do."""
+        """Joins that are only needed by streams that can compute them: see `joined_by_readers`."""
         needed = {*self._materialized, *self._looked_up, *self._looked_at}
         return joined_by_readers(self._streams, frozenset(needed))
 
     def is_added_up_by_joins(self, leaf: Leaf) -> bool:
-        """Whether only joins take the rows of a stream or a read, which can add them up themselves.
+        """Whether only joins read a stream or a register, which can add up the rows themselves.
 
-        The old value of a register is read for its new one, too.
+        A read of the new value counts as a read of the old one, too.
         """
         if isinstance(leaf, Read):
             return not self._added_up.intersection((leaf, replace(leaf, new=True)))
@@ -112,7 +112,7 @@ class Plan:
 
     @cached_property
     def _added_up(self) -> frozenset[Leaf]:
-        """The streams and the reads of registers that not only such joins take."""
+        """The streams and the register reads that have other readers than such joins."""
         needed = {*self._materialized, *self._looked_at, *self._marks}
         leaves: set[Leaf] = {Ref(v) for v in needed}
         for m in self._streams:
@@ -122,15 +122,15 @@ class Plan:
 
     @cached_property
     def _looked_at(self) -> frozenset[Vertex]:
-        """Streams whose rows are looked at, to refuse or to print them."""
+        """Streams whose rows the step refuses or prints."""
         late = (x.late for x in self.graph.lateness.values())
         return frozenset([*self.graph.strict.values(), *late, *self.printed])
 
     @cached_property
     def read_once(self) -> frozenset[Vertex]:
-        """Inputs that the query of one stream reads, once and whole, and nothing else does.
+        """Inputs whose only reader is the query of one stream, which reads them once and whole.
 
-        A join is no such query: where one side has no rows, it may need none of the other.
+        A join is no such query: if one side is empty, it may read no rows of the other.
         """
         once = {v for v in self.graph.inputs if self._times_read[v] == 1}
         once -= self._materialized | self._looked_up
@@ -148,26 +148,26 @@ class Plan:
 
     @cached_property
     def _materialized(self) -> frozenset[Vertex]:
-        """Streams that are an output, that a register keeps, or that a loop or Python reads."""
+        """Streams that are outputs, that loops compute, or that registers, loops or Python read."""
         called = [m for m in self._streams if m.vertex in self.loops or m.python is not None]
         read = (v for m in called for v in m.vertex.inputs)
         return frozenset([*self.outputs, *(s.change for s in self.states), *self.loops, *read])
 
     @cached_property
     def _looked_up(self) -> frozenset[Vertex]:
-        """Streams for whose keys or times registers are read."""
+        """Streams by whose keys or times registers are read."""
         keys = (keys.of for stage in self.stages for read in stage.reads for keys in read.by)
         return frozenset([*keys, *self._marks])
 
     @cached_property
     def _marks(self) -> frozenset[Vertex]:
-        """The greatest times of inputs, by which registers are read."""
+        """The streams of greatest times of inputs by which registers are read."""
         clocks = (read.due for stage in self.stages for read in stage.reads)
         return frozenset(v for due in clocks if due is not None for v, _ in due.marks)
 
     @cached_property
     def _times_read(self) -> Counter[Vertex]:
-        """How often streams read each stream."""
+        """The number of reads of each stream by other streams."""
         times: Counter[Vertex] = Counter()
         for m in self._streams:
             read = Counter(m.leaves) if m.vertex in self.loops else m.times_read
@@ -212,6 +212,6 @@ _ROW_BY_ROW = (Argument, Contributions, Negate, Project, Union, Unnest, Where)
 
 
 def _needs_all_rows(t: Term) -> bool:
-    """Whether a term takes the rows one by one, and so takes all of them."""
+    """Whether a term processes rows one by one, and so reads all of them."""
     trees = (tree for node in nodes(t) for tree in node.trees)
     return all(isinstance(n, _ROW_BY_ROW) for tree in trees for n in walk(tree))

@@ -1,8 +1,9 @@
 """Makes the plan of a step, and finds the registers that it needs.
 
-The state of a circuit is registers, and a register is the sum of a stream of changes: I(x) and
-z⁻¹I(x) are the new and the old value of the register of x; any other z⁻¹(y) is the register of
-D(y). So within a step the circuit has no loops: its leaves are inputs and reads of old values.
+The state of a circuit consists of registers, and a register is the sum of a stream of changes: I(x)
+and z⁻¹I(x) are the new and the old value of the register of x; any other z⁻¹(y) is the old value of
+the register of D(y). So within a step the circuit has no loops: its leaves are inputs and old
+values.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from stepping_spark.rows.schema import Schema
 
 
 class RegisterAllocation:
-    """Finds the registers of a plan; `summed` gives the stream that a value is the sum of."""
+    """Finds the registers of a plan; `summed` maps a value to the stream whose sum it is."""
 
     def __init__(
         self,
@@ -79,8 +80,8 @@ class RegisterAllocation:
     def states(
         self, stages: tuple[Stage, ...], loops: dict[Vertex, LoopPlan]
     ) -> tuple[RegisterPlan, ...]:
-        """The registers that the stages and the loops read, and those of caches."""
-        # For each register that is needed, the caches of its value: each cache names a register.
+        """The registers that the stages and the loops read, and the registers of caches."""
+        # For each needed register, the caches of its value: each cache has a register of its name.
         wanted: dict[tuple[Vertex, tuple[Expr, ...]], list[str]] = {}
         for cache, v in self.graph.caches.items():
             first, *more = self._indexes(v) or [()]
@@ -99,7 +100,7 @@ class RegisterAllocation:
         states = []
         for (change, key), names in wanted.items():
             if not key and change in keyed and not names:
-                continue  # read whole through the register that has a key
+                continue  # a register with a key serves this read
             schema, by = change.type.schema, orders.get((change, key))
             columns, stored = key_columns(schema, key)
             order = None
@@ -117,7 +118,7 @@ class RegisterAllocation:
         return tuple(states)
 
     def _why_strict(self, stages: tuple[Stage, ...], change: Vertex, key: tuple[Expr, ...]) -> str:
-        """What a register is for, where nothing but the check of a strict input reads it."""
+        """The purpose of a register that only the check of a strict input reads; "" for others."""
         checks = {v: label for label, v in self.graph.strict.items()}
         readers = [
             m.vertex
@@ -147,7 +148,7 @@ class RegisterAllocation:
 
 
 def _orders(stages: tuple[Stage, ...]) -> dict[tuple[Vertex, tuple[Expr, ...]], Sorting]:
-    """The order of each register of which a window may need the last rows of a key only."""
+    """The order of each register from which a window may read only the last rows of a key."""
     orders: dict[tuple[Vertex, tuple[Expr, ...]], Sorting] = {}
     for stage in stages:
         for read in stage.reads:
@@ -247,7 +248,7 @@ class _Planner:
                 streams[stream] = None
             lookups, reads = _lookups(v), self._reads(v)
             for n, lookup in lookups.items():
-                # The query of a delta join reads the keys several times, so also those of a state.
+                # A delta join reads the keys several times, also the keys of a state.
                 at = (m for m, _ in lookup.at if n in reads or m not in lookups)
                 streams.update((v.inputs[m], None) for m in at)
         for v in self.graph.caches.values():
@@ -270,11 +271,11 @@ class _Planner:
 
     @staticmethod
     def _is_read(v: Vertex) -> bool:
-        """Whether a step reads a stream from a register, instead of computing it."""
+        """Whether a step reads a stream instead of computing it: an input or a register."""
         return not v.inputs or v.operator.gives_state or isinstance(v.operator, Arrange)
 
     def _resolve(self, v: Vertex) -> Vertex:
-        """The vertex that computes the value: feedbacks and arrangements are followed."""
+        """The vertex that computes a value, behind feedbacks and arrangements."""
         while True:
             if isinstance(v.operator, Feedback):
                 v = self.graph.loops[v]
@@ -284,7 +285,7 @@ class _Planner:
                 return v
 
     def _held_back(self, v: Vertex) -> Vertex:
-        """The change of the state of a hold: its input less its output."""
+        """The change of the state of a hold: its input minus its output."""
         rest = Vertex(Add(), self._resolve(v.inputs[0]), Vertex(Neg(), v))
         if rest not in self.held_back:
             self.held_back[rest] = v
@@ -305,7 +306,7 @@ class _Planner:
     # -- terms
 
     def _definition(self, v: Vertex) -> Term:
-        """The term of a vertex that is materialised."""
+        """The term of a materialised vertex."""
         if isinstance(v.operator, Differentiate):
             old = Apply(v, Neg(), (Read(v),))
             return Apply(v, Add(), (self._term(v.inputs[0]), old))
@@ -315,7 +316,7 @@ class _Planner:
         return self._operator(v, None)
 
     def _term(self, v: Vertex, at: Read | None = None) -> Term:
-        """The term of a vertex inside another's; `at`: only these keys of it matter."""
+        """The term of a vertex inside another term; with `at`, only these keys are needed."""
         v = self._resolve(v)
         ready = isinstance(v.operator, Input) or v in self.materialised_set
         if ready and not (at is not None and v in self.states):
@@ -341,7 +342,7 @@ class _Planner:
         return Apply(v, op, tuple(args))
 
     def _waiting(self, v: Vertex, time: Expr, distances: tuple[int, ...]) -> Term:
-        """The rows that are due. Those of steps before are read from the state by their time."""
+        """The rows that are due. Rows of earlier steps are read from the state by their time."""
         rows, *greatest = v.inputs
         marks = zip(map(self._summed, greatest), distances, strict=True)
         old = Read(self._held_back(v), (tick(time),), due=Clock(time.type, tuple(marks)))
@@ -349,7 +350,7 @@ class _Planner:
         return Apply(v, v.operator, (came, *map(self._term, greatest)))
 
     def _reads(self, v: Vertex) -> dict[int, Read]:
-        """The inputs of which an operator needs rows with some keys only, with the keys."""
+        """The reads by key of an operator, for the inputs of which it needs only some keys."""
         inputs = tuple(map(self._resolve, v.inputs))
         reads: dict[int, Read] = {}
         for n, lookup in _lookups(v).items():
@@ -358,18 +359,18 @@ class _Planner:
             by = tuple(Keys(inputs[m], key) for m, key in lookup.at)
             fold = lookup.fold
             if fold is not None and not self._is_before(v.inputs[n], inputs[n + 1]):
-                fold = None  # which may need less than all rows of a key of such a sum
+                fold = None  # only of such a sum a fold may need less than all rows of a key
             cut = fold if isinstance(fold, Window) and _is_cut(fold) else None
             first = fold if isinstance(fold, Top) else None
             reads[n] = Read(inputs[n], lookup.key, by, nulls=lookup.nulls, cut=cut, first=first)
         return reads
 
     def _is_before(self, state: Vertex, change: Vertex) -> bool:
-        """Whether a state is the sum of the changes before this one."""
+        """Whether a state is the sum of the earlier changes of a stream."""
         return isinstance(state.operator, Delay) and self._state_stream(state) is change
 
     def _stages(self, members: list[Materialized]) -> tuple[Stage, ...]:
-        """Stages: each stream is in the first one after its inputs. Projections need no stage."""
+        """The stages: each stream is in the first one after its inputs; projections need none."""
         by_vertex = {m.vertex: m for m in members}
         waits = {m.vertex: [w for w in _waits(m) if w in by_vertex] for m in members}
         waited_for = {w for ws in waits.values() for w in ws}
@@ -399,7 +400,7 @@ def _lookups(v: Vertex) -> Mapping[int, KeyedRead]:
 
 
 def _is_cut(op: Window) -> bool:
-    """Whether a window needs the last rows of a partition only, if it knows the others."""
+    """Whether a window needs only the last rows of a partition, given a prefix of the others."""
     return cut_by(op.keys, op.sorting, op.calls) is not None
 
 

@@ -1,4 +1,4 @@
-"""The contents of registers, in words of the user's query."""
+"""Descriptions of the contents of registers, in words of the user's query."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from stepping_spark.rows.schema import VALUE, ZSetType
 from stepping_spark.rows.types import Struct
 
 SUMS = "accumulable"
-"""How the kind of a reduction begins whose state is sums."""
+"""The first word of the kind of a reduction whose state is sums."""
 
 
 def words_of(plan: Plan, *, lines: bool = True) -> dict[str, str]:
-    """For each register, by its name, what it holds; with the lines of the query, or without."""
+    """The contents of each register, by its name; with or without the lines of the query."""
     return {s.register.name: _words(s, plan.graph, lines=lines) for s in plan.states}
 
 
@@ -69,11 +69,11 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
 
 
 _WAITING = {Hold: "whose time is to come", Expire: "that no watermark has passed yet"}
-"""What is said of the rows that an operator holds back."""
+"""The words for the rows that an operator holds back."""
 
 
 def _held_back(v: Vertex) -> Vertex | None:
-    """The vertex whose input less its output this is, if it holds rows back."""
+    """The vertex that holds rows back, if `v` is its input minus its output."""
     if isinstance(v.operator, Add) and isinstance(v.inputs[-1].operator, Neg):
         (held,) = v.inputs[-1].inputs
         return held if type(held.operator) in _WAITING else None
@@ -81,7 +81,7 @@ def _held_back(v: Vertex) -> Vertex | None:
 
 
 def _rows_of(v: Vertex) -> str:
-    """The input whose rows a vertex holds back: "some orders", or "rows" of more than one."""
+    """The input whose rows a vertex holds back: "some orders"; "rows" for several inputs."""
     while v.inputs and not isinstance(v.operator, Input):
         v = v.inputs[0]
         if len(v.inputs) > 1:
@@ -90,14 +90,14 @@ def _rows_of(v: Vertex) -> str:
 
 
 _UNNAMED = re.compile(r"(map|filter)(_\d+)?")
-"""What a vertex is called that the query gives no name to."""
+"""The names of vertices that the query does not name."""
 
 
 def _source(v: Vertex, graph: AnyGraph) -> tuple[str, Vertex, Mapping[str, str]] | None:
-    """The input, or a vertex of an aggregation, that a vertex picks rows and columns of.
+    """The input, or the vertex of an aggregation, from which a vertex picks rows and columns.
 
-    Before it comes "some " if rows are picked, after it the columns, with the names that people
-    know. None: the vertex does more.
+    Preceded by "some " if rows are picked, and followed by the picked columns with their original
+    names. None if the vertex does more than that.
     """
     columns: Mapping[str, str] = {}
     some = ""
@@ -114,7 +114,7 @@ def _source(v: Vertex, graph: AnyGraph) -> tuple[str, Vertex, Mapping[str, str]]
 
 
 def _named(f: Expr) -> dict[str, str]:
-    """The columns that a function of rows picks; those of a tuple with the names of fields."""
+    """The columns that a function of rows picks; members of a tuple with the fields' names."""
     if isinstance(f, Field):
         return {VALUE: str(f)}
     if isinstance(f, Build) and isinstance(f.type, Struct) and f.type.python is tuple:
@@ -123,7 +123,7 @@ def _named(f: Expr) -> dict[str, str]:
 
 
 def _aggregation(v: Vertex, graph: AnyGraph) -> ReducePlan | None:
-    """The aggregation that a vertex was made for; None: none."""
+    """The aggregation that a vertex was made for; None if there is none."""
     scope = graph.origins[v].path.scope if v in graph.origins else ()
     return next((r for r in graph.reductions if r.scope == scope), None)
 
@@ -138,7 +138,7 @@ def _is_summed(v: Vertex) -> bool:
 
 
 def _is_result(v: Vertex, graph: AnyGraph) -> bool:
-    """Whether a vertex of an aggregation is, or is computed from, what the aggregation keeps."""
+    """Whether a vertex of an aggregation is, or is computed from, the aggregation's state."""
     aggregation = _aggregation(v, graph)
     pending = [v] if aggregation is not None else []
     while pending:
@@ -151,7 +151,7 @@ def _is_result(v: Vertex, graph: AnyGraph) -> bool:
 
 
 def _kept_for(v: Vertex, plan: ReducePlan) -> str | None:
-    """The aggregates that need a vertex's sum, and their key; None: no aggregate of this plan."""
+    """The aggregates that need a vertex's state, and their key; None if there are none."""
     sums = _is_summed(v)
     parts = [p for p in plan.parts if p.kind.startswith(SUMS) == sums]
     aggregates = ", ".join(a for part in parts for a in part.aggregates)

@@ -1,10 +1,10 @@
 """Cuts a step into segments. Spark's tasks compute a segment, each task for a part of the keys.
 
 A task computes a stream with Arrow if it has all rows that the stream reads for its part of the
-keys. So a stream is sent to its readers by the hash of the key by which they read it. If they take
-its rows one by one, it stays where it was computed. The greatest time of an input is sent to all
-parts. Rows are exchanged between two segments: a segment is a stage of Spark, and a step is one
-job. One task runs a recursion, for all keys, and computes what no key cuts into parts.
+keys. So a stream is sent to its readers by the hash of the key by which they read it. If they
+process its rows one by one, it stays where it was computed. The greatest time of an input is sent
+to all parts. Rows are exchanged between two segments: a segment is a stage of Spark, and a step is
+one job. A single task runs a recursion, and any stream that no key cuts into parts.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Route:
 class Piece:
     """A stream to compute, or a summand of one, and the routes of the streams that it reads.
 
-    One task computes a piece that is `whole`, from all rows of what it reads.
+    One task computes a `whole` piece, from all rows of its streams.
     """
 
     member: Materialized
@@ -111,7 +111,7 @@ class LoopPiece:
 
 @dataclass(frozen=True)
 class Segment:
-    """The pieces that tasks compute of the streams sent to them, and the additions to registers."""
+    """The pieces that tasks compute from streams sent to them, and the additions to registers."""
 
     pieces: tuple[Piece | LoopPiece, ...]
     adds: tuple[tuple[RegisterPlan, Route], ...]
@@ -127,10 +127,10 @@ class Segment:
 class Segments:
     """The segments of a step. The first one has the changes of the inputs, in no order of keys.
 
-    `sent` has, for each route, the segment that computes its stream, and the last one that reads
-    the route. `empty` are the streams without rows, of which no segment has a piece. Equal rows of
-    `apart` streams are in one part of the keys. One task computes each of the `uncut` streams of
-    rows from all rows that it reads.
+    `sent` has, for each route, the segment that computes its stream, and the last segment that
+    reads it. `empty` are the streams without rows, which no segment computes. Equal rows of an
+    `apart` stream are in one part of the keys. A single task computes each of the `uncut` streams,
+    from all rows that the stream reads.
     """
 
     segments: tuple[Segment, ...]
@@ -141,19 +141,19 @@ class Segments:
 
 
 _LEAST = 2
-"""Segments of a step that computes anything: one of changes, and one of parts of the keys."""
+"""The least segments of a step: one for the changes, and one for parts of the keys."""
 
 
 def segments_of(plan: Plan, empty: Iterable[Vertex] = (), *, keeps: bool = True) -> Segments:
     """The segments of a plan for a step in which some inputs are empty.
 
-    Unless it `keeps` the state, nothing is added to registers. Raises `NotInTasks` if tasks cannot
-    compute a part of the plan that has rows.
+    With `keeps=False`, nothing is added to registers. Raises `NotInTasks` if tasks cannot compute a
+    part of the plan that has rows.
     """
     empty = tuple(empty)
     anywhere: dict[Vertex, KeyParts] = {}
     best = _Cut(plan, empty, anywhere, keeps=keeps).segments()
-    # What may be anywhere may be where a later reader needs it.
+    # Rows that may be anywhere may as well be where a later reader needs them.
     for v in dict.fromkeys(r.vertex for r in best.sent if r.key == ANYWHERE):
         for name, t in v.type.schema.columns:
             if len(best.segments) <= _LEAST:
@@ -168,8 +168,8 @@ def segments_of(plan: Plan, empty: Iterable[Vertex] = (), *, keeps: bool = True)
 class _Cut:
     """Cuts one plan, and holds the intermediate results.
 
-    `anywhere` has the keys by which to send streams of the first segment whose rows may be
-    anywhere; by all columns if it has none.
+    `anywhere` has the keys for streams of the first segment whose rows may be anywhere; the other
+    ones are sent by all columns.
     """
 
     def __init__(
@@ -223,14 +223,14 @@ class _Cut:
         return Segments(tuple(segments), self._sent, empty, apart, uncut)
 
     def _is_empty(self, leaf: Leaf) -> bool:
-        """Whether a leaf has no rows: a stream, or a register that is read by no keys."""
+        """Whether a leaf has no rows: an empty stream, or a register read by the keys of such."""
         if isinstance(leaf, Ref):
             return leaf.vertex in self._empty
         keys = leaf.by if isinstance(leaf, Read) and leaf.due is None else ()
         return bool(keys) and all(k.of in self._empty for k in keys)
 
     def _with_rows(self, t: Term) -> Term | None:
-        """A term without summands that have no rows; None if it has none."""
+        """A term without its empty summands; None if all of it is empty."""
         if is_nothing(t, self._is_empty):
             return None
         if not isinstance(t, Apply):
@@ -247,7 +247,7 @@ class _Cut:
     def _pieces(self, m: Materialized) -> Iterator[tuple[Materialized, Needs, bool]]:
         """A stream and its needs; or its summands, if they read one stream by different keys.
 
-        What cannot be computed by a key is whole: one task computes it.
+        A piece that cannot be computed by a key is whole: one task computes it.
         """
         self._check_known(m.term)
         t, whole = m.term, reads_whole(m.term)
@@ -266,11 +266,11 @@ class _Cut:
                 yield m, whole_streams, True
 
     def _streams_read(self, t: Term) -> Iterator[Vertex]:
-        """The streams with rows that a term reads, also to read registers."""
+        """The streams with rows that a term reads, also by whose keys it reads registers."""
         for leaf in Materialized.leaves_of(t):
             streams = [leaf.vertex] if isinstance(leaf, Ref) else []
             if isinstance(leaf, Read):
-                assert leaf.due is None  # what waits for its time has a term of its own
+                assert leaf.due is None  # rows that wait for their time have a term of their own
                 streams = [*(k.of for k in leaf.by), *[leaf.change] * leaf.new]
             yield from (v for v in streams if v not in self._empty)
 
@@ -312,7 +312,7 @@ class _Cut:
                 self._need(v, EVERYWHERE, needs)
 
     def _need(self, v: Vertex, key: KeyParts | None, needs: Needs) -> None:
-        # A stream whose rows are taken one by one may be sent by any key.
+        # A stream whose rows are processed one by one may be sent by any key.
         if v in self._empty:
             return
         if needs.get(v) is None:
@@ -323,8 +323,8 @@ class _Cut:
     def _anywhere(self, t: Apply) -> frozenset[Vertex]:
         """The streams of a join whose rows may be anywhere; empty if they must be sent by its key.
 
-        It joins rows of a stream with those that a register has for their keys, which any task
-        finds in the state: this step does not change them.
+        Such a join matches rows of a stream with rows of a register that this step does not change:
+        any task can look these up in the state.
         """
         if not isinstance(t.operator, LookUp) and join_of(t.operator) is None:
             return frozenset()
@@ -353,10 +353,10 @@ class _Cut:
         self._placed.append((at, LoopPiece(loop, members, routes)))
 
     def _place(self, m: Materialized) -> None:
-        """Find the segment of a stream: the first one that can have all streams that it reads."""
+        """Find the segment of a stream: the first one to which all of its inputs can be sent."""
         pieces = [(p, self._routing(needs), whole) for p, needs, whole in self._pieces(m)]
-        # The first segment has no parts of the keys, which share the work of reading registers,
-        # and that of calling Python.
+        # The first segment has no parts of the keys. Parts share the work of reading registers and
+        # of calling Python.
         at = max(
             int(m.python is not None or any(map(_reads_rows, (p.term for p, *_ in pieces)))),
             *(self._at(v, key) for _, routing, _ in pieces for v, key in routing.sent.items()),
@@ -372,10 +372,10 @@ class _Cut:
             self._spread[m.vertex] = frozenset.intersection(*spreads)
 
     def _routing(self, needs: Needs) -> _Routing:
-        """By which keys to send the streams that a piece reads, so that it can begin soonest.
+        """The routing of the streams that a piece reads with which it can begin soonest.
 
-        All streams may be sent by values that their keys determine, the same of each: rows with
-        equal keys meet then, too. So those that are spread by such values stay where they are.
+        All streams may be sent by the same values that their keys determine: rows with equal keys
+        meet then, too. A stream that is spread by these values already stays where it is.
         """
         keyed = {v: _without_bucket(k) for v, k in needs.items() if _is_key(k)}
         choices: dict[Picks | None, _Routing] = {}
@@ -391,7 +391,7 @@ class _Cut:
         return min(choices.values(), key=self._cost)
 
     def _picks(self, keyed: Mapping[Vertex, KeyParts]) -> Iterator[Picks]:
-        """The values that keys determine, and by which one of the streams is spread."""
+        """The values that keys determine, and by which at least one of the streams is spread."""
         of_all = {v.type.schema for v, k in keyed.items() if k == (ALL,)}
         if len({len(k) for k in keyed.values()}) != 1 or len(of_all) > 1:
             return
@@ -404,7 +404,7 @@ class _Cut:
                     yield picks
 
     def _cost(self, routing: _Routing) -> tuple[int, int]:
-        """The segment that a piece waits for, and how many streams are sent."""
+        """The segment of a piece with this routing, and the number of streams that are sent."""
         at = max((self._at(v, key) for v, key in routing.sent.items()), default=0)
         return at, sum(key is not None for key in routing.sent.values())
 
@@ -421,7 +421,7 @@ class _Cut:
                     return NOT_SPREAD
                 return self._spread_at(leaf.vertex) if route.key is None else spread_by(route.key)
             assert isinstance(leaf, Read)
-            # Its rows are where those of the streams are, unless these were sent by another key.
+            # Its rows are in the parts of the streams' rows, unless these were sent by other keys.
             sent_so = (routing.keyed.get(k.of) == _without_bucket(k.key) for k in leaf.by)
             if not leaf.by or not all(sent_so):
                 return NOT_SPREAD
@@ -431,10 +431,10 @@ class _Cut:
         return spread_of(t, of)
 
     def _adding(self, state: RegisterPlan, last: int) -> tuple[int, tuple[RegisterPlan, Route]]:
-        """The segment in which a register is added to, and by what its rows are sent.
+        """The segment that adds to a register, and the route of the rows.
 
-        Each task then has a range of its keys. No further exchange is made for that: rows stay
-        where equal ones are in one task.
+        Rows are sent so that each task has a range of the register's keys. To save a further
+        exchange, they stay where they are if equal rows are in one task already.
         """
         v, key = state.change, _without_bucket(state.key or ANYWHERE)
         spread = self._spread_at(v)
@@ -453,7 +453,7 @@ class _Cut:
     def _used(self, v: Vertex, key: KeyParts | None, at: int) -> Route:
         """The route of a stream that a segment reads by a key."""
         place = self._places[v]
-        if key is None and place == 0 < at:  # changes are not spread by a key
+        if key is None and place == 0 < at:  # changes of inputs are not spread by any key
             key = self._anywhere_by.get(v, ANYWHERE)
         route = Route(v, key)
         _, last = self._sent.get(route, (place, 0))
@@ -463,9 +463,9 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Routing:
-    """How the streams that a piece reads are sent: by these keys, or not at all.
+    """The keys by which the streams of a piece are sent; None: a stream is not sent.
 
-    `picks` says by which of the values of the keys that are `keyed`; None: by all of them.
+    `picks` selects values from the original keys, `keyed`; None: all values.
     """
 
     sent: Needs
@@ -474,7 +474,7 @@ class _Routing:
 
 
 class _NotByKey(Exception):
-    """A term has no key that says which rows it needs together, or reads a stream by two keys."""
+    """Signal: a term has no key for the rows that it needs together, or two keys for a stream."""
 
 
 def _is_key(key: KeyParts | None) -> TypeGuard[KeyParts]:
@@ -487,12 +487,12 @@ def _without_bucket(key: KeyParts) -> KeyParts:
 
 
 def reads_whole(t: Term) -> bool:
-    """Whether a term reads all rows of a register, rather than those of some keys or times."""
+    """Whether a term reads all rows of a register, and not only some keys or times."""
     return any(not x.by and x.due is None for x in _reads_of_rows(t))
 
 
 def _reads_of_rows(t: Term) -> Iterator[Read]:
-    """The registers that a term reads, but for those that have a greatest time."""
+    """The reads of registers in a term, except for registers of greatest times."""
     if isinstance(t, Read):
         yield t
     for arg in _of_rows(t) if isinstance(t, Apply) else ():
@@ -504,13 +504,13 @@ def _reads_rows(t: Term) -> bool:
 
 
 def _of_rows(t: Apply) -> tuple[Term, ...]:
-    """The arguments of an operator, but for the greatest times of inputs, which all tasks have."""
+    """The arguments of an operator without the greatest times of inputs, which all tasks have."""
     first = t.parts[0]
     return t.args[: first.of_rows] if isinstance(first, ByWatermark) else t.args
 
 
 def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]:
-    """The keys by which an operator reads its rows, if its own result is read by a key."""
+    """The keys by which an operator reads its arguments, if its own result is read by `key`."""
     args, first = _of_rows(t), t.parts[0]
     if key == WHOLE or all(p.by_row for p in t.parts):
         return (key,) * len(args)
@@ -527,10 +527,7 @@ def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]
 
 
 def _key_before(t: Apply, key: KeyParts) -> KeyParts:
-    """The key over the rows that an operator reads, for a key over those of its result.
-
-    Rows that are equal in the one are equal in the other.
-    """
+    """A key over an operator's input rows that is equivalent to a key over its result rows."""
     for op in reversed(t.parts):
         if isinstance(op, InTime) or (op.keeps_rows and op.by_row):
             continue
@@ -541,7 +538,7 @@ def _key_before(t: Apply, key: KeyParts) -> KeyParts:
 
 
 def _over_row_of(f: Expr, key: KeyParts) -> KeyParts:
-    """A key over the rows that a function makes, as one over its own rows."""
+    """A key over the results of a function, as a key over its input rows."""
     if key == (ALL,):
         return tuple(cell.expr for cell in cells_of(f))
     try:

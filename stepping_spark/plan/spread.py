@@ -1,7 +1,7 @@
-"""By which values the rows of a stream are spread over the parts of the keys.
+"""The values by which the rows of a stream are spread over the parts of the keys.
 
-A stream that was sent by a key is spread by it: the hash of these values says in which part a row
-is. What is computed of the stream is spread by the same values, as far as its rows have them. So it
+A stream that was sent by a key is spread by it: the hash of these values determines the part of a
+row. A stream that is computed from it is spread by the same values, if its rows contain them. So it
 need not be sent again to a reader whose key determines these values: rows with equal keys are in
 one part already.
 """
@@ -40,12 +40,12 @@ from stepping_spark.rows.types import Struct, unwrap
 
 Values: TypeAlias = tuple[Expr, ...]
 Spread: TypeAlias = frozenset[Values]
-"""The values by which rows are spread: each tuple of them has the same hash. Empty: not known."""
+"""Alternative tuples of values by which rows are spread, all with one hash. Empty: unknown."""
 
 NOT_SPREAD: Spread = frozenset()
 
 Picks: TypeAlias = tuple[tuple[int, tuple[str, ...], RowType], ...]
-"""Values as they follow from a key: for each the number of a part, the path in it, and the type."""
+"""The derivation of values from a key: for each a part's number, the path in it, and the type."""
 
 
 def spread_by(values: Values) -> Spread:
@@ -54,7 +54,7 @@ def spread_by(values: Values) -> Spread:
 
 
 def picks_of(values: Values, key: Values) -> Picks | None:
-    """How values over rows follow from a key over them; None if they do not."""
+    """The derivation of values from a key over the same rows; None if the key lacks one."""
     picks = [next(_parts_with(value, key), None) for value in values]
     known = tuple(p for p in picks if p is not None)
     return known if len(known) == len(picks) else None
@@ -71,7 +71,7 @@ def _parts_with(value: Expr, key: Values) -> Iterator[tuple[int, tuple[str, ...]
 
 
 def picked(key: Values, picks: Picks | None) -> Values | None:
-    """The values that follow from a key, all of it without picks; None if they do not."""
+    """The values that picks select from a key (without picks, all); None if the key lacks one."""
     if picks is None:
         return key
     try:
@@ -81,7 +81,7 @@ def picked(key: Values, picks: Picks | None) -> Values | None:
 
 
 def _within(part: Expr, path: tuple[str, ...], t: RowType) -> Expr:
-    """What is at a path in a part of a key; `NotComposed` if that part has nothing of this type."""
+    """The value at a path in a part of a key. Raises `NotComposed` without one of this type."""
     if part == ALL and path:
         return Field(t, path)
     inner = unwrap(part.type)
@@ -96,7 +96,7 @@ def _within(part: Expr, path: tuple[str, ...], t: RowType) -> Expr:
 
 
 def spread_of(t: Term, of: Callable[[Leaf], Spread]) -> Spread:
-    """The spread of the rows of a term, from that of its leaves."""
+    """The spread of the rows of a term, from the spreads of its leaves."""
     if not isinstance(t, Apply):
         return of(t)
     first, *rest = t.parts
@@ -146,7 +146,7 @@ def _place(value: Expr, f: Expr, *path: str) -> Expr | None:
 
 
 def _at(value: Expr, path: Sequence[str]) -> Expr | None:
-    """A value of rows that are at a path in other rows."""
+    """A value over rows, as a value over other rows that contain these at a path."""
     if path and (value == ALL or not value.in_sql):
         return None
     for side in reversed(path):
@@ -155,7 +155,7 @@ def _at(value: Expr, path: Sequence[str]) -> Expr | None:
 
 
 def _in_tuple(op: LookUp, value: Expr) -> Expr | None:
-    """A value of the tuples that a lookup is given, in those that it makes."""
+    """A value over the input tuples of a lookup, as a value over its result tuples."""
     if op.bare:
         return _at(value, (f"_{1 if op.place else 2}",))
     if not isinstance(value, Field) or not value.path:
@@ -165,12 +165,12 @@ def _in_tuple(op: LookUp, value: Expr) -> Expr | None:
 
 
 def _per_key(of: Operator, t: StreamType, spread: Spread) -> Spread:
-    """The spread of what is computed per key: of rows with the keys of the changed ones."""
+    """The spread of the result of an operator per key, from the spread of its changed rows."""
     key = of.keyed_by(t)
     known = {values: picks_of(values, key) for values in spread}
     moved: set[Values] = set()
     for values, picks in known.items():
-        if picks is None:  # old rows of a key may have others
+        if picks is None:  # old rows of a key may have other values
             continue
         if of.row_at is not None:
             moved |= _moved(frozenset({values}), functools.partial(_at, path=of.row_at))
@@ -181,7 +181,7 @@ def _per_key(of: Operator, t: StreamType, spread: Spread) -> Spread:
 
 
 def _of_collated(op: Collated, types: Sequence[StreamType], spreads: Sequence[Spread]) -> Spread:
-    """The spread of H of several operators: that of the pieces of all of them."""
+    """The spread of H of several operators: the common spread of their pieces."""
     pieces: list[Spread] = []
     for (fold, *maps), t, spread in zip(op.parts, types, spreads, strict=True):
         piece, t = _per_key(fold, t, spread), fold.type_of(t)
@@ -196,6 +196,6 @@ def _under(spread: Spread, side: str) -> Spread:
 
 
 def _moved(spread: Spread, f: Callable[[Expr], Expr | None]) -> Spread:
-    """A spread with its values at other places; those that are nowhere are left out."""
+    """A spread with its values moved by `f`; a tuple is left out if `f` has no value for a part."""
     moved = (tuple(map(f, values)) for values in spread)
     return frozenset(tuple(e for e in v if e is not None) for v in moved if None not in v)

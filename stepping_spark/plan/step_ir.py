@@ -1,4 +1,4 @@
-"""What a step is made of: terms over streams and registers, in stages; names of streams."""
+"""The parts of a step's plan: terms over streams and registers, stages, and identities."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from stepping_spark.rows.schema import Schema, StreamType
 
 @dataclass(frozen=True)
 class Ref:
-    """A stream that is materialised in this step."""
+    """The value of a stream that is materialised in this step."""
 
     vertex: Vertex
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Decides which times have come since the last step: `now`, or watermarks.
+    """Decides which times have become due since the last step: by `now`, or by watermarks.
 
     A mark is the change of the greatest time of an input, and the distance from that time to its
-    watermark. A time has come when it is before all watermarks.
+    watermark. A time is due when it is before all watermarks.
     """
 
     time: RowType
@@ -71,11 +71,11 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class Read:
-    """The value of a register: all of it, or the rows that have a key of some streams.
+    """The value of a register: all of it, or the rows with a key of some streams.
 
-    It is the old value, or the `new` one, which has all rows of this step's change.
+    It is the old value, or the `new` one, which includes all rows of this step's change.
 
-    Interned, as each step looks up many: equal reads are one object.
+    Interned, because each step looks up many: equal reads are one object.
     """
 
     _all: ClassVar[weakref.WeakValueDictionary[Any, Read]] = weakref.WeakValueDictionary()
@@ -84,10 +84,10 @@ class Read:
     key: tuple[Expr, ...] = ()
     by: tuple[Keys, ...] = ()
     nulls: bool = False  # whether NULL keys match each other
-    due: Clock | None = None  # where its key is a time that has come since the last step
-    cut: Window | None = None  # needs the last rows of a key only, if it knows the others
+    due: Clock | None = None  # reads the keys that are times due since the last step
+    cut: Window | None = None  # needs only the last rows of a key, given a prefix of the others
     new: bool = False
-    first: Top | None = None  # needs the first rows of a key only
+    first: Top | None = None  # needs only the first rows of a key
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         read = object.__new__(cls)
@@ -121,8 +121,8 @@ class When(enum.Enum):
 class Slice:
     """Some rows of a stream in the body of a loop: of its state or its change, by iteration.
 
-    `key` is the key of the stream's register. With `near`, only rows matter whose key is among the
-    keys of these other slices.
+    `key` is the key of the stream's register. With `near`, only rows are needed whose key is among
+    the keys of these other slices.
     """
 
     vertex: Vertex
@@ -142,20 +142,20 @@ class Apply:
 
     @cached_property
     def parts(self) -> tuple[Operator, ...]:
-        """The operators in it, in order."""
+        """The operator, or the operators fused in it, in order."""
         return parts_of(self.operator)
 
     @cached_property
     def is_of_vertex(self) -> bool:
-        """Whether it is the operator of its vertex, and no sum or difference of the planner's.
+        """Whether this is the operator of its vertex, and not a sum or difference by the planner.
 
-        In a worker these are not always one object: an equal vertex of another plan may be there.
+        Compared by value too: a worker may hold an equal vertex from another plan.
         """
         return self.operator is self.vertex.operator or self.operator == self.vertex.operator
 
     @cached_property
     def types(self) -> tuple[StreamType, ...]:
-        """The types of its inputs."""
+        """The types of the arguments."""
         return tuple(type_of(a) for a in self.args)
 
     @cached_property
@@ -165,7 +165,7 @@ class Apply:
 
     @cached_property
     def spark_parts(self) -> tuple[int, int]:
-        """The first and the last part for which the driver asks Spark, if several; else -1."""
+        """The first and the last number of parts that need Spark; (-1, -1) unless several do."""
         asked = [i for i, tree in enumerate(self.trees) if _asks_spark(tree)]
         return (asked[0], asked[-1]) if len(asked) > 1 else (-1, -1)
 
@@ -181,9 +181,9 @@ class Materialized:
     vertex: Vertex
     term: Term
     nothing: dict[tuple[bool, ...], bool] = field(default_factory=dict, repr=False)
-    """A cache: whether the stream is certainly empty, by which leaves are empty."""
+    """Cache: whether the stream is certainly empty, by which leaves are empty."""
     without: dict[frozenset[Leaf], Materialized | None] = field(default_factory=dict, repr=False)
-    """A cache: the same stream without these leaves, which are empty."""
+    """Cache: the stream without these empty leaves."""
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -192,12 +192,12 @@ class Materialized:
 
     @staticmethod
     def leaves_of(t: Term) -> tuple[Leaf, ...]:
-        """The leaves that a part of the term reads, each once."""
+        """The leaves that a term reads, each once."""
         return tuple(dict.fromkeys(_leaves(t)))
 
     @cached_property
     def times_read(self) -> Counter[Leaf]:
-        """How often the term reads each leaf."""
+        """The number of reads of each leaf by the term's query."""
         counts: Counter[Leaf] = Counter()
         for leaf, times in _times_read(self.term):
             counts[leaf] += times
@@ -205,7 +205,7 @@ class Materialized:
 
     @cached_property
     def inner(self) -> tuple[Vertex, ...]:
-        """The vertices within the term, except for the one it is of."""
+        """The vertices within the term, except the stream's own."""
         vertices = dict.fromkeys(n.vertex for n in nodes(self.term))
         return tuple(v for v in vertices if v is not self.vertex)
 
@@ -216,7 +216,7 @@ class Materialized:
 
     @cached_property
     def may_make_null(self) -> bool:
-        """Whether some function in it may give NULL where its type has none: fields are copied."""
+        """Whether some function in it may return NULL against its type; copied fields cannot."""
         if isinstance(self.vertex.operator, Fixpoint):
             return True  # the streams in the body of a recursion are checked one by one
         trees = (tree for n in nodes(self.term) for tree in n.trees)
@@ -224,17 +224,16 @@ class Materialized:
 
     @cached_property
     def only_projects(self) -> bool:
-        """Whether it only picks and renames fields of another stream."""
+        """Whether the term only picks and renames fields of another stream."""
         t = self.term
         return isinstance(t, Apply) and only_projects(t.operator) and isinstance(t.args[0], Ref)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Streams that can be materialised together, after the stages before.
+    """Streams that can be materialised together, after the previous stages.
 
-    `projections` come before them, each after those it waits for: some of the members wait for
-    them. Small ones cost no query.
+    `projections` come first, in their order: some members wait for them. Small ones need no query.
     """
 
     members: tuple[Materialized, ...]
@@ -257,7 +256,7 @@ class Stage:
 class Selection:
     """Expressions over the rows of a relation, as columns, prepared for all steps.
 
-    They stand `beside` the relation's own columns and diffs, or alone.
+    They come `beside` the relation's own columns and diffs, or alone.
     """
 
     of: Schema
@@ -272,7 +271,7 @@ class Selection:
 
     @cached_property
     def evaluators(self) -> tuple[Evaluator | None, ...]:
-        """The function that computes each expression in Arrow; None where only Spark can."""
+        """The function that computes each expression in Arrow; None if only Spark can."""
         return tuple(evaluator(e) for _, e in self.exprs)
 
     @cached_property
@@ -285,7 +284,7 @@ class Selection:
 
     @classmethod
     def of_key(cls, of: Schema, names: Sequence[str], key: tuple[Expr, ...]) -> Selection:
-        """The columns of a key alone, under the names that a register has for them."""
+        """The columns of a key alone, under their names in a register."""
         if key == (ALL,):
             key = tuple(Field(t, (n,)) for n, t in of.columns)
         return cls(of, tuple(zip(names, key, strict=True)), beside=False)
@@ -293,7 +292,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class RegisterPlan:
-    """A register, and how rows of its stream become rows of the register."""
+    """A register, its stream, and the additional columns that it stores."""
 
     register: Register
     change: Vertex
@@ -303,14 +302,14 @@ class RegisterPlan:
 
     @cached_property
     def selection(self) -> Selection:
-        """What adds the columns of the key to rows of the stream."""
+        """The selection that adds stored columns to the rows of the stream."""
         return Selection(self.change.type.schema, self.stored)
 
 
 def key_columns(
     schema: Schema, key: tuple[Expr, ...]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, Expr], ...]]:
-    """The columns of a key, and those of them that must be stored in addition to the row."""
+    """The columns of a key, and the ones that must be stored in addition to the row."""
     if key == (ALL,):
         return tuple(n for n, _ in schema.columns), ()
     own = {n for n, _ in schema.columns}
@@ -328,7 +327,7 @@ def key_columns(
 
 
 def ordering_of(schema: Schema, by: Sorting) -> tuple[Ordering, tuple[tuple[str, Expr], ...]]:
-    """The order of a register, and its column, where that must be stored beside the row."""
+    """The order of a register, and its column if that must be stored in addition to the row."""
     e = by.expr
     is_own = isinstance(e, Field) and len(e.path) == 1 and e.path[0] in dict(schema.columns)
     column = e.path[0] if isinstance(e, Field) and is_own else "_order_"
@@ -376,7 +375,7 @@ def refs(t: Term) -> Iterator[Vertex]:
 
 
 def is_nothing(t: Term, empty: Callable[[Leaf], bool]) -> bool:
-    """Whether a term is certainly empty, if the leaves for which `empty` is true are."""
+    """Whether a term is certainly empty if all leaves with a true `empty` are."""
     if not isinstance(t, Apply):
         return empty(t)
     return t.operator.is_nothing(*(is_nothing(a, empty) for a in t.args))
@@ -391,7 +390,7 @@ def nodes(t: Term) -> Iterator[Apply]:
 
 
 def reads_of(members: Iterable[Materialized], of: Callable[[Operator], bool]) -> set[Read]:
-    """The reads of registers that only such operators take, which add up the rows themselves."""
+    """The reads of registers whose readers are all operators for which `of` is true."""
     reads: dict[Read, bool] = {}
     for m in members:
         for n in nodes(m.term):
@@ -402,7 +401,7 @@ def reads_of(members: Iterable[Materialized], of: Callable[[Operator], bool]) ->
 
 
 def is_of_window(op: Operator) -> bool:
-    """Whether an operator is the change of a window, which looks at few of the rows."""
+    """Whether an operator is the change of a window, which needs few of the rows."""
     return isinstance(op, Haitch) and isinstance(op.of, Window)
 
 
@@ -430,14 +429,14 @@ def type_of(t: Term) -> StreamType:
 
 @dataclass(frozen=True)
 class Identities:
-    """The identities of streams, by what computes them before vertices are fused.
+    """The identities of streams, from their computation before vertices are fused.
 
-    Which vertices are fused depends on who else reads them. So a query that gets one more output
-    keeps the identities, and with them its state.
+    Which vertices are fused depends on their other readers. So a query with one more output keeps
+    these identities, and with them its state.
     """
 
     graph: AnyGraph  # before vertices were fused
-    stands_for: Mapping[Vertex, Vertex]  # for vertices of the plan, those of that graph
+    stands_for: Mapping[Vertex, Vertex]  # from vertices of the plan to vertices of that graph
 
     def unfused(self, v: Vertex) -> Vertex:
         """The vertex that a vertex of the plan stands for."""
@@ -447,20 +446,20 @@ class Identities:
         return Vertex(v.operator, *map(self.unfused, v.inputs))  # one that the planner made
 
     def of(self, v: Vertex) -> str:
-        """The digest of all that computes a stream."""
+        """The digest of a stream's whole computation."""
         return self.graph.signature(self.unfused(v)).digest
 
     def sums(self, change: Vertex, key: tuple[Expr, ...]) -> Signature:
-        """What identifies the register of a stream with a key: see `Register.sums`."""
+        """The signature of the register of a stream with a key: see `Register.sums`."""
         return replace(self.graph.signature(self.unfused(change)), key=", ".join(map(str, key)))
 
     def sums_in_loop(
         self, operator: Fixpoint, inputs: Sequence[Vertex], v: Vertex, key: tuple[Expr, ...]
     ) -> Signature:
-        """The same of a stream in the body of a recursion, with these inputs."""
+        """The signature of the register of a stream in a recursion's body, with these inputs."""
         within = (operator.digest, *map(self.of, inputs))
         return replace(v.signature, key=", ".join(map(str, key)), within=within)
 
     def moved(self, graph: AnyGraph, to: Callable[[Vertex], Vertex]) -> Identities:
-        """The identities that the same streams have in a circuit with other vertices."""
+        """The identities of the same streams in a circuit with other vertices."""
         return Identities(graph, {v: to(unfused) for v, unfused in self.stands_for.items()})

@@ -1,7 +1,7 @@
 """The primitive operators: their fields, their result types, and whether they are linear.
 
-Each interpretation says what an operator means: `reference` in plain Python, `physical` in the
-terms of a database, which the engines run. The operators stand by family: `base`, `linear`, `time`
+An operator has two implementations: `reference` in plain Python, and `physical` trees of database
+nodes, which the engines run. The modules are families of operators: `base`, `linear`, `time`
 (delays and watermarks), `joins`, `groups` (with windows).
 """
 

@@ -18,19 +18,19 @@ from stepping_spark.rows.types import Struct
 
 
 class Linearity(enum.Enum):
-    """How an operator treats sums, which decides how it is made incremental."""
+    """The algebraic law of an operator, which decides how it is made incremental."""
 
     LINEAR = "linear"  # Q(a + b) = Q(a) + Q(b)
     BILINEAR = "bilinear"  # linear in each of its two inputs
     TEMPORAL = "linear, with the time of the step"  # Q_t(a + b) = Q_t(a) + Q_t(b)
-    LOOK_UP = "linear in its first input"  # and in what the second has for each key
-    PER_KEY = "per key"  # a key's result depends on the rows of that key; none for no rows
+    LOOK_UP = "linear in its first input"  # and in the second's rows of each key
+    PER_KEY = "per key"  # a key's result depends only on its rows; empty without rows
     NONLINEAR = "not linear"
 
 
 @dataclass(frozen=True)
 class AllColumns(Expr):
-    """As the only part of a key: all columns of the row."""
+    """All columns of the row, as the only part of a key."""
 
     def __str__(self) -> str:
         return "row"
@@ -41,19 +41,19 @@ ALL = AllColumns(Struct("row", (), tuple))
 
 @dataclass(frozen=True)
 class KeyedRead:
-    """How an operator reads an input: at the keys of the rows of other inputs.
+    """A read of an operator's input at the keys of rows of other inputs.
 
-    `key` is over rows of this input. `at` has the others by number, with the key over their rows.
+    `key` is over rows of this input. `at` has the other inputs' numbers, and keys over their rows.
     """
 
     key: tuple[Expr, ...]
     at: tuple[tuple[int, tuple[Expr, ...]], ...]
-    of_changes: bool = True  # whether it pays only where the others are no states
+    of_changes: bool = True  # whether it pays only if the other inputs are no states
     nulls: bool = False  # whether NULL keys match each other
-    fold: Operator | None = None  # what takes the rows of each key
+    fold: Operator | None = None  # the operator that folds the rows of each key
 
     def pays(self, is_state: Callable[[int], bool]) -> bool:
-        """Whether to read by key, where `is_state` says which inputs are states."""
+        """Whether to read by key; `is_state` tests whether the input with a number is a state."""
         return not (self.of_changes and any(is_state(n) for n, _ in self.at))
 
 
@@ -65,16 +65,16 @@ class Operator:
     arity: ClassVar[int] = 1
     gives_change: ClassVar[bool] = False  # its output is never a state, even if an input is
     gives_state: ClassVar[bool] = False  # its output is a sum over the steps
-    monotone: ClassVar[bool] = False  # more rows in never take away a row that came out
-    over_steps: ClassVar[bool] = False  # its output depends on the steps before
-    recursive: ClassVar[bool] = False  # it may stand over a recursive stream
+    monotone: ClassVar[bool] = False  # more input rows never remove an output row
+    over_steps: ClassVar[bool] = False  # its output depends on previous steps
+    recursive: ClassVar[bool] = False  # it is allowed over a recursive stream
     keeps_rows: ClassVar[bool] = False  # its output rows are input rows
-    same_stream: ClassVar[bool] = False  # its input, kept by a key or a step later
+    same_stream: ClassVar[bool] = False  # its output is its input, arranged or a step later
     same_at_first: ClassVar[bool] = False  # its output at the first step is its input
     row_at: ClassVar[tuple[str, ...] | None] = None  # the path of an input row in its output row
     key_at: ClassVar[tuple[str, ...] | None] = None  # the path of the key in its output row
     reduces: ClassVar[bool] = False  # its rows by key are parts of an aggregation
-    how: ClassVar[str] = ""  # how it takes a step, where its linearity does not say that
+    how: ClassVar[str] = ""  # how it takes a step, unless its linearity says so
 
     def is_positive(self, *inputs: bool) -> bool:
         """Whether the result has no negative weights; `inputs` says which inputs have none."""
@@ -82,15 +82,15 @@ class Operator:
 
     @property
     def due(self) -> tuple[Expr, tuple[int, ...]] | None:
-        """Of an operator whose state is the rows that it has not emitted yet: when they are due.
+        """For an operator that holds rows back until they are due; None for other operators.
 
-        The time of a row, and how far it must be before the greatest time of each further input.
+        The time of a row, and its least distance from the greatest time of each further input.
         """
         return None
 
     @property
     def by_row(self) -> bool:
-        """Whether it takes the rows of its inputs one by one."""
+        """Whether it processes the rows of its inputs one by one."""
         return self.linearity in (Linearity.LINEAR, Linearity.TEMPORAL)
 
     @property
@@ -99,7 +99,7 @@ class Operator:
         return False
 
     def named_after(self, *inputs: str) -> str:
-        """A name for the result, made of those of the inputs; "" for the operator's own name."""
+        """A name for the result, from the names of the inputs; "" for the operator's own name."""
         return ""
 
     def is_nothing(self, *inputs: bool) -> bool:
@@ -111,12 +111,12 @@ class Operator:
         raise NotImplementedError(f"{self.name} is computed by the plan")
 
     def change(self, states: Sequence[Argument], changes: Sequence[Argument]) -> Physical:
-        """Of an operator that works per key: the change of its result, by those of its inputs."""
+        """For an operator per key: the tree of the change of its result."""
         (state,), (change,) = states, changes
         return change_of(self.tree((change.type,)), state, change)
 
     def tree(self, types: tuple[StreamType, ...]) -> Physical:
-        """The same, for inputs of these types; the same object each time."""
+        """The physical tree for inputs of these types; the same object each time."""
         pair: tuple[tuple[StreamType, ...], Physical] | None = self.__dict__.get("_tree")
         if pair is None or pair[0] != types:
             pair = types, self.physical(*(Argument(i, t) for i, t in enumerate(types)))
@@ -125,12 +125,12 @@ class Operator:
 
     @property
     def name(self) -> str:
-        """The name of the function that makes one."""
+        """The name of the function that makes the operator."""
         snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__)
         return snake.strip("_")
 
     def type_of(self, *inputs: StreamType) -> StreamType:
-        """The type of the output; a CompileError where the inputs do not fit."""
+        """The type of the output. Raises `CompileError` if the inputs do not fit."""
         raise NotImplementedError
 
     def describe(self) -> str:
@@ -148,24 +148,24 @@ class Operator:
     def lifted(
         self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
     ) -> tuple[Operator, ...]:
-        """What does the same for each group: operators, one after the other; () if nothing does.
+        """The chain of operators that does the same for each group; () if there is none.
 
-        The rows then carry the key of their `group`. `inputs` are the types without it; only those
-        that are `grouped` get it.
+        Their rows carry the key of their `group`. `inputs` are the types without it; only `grouped`
+        inputs carry it.
         """
         return ()
 
     def keyed_by(self, t: StreamType) -> tuple[Expr, ...]:
-        """Of an operator that works per key: the key, over rows of its input."""
+        """For an operator per key: the key, over rows of its input."""
         return (ALL,)
 
     @property
     def folds(self) -> tuple[Operator, ...]:
-        """Of an operator that works per key: what it does per key with each of its inputs."""
+        """For an operator per key: the operators that it applies to each of its inputs."""
         return (self,)
 
     def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
-        """The inputs, by number, of which it needs only the rows with some keys."""
+        """The reads by key, by the numbers of the inputs of which it needs only some keys."""
         return {}
 
     def _zset(self, t: StreamType) -> RowType:
@@ -175,7 +175,7 @@ class Operator:
 
 
 class Same(Operator):
-    """An operator whose result has the type of its input, also of rows that carry a group."""
+    """An operator whose result has the type of its input, also if its rows carry a group."""
 
     def type_of(self, *inputs: StreamType) -> StreamType:
         return inputs[0]
@@ -225,7 +225,7 @@ class Input(Operator):
 
 @dataclass(frozen=True)
 class Feedback(Operator):
-    """The value that a loop feeds back; the graph knows the vertex it is connected to."""
+    """The value that a loop feeds back; `Graph.loops` has its source."""
 
     number: int
     type: StreamType

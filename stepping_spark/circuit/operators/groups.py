@@ -1,4 +1,4 @@
-"""Operators on each key: distinct, sums, first rows, lists, windows; and their change, H."""
+"""Operators per key: distinct, sums, first rows, lists, windows; and their change, H."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from stepping_spark.rows.schema import (
 from stepping_spark.rows.types import ListOf, Optional, Struct
 
 BUCKETS = (4096, 64)  # of a large group's rows, by level; each number divides the one before
-UNKNOWN = (256,)  # of groups of any size: a state twice as large as the rows, and not three times
-READ_WHOLE = 1_024  # rows of a group, or of a bucket, that are read as they are
+UNKNOWN = (256,)  # for groups of unknown size: the state is twice, not three times, the rows
+READ_WHOLE = 1_024  # rows of a group, or of a bucket, that are read without further buckets
 
 
 def levels_of(group_size: int | None) -> tuple[int, ...]:
-    """The numbers of buckets in which the rows of a group are kept, for its size if that is known.
+    """The number of buckets of a group's rows at each level, for the size of groups if known.
 
-    A level pays if what it divides has more than `READ_WHOLE` rows.
+    A level pays if it divides groups or buckets of more than `READ_WHOLE` rows.
     """
     if group_size is None:
         return UNKNOWN
@@ -68,7 +68,7 @@ def _order_text(order: Order) -> str:
 
 @dataclass(frozen=True)
 class Distinct(GivesSets, Same):
-    """Every row whose weight is positive, once."""
+    """Every row with a positive weight, once."""
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
     row_at: ClassVar[tuple[str, ...]] = ()
@@ -89,7 +89,7 @@ class Distinct(GivesSets, Same):
 
 @dataclass(frozen=True)
 class PositivePart(GivesSets, Same):
-    """Every row whose weight is positive, with its weight: x⁺ = max(x, 0)."""
+    """Every row with a positive weight, with its weight: x⁺ = max(x, 0)."""
 
     linearity: ClassVar[Linearity] = Linearity.PER_KEY
     row_at: ClassVar[tuple[str, ...]] = ()
@@ -140,7 +140,7 @@ class Accumulate(Operator):
 
 @dataclass(frozen=True)
 class MakeSet(Operator):
-    """The Z-set of one row, the number; not linear, and not empty for zero."""
+    """The Z-set of a single row, the number; not linear, and not empty for zero."""
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
 
@@ -199,10 +199,10 @@ class Flatten(GivesSets):
 class Top(GivesSets):
     """The first n rows of each key by an order, by multiplicity; ties are broken by the whole row.
 
-    With `ties`, all rows before which there are fewer than n by the order, as SQL's RANK has it.
-    A row without a positive weight is not there. The order is Spark's: NULL first and NaN last, the
-    reverse where it descends. `group_size` is about how many rows the largest groups have, where
-    the query says so: the result does not depend on it.
+    With `ties`, all rows that fewer than n rows precede in the order, like SQL's RANK. Rows without
+    a positive weight do not count. The order is Spark's: NULL first and NaN last, the reverse if it
+    descends. `group_size` is the approximate number of rows of the largest groups, if the query has
+    one: the result does not depend on it.
     """
 
     keys: tuple[Expr, ...]
@@ -244,7 +244,7 @@ class Top(GivesSets):
 class Listed(GivesSets):
     """A row for each key: the list of the values of its rows, in an order, and the key.
 
-    A row of weight 2 is there twice; ties are broken by the whole row.
+    A row of weight 2 occurs twice; ties are broken by the whole row.
     """
 
     key: Expr
@@ -281,11 +281,11 @@ class Listed(GivesSets):
 
 @dataclass(frozen=True)
 class Collate(GivesSets):
-    """One row for each key, from rows that each bring one of its pieces.
+    """One row for each key, from rows with one of its pieces each.
 
-    A row is the key and then the pieces, all but one of them NULL. What comes out is the key and
-    its pieces, where all of the first `required` are there. Of several rows that bring one piece,
-    which no reduction gives, the largest is taken.
+    An input row is the key and then the pieces, all but one of them NULL. An output row is a key
+    with its pieces, if none of the first `required` is missing. If several rows have the same
+    piece, which no reduction produces, the largest value counts.
     """
 
     required: int
@@ -327,13 +327,13 @@ class Collate(GivesSets):
 
 @dataclass(frozen=True)
 class Haitch(Operator):
-    """H: what `of` gives for a state and a change of it, less what it gave for the state alone.
+    """H: the result of `of` for a state plus its change, minus the result for the state alone.
 
-    For each input of `of` it has two: the state, and its change. Only keys of the changes matter,
-    so only they are read from the states.
+    For each input of `of` it has two: the state, and its change. Only the keys of the changes
+    matter, so only these are read from the states.
     """
 
-    of: Operator  # one that works per key
+    of: Operator  # an operator per key
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
     gives_change: ClassVar[bool] = True
@@ -380,11 +380,11 @@ class Haitch(Operator):
 
 @dataclass(frozen=True)
 class Collated(GivesSets):
-    """One row for each key, of what several operators give for it, each for an input of its own.
+    """One row for each key, from the results of several operators, each with an input of its own.
 
-    Its result is that of `Collate` on the sum of their results, of which it keeps none. A part is
-    an operator per key, and then the maps that make a piece of each of its rows. All parts have
-    keys of one type.
+    The result is `Collate` of the sum of their results, which is not stored. A part is an operator
+    per key, followed by maps that turn each of its rows into a piece. All parts have keys of one
+    type.
     """
 
     parts: tuple[tuple[Operator, ...], ...]
@@ -393,7 +393,7 @@ class Collated(GivesSets):
 
     @cached_property
     def collate(self) -> Collate:
-        """What makes one row of the pieces of a key."""
+        """The operator that makes one row of the pieces of a key."""
         return Collate(self.required)
 
     def type_of(self, *inputs: StreamType) -> StreamType:
@@ -442,7 +442,7 @@ def _key_apart(pair: RowType, group: Field) -> Map:
 
 
 def _after(tree: Physical, maps: Sequence[Physical]) -> Physical:
-    """What maps make of a tree, one after the other."""
+    """The tree with maps applied to it, one after the other."""
     for f in maps:
         tree = over(f, tree)
     return tree
@@ -450,9 +450,9 @@ def _after(tree: Physical, maps: Sequence[Physical]) -> Physical:
 
 @dataclass(frozen=True)
 class Window(GivesSets):
-    """Each row, as often as it counts, and what functions over its partition give for it.
+    """Each row, repeated by its weight, with the results of functions over its partition.
 
-    Ties are broken by the whole row; a row without a positive weight is not there.
+    Ties are broken by the whole row; rows without a positive weight do not count.
     """
 
     keys: tuple[Expr, ...]
@@ -487,7 +487,7 @@ class Window(GivesSets):
 
 @dataclass(frozen=True)
 class ReducePart:
-    """The aggregates that one reduction gives, and the state that it keeps."""
+    """The aggregates of one reduction, and the state that it keeps."""
 
     kind: str
     aggregates: tuple[str, ...]
@@ -499,10 +499,10 @@ class ReducePart:
 
 @dataclass(frozen=True)
 class ReducePlan:
-    """How the aggregates of one `st.aggregate` are computed; printed, a few lines of text.
+    """The plan of the aggregates of one `st.aggregate`; printed, a few lines of text.
 
     `parts` are the reductions, each with its kind, its aggregates and its state. If there are
-    several, `collated` says that their results are joined by key.
+    several, `collated` is true: their results are joined by key.
 
     >>> class Summary(st.Data):
     ...     user: str

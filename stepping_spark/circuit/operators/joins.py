@@ -38,7 +38,7 @@ SIDES = ("left", "right")  # of a pair
 
 @dataclass(frozen=True)
 class Join(KeepsSigns):
-    """Pairs of rows whose keys are equal; weights multiply. NULL keys match nothing."""
+    """Pairs of rows with equal keys; weights multiply. NULL keys match nothing."""
 
     left: Key
     right: Key
@@ -71,7 +71,7 @@ class Join(KeepsSigns):
     def lifted(
         self, group: Field, inputs: Sequence[StreamType], grouped: Sequence[bool]
     ) -> tuple[Operator, ...]:
-        """Match rows of the same group, also of the NULL group; a pair is in that of its rows."""
+        """Match rows of the same group, also of the NULL group; a pair is in its rows' group."""
         join = self
         if all(grouped):
             # A struct is never NULL, and structs of NULL are equal.
@@ -94,19 +94,19 @@ class Join(KeepsSigns):
 
 
 def join_of(op: Operator) -> Join | None:
-    """The join that an operator begins with, if it does."""
+    """The join at the beginning of an operator, if there is one."""
     first = parts_of(op)[0]
     return first if isinstance(first, Join) else None
 
 
 @dataclass(frozen=True)
 class LookUp(Operator):
-    """Tuples, each with a row of the table that has its key put in at `place`; weights multiply.
+    """Tuples, each joined with the table's rows of its key, inserted at `place`; weights multiply.
 
-    With `left`, a tuple whose key no row has, or is NULL, gets None instead; `optional` says that
-    the type has room for None, whether one is put in here or elsewhere. `bare`: what is given is
-    the tuple's only member, not a tuple. The table's weights may have any sign: a key is there
-    if those of its rows add up to more than zero.
+    With `left`, a tuple gets None if its key is NULL, or absent in the table; `optional` means that
+    the type of the new member allows None, whether inserted here or elsewhere. With `bare`, the
+    input rows are single members, not tuples. The table's weights may have any sign: a key is
+    present if the weights of its rows add up to more than zero.
     """
 
     on: tuple[Expr, ...]
@@ -138,14 +138,14 @@ class LookUp(Operator):
         return ZSetType(tuple_of((*members[: self.place], member, *members[self.place :])))
 
     def members(self, known: RowType) -> tuple[RowType, ...]:
-        """The types of what is in the tuples that are given."""
+        """The types of the members of input tuples."""
         if self.bare:
             return (known,)
         assert isinstance(known, Struct)
         return tuple(t for _, t in known.fields)
 
     def physical(self, *args: Argument) -> Physical:
-        """What is found, and with `left` what is not, beside NULL."""
+        """The pairs of matching rows; with `left` also the other tuples, with NULL."""
         known, table = args
         of_known: tuple[Expr, ...] = (whole(self._zset(known.type)),)
         if not self.bare:
@@ -172,7 +172,7 @@ class LookUp(Operator):
 
 @dataclass(frozen=True)
 class Present(Operator):
-    """The keys that rows have whose weights add up to more than zero, each once; none is NULL."""
+    """The keys whose rows have a positive total weight, each once; without NULL keys."""
 
     key: tuple[Expr, ...]
     linearity: ClassVar[Linearity] = Linearity.PER_KEY

@@ -40,7 +40,7 @@ from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 
 @dataclass(frozen=True)
 class Nothing(GivesSets):
-    """A stream without rows: the one linear operator that has no input."""
+    """A stream without rows: the only linear operator without an input."""
 
     type: ZSetType
     arity: ClassVar[int] = 0
@@ -55,7 +55,7 @@ class Nothing(GivesSets):
 
 @dataclass(frozen=True)
 class RowByRow(Operator):
-    """An operator that takes one row at a time, with a function."""
+    """An operator that applies a function to one row at a time."""
 
     f: Expr
 
@@ -65,7 +65,7 @@ class RowByRow(Operator):
 
 @dataclass(frozen=True)
 class Carrier(RowByRow):
-    """A function of the row without the columns that the row carries, which go along."""
+    """An operator whose function ignores the carried columns of a row; the result carries them."""
 
     carried: Columns = ()
 
@@ -77,9 +77,9 @@ class Carrier(RowByRow):
 
 @dataclass(frozen=True)
 class Map(KeepsSigns, Carrier):
-    """Each row becomes another; the carried columns go along.
+    """Maps each row to another row, with the same carried columns.
 
-    `note` is the text of pictures, a line each, instead of the function.
+    `note` is the text in pictures, line by line, instead of the function.
     """
 
     note: tuple[str, ...] = field(default=(), compare=False)
@@ -94,7 +94,7 @@ class Map(KeepsSigns, Carrier):
         return Project(args[0], (*cells_of(self.f), *of_columns(self.carried)))
 
     def items(self, value: Any) -> Iterable[tuple[Any, int]]:
-        """The rows, with weights, that a value of the function is."""
+        """The rows, with their weights, of a result of the function."""
         return ((value, 1),)
 
 
@@ -121,7 +121,7 @@ class Filter(KeepsSigns, RowByRow, Same):
 
 @dataclass(frozen=True)
 class MapMany(KeepsSigns, Carrier):
-    """Each row becomes the items of a list, repeats counted; the carried columns go along."""
+    """Maps each row to the items of a list, with repetitions, and the same carried columns."""
 
     monotone: ClassVar[bool] = True
     recursive: ClassVar[bool] = True
@@ -149,15 +149,15 @@ class MapMany(KeepsSigns, Carrier):
         return Unnest(args[0], self.f, paths, columns, None, self.carried, self.name)
 
     def items(self, value: Any) -> Iterable[tuple[Any, int]]:
-        """The rows, with weights, that a value of the function is."""
+        """The rows, with their weights, of a result of the function."""
         return ((item, 1) for item in value or ())
 
 
 @dataclass(frozen=True)
 class Explode(Carrier):
-    """Each row becomes the values of a list of (value, weight); weights multiply.
+    """Maps each row to the values of a list of (value, weight); weights multiply.
 
-    A list of (value, time, weight) gives timed rows. The carried columns go along.
+    A list of (value, time, weight) produces timed rows. The result has the same carried columns.
     """
 
     def type_of(self, *inputs: StreamType) -> StreamType:
@@ -180,12 +180,12 @@ class Explode(Carrier):
         return Unnest(args[0], self.f, paths, columns, (weight,), self.carried, self.name)
 
     def items(self, value: Any) -> Iterable[tuple[Any, int]]:
-        """The rows, with weights, that a value of the function is."""
+        """The rows, with their weights, of a result of the function."""
         return weighted(value)
 
     @property
     def item(self) -> Struct:
-        """The type of what the list holds."""
+        """The type of the items of the list."""
         lists = unwrap(self.f.type)
         item = lists.inner if isinstance(lists, ListOf) else lists
         return item if isinstance(item, Struct) else Struct("", (), tuple)
@@ -193,7 +193,7 @@ class Explode(Carrier):
 
 @dataclass(frozen=True)
 class Add(KeepsSigns, Same):
-    """The sum of two streams."""
+    """The sum of streams."""
 
     arity: ClassVar[int] = 2
     monotone: ClassVar[bool] = True
@@ -225,7 +225,7 @@ class Neg(Same):
 
 @dataclass(frozen=True)
 class Arrange(KeepsSigns, Same):
-    """The same value; asks that the state it comes from is kept by this key."""
+    """The unchanged input; arranges its state by this key."""
 
     key: Key
     monotone: ClassVar[bool] = True
@@ -246,7 +246,7 @@ class Arrange(KeepsSigns, Same):
 
 @dataclass(frozen=True)
 class IdentityPrint(KeepsSigns, Same):
-    """The same value, printed at each step."""
+    """The unchanged input, printed at each step."""
 
     label: str
     monotone: ClassVar[bool] = True
@@ -278,7 +278,7 @@ class Fused(Operator):
         return self.types(*inputs)[-1]
 
     def types(self, *inputs: StreamType) -> tuple[StreamType, ...]:
-        """What each part gives."""
+        """The type of the result of each part."""
         results = [self.parts[0].type_of(*inputs)]
         for p in self.parts[1:]:
             results.append(p.type_of(results[-1]))
@@ -304,7 +304,7 @@ def parts_of(op: Operator) -> tuple[Operator, ...]:
 
 
 def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[Physical]:
-    """What operators are made of that come one after the other, the first over these types."""
+    """The physical trees of a chain of operators, the first one over these types."""
     trees = [parts[0].tree(types)]
     for before, p in itertools.pairwise(parts):
         types = (before.type_of(*types),)
@@ -313,18 +313,18 @@ def trees_of(parts: Sequence[Operator], types: tuple[StreamType, ...]) -> list[P
 
 
 def in_group(row: RowType, parts: Iterable[Expr], group: Field, *at: str) -> Map:
-    """The map that makes rows of parts, which are in the group whose key is at a path."""
+    """The map that builds rows of these parts, in the group whose key is at a path."""
     columns = ((group.path[0], group.type),)
     return Map(Build(carrying(row, columns), (*parts, Field(group.type, at))))
 
 
 def without_group(row: RowType, side: str) -> Expr:
-    """The row on one side of a pair of rows that may carry a group, without it."""
+    """The row on one side of a pair, without the group that it may carry."""
     if isinstance(row, Struct):
         return Build(row, tuple(Field(t, (side, n)) for n, t in row.fields))
     return Field(row, (side, VALUE))
 
 
 def only_projects(op: Operator) -> bool:
-    """Whether an operator only picks fields, so that computing it twice costs nothing."""
+    """Whether an operator only picks fields, and so costs nothing to compute twice."""
     return isinstance(op, Map) and is_plain(op.f)

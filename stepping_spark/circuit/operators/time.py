@@ -1,7 +1,7 @@
 """Operators over the steps and over watermarks: delay, integrate, differentiate, late rows.
 
-The watermark of an input is the greatest time that it has had, less its lateness. The greatest time
-is a stream of its own, and comes to these operators as an input: a Z-set of at most one row.
+The watermark of an input is its greatest time so far, minus its lateness. The greatest time is a
+stream of its own, and an input of these operators: a Z-set of at most one row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from stepping_spark.rows.types import Optional, Struct, tuple_of
 
 @dataclass(frozen=True)
 class Delay(KeepsSigns, Same):
-    """z⁻¹: the value of the step before; at first nothing."""
+    """z⁻¹: the value of the previous step; empty at the first."""
 
     gives_state: ClassVar[bool] = True
     over_steps: ClassVar[bool] = True
@@ -58,7 +58,7 @@ class Integrate(KeepsSigns, Same):
 
 @dataclass(frozen=True)
 class Differentiate(Same):
-    """D: the value less the one of the step before."""
+    """D: the value minus the value of the previous step."""
 
     gives_change: ClassVar[bool] = True
     over_steps: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class Differentiate(Same):
 
 @dataclass(frozen=True)
 class Temporal(Operator):
-    """What compares the times of rows with that of the step."""
+    """An operator that compares the times of rows with the time of the step."""
 
     time: RowType
 
@@ -84,16 +84,16 @@ class Temporal(Operator):
 
 @dataclass(frozen=True)
 class AsOf(Temporal):
-    """The timed rows whose time has come, of a whole value."""
+    """The rows of a timed value whose time has come."""
 
     linearity: ClassVar[Linearity] = Linearity.TEMPORAL
 
 
 @dataclass(frozen=True)
 class Hold(Temporal):
-    """The timed rows whose time comes at this step: of the change, and of what was held back.
+    """The timed rows whose time comes at this step: of the change, and of rows held back before.
 
-    The same as `AsOf`, from changes to changes. What is still to come is its state.
+    It is `AsOf` from changes to changes. Its state is the rows whose time is still to come.
     """
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR  # its output depends on the time
@@ -107,10 +107,10 @@ class Hold(Temporal):
 
 
 class ByWatermark(Operator):
-    """An operator that gives some rows of its first input, by where watermarks stand."""
+    """An operator that selects rows of its first input by watermarks."""
 
     gives_change: ClassVar[bool] = True
-    of_rows: ClassVar[int] = 1  # so many inputs have rows; those after them have greatest times
+    of_rows: ClassVar[int] = 1  # the number of inputs of rows; further inputs are greatest times
     by_row: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
@@ -122,13 +122,13 @@ class ByWatermark(Operator):
 
 @dataclass(frozen=True)
 class InTime(ByWatermark):
-    """The rows of a change that are at or after the watermark; with `late`, the others.
+    """The rows of a change at or after the watermark; with `late`, the other rows.
 
-    Takes the change, and the greatest time of the steps before. A row whose time is NULL is late.
+    Its inputs are the change, and the greatest time of previous steps. A NULL time is late.
     """
 
     at: Expr
-    lateness: int  # in the unit of the times, as `expressions.expr` has it
+    lateness: int  # in the unit of the times, see `expressions.expr`
     late: bool = False
     linearity: ClassVar[Linearity] = Linearity.LOOK_UP
     arity: ClassVar[int] = 2
@@ -158,11 +158,11 @@ class InTime(ByWatermark):
 
 @dataclass(frozen=True)
 class Expire(ByWatermark):
-    """The rows whose value the watermarks pass at this step: of the change, and of those before.
+    """The rows whose value the watermarks pass at this step: of the change, and of earlier rows.
 
-    Takes the change, and the greatest time of each input whose watermark is to pass the value, with
-    those of this step. What none has passed yet is its state. A value is passed that is before all
-    watermarks, each less a further distance.
+    Its inputs are the change, and the greatest time of each input whose watermark counts, up to
+    this step. A value is passed when it is before all watermarks, each minus a further distance.
+    Its state is the rows whose value is not passed yet.
     """
 
     value: Expr
@@ -186,7 +186,7 @@ class Expire(ByWatermark):
 class Touched(Operator):
     """The changed rows and the newly expired rows; empty if no row expired.
 
-    Each row comes with the number of its stream, so that no row of one takes away one of the other.
+    Each row comes with the number of its stream, so that rows of the two never cancel out.
     """
 
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
@@ -210,10 +210,10 @@ class Touched(Operator):
 class Settled(ByWatermark):
     """The rows of a window's partitions that no later change can affect or need.
 
-    Takes the state of the window before the step, the change, the rows of the partitions to look
-    at, and the greatest time of each input whose watermark counts, with those of this step.
-    `window` computes for a row the values that decide. Each value of `free`, over these, must be
-    before all watermarks, less a further distance.
+    Its inputs are the old state of the window, the change, rows of the partitions to check, and the
+    greatest time of each input whose watermark counts, up to this step. `window` computes the
+    values that decide for a row. Each value of `free`, over these, must be before all watermarks,
+    minus a further distance.
     """
 
     window: Window
@@ -250,7 +250,7 @@ def _over(windowed: Physical, rows: Physical) -> Physical:
 def _before_all(
     rows: Physical, value: Expr, distances: Sequence[int], greatest: Sequence[Physical]
 ) -> Physical:
-    """The rows whose value is before each of these, less the distance from it."""
+    """The rows whose value is before each greatest time minus its distance."""
     for latest, distance in zip(greatest, distances, strict=True):
         rows = BelowGreatest(rows, latest, value, distance)
     return rows

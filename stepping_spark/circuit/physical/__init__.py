@@ -1,11 +1,11 @@
-"""What operators are made of: a dozen nodes over relations, which each engine knows how to run.
+"""The physical nodes of operators: relations made of relations, which each engine can run.
 
-An operator of the circuit says in the algebra what a stream is. A tree of nodes says how a relation
-is made of others, in the terms of a database: project, filter, unnest, union, join, rank, fold
-(`nodes`), and window functions (`windows`). An operator builds such a tree (`Operator.physical`);
-the engines run trees, and know no operator. So a new operator that the nodes can say needs no line
-in an engine, and a node is one function in each. `eager` tells what a join, and what comes after
-it, takes from each side alone.
+An operator of the circuit defines a stream in the algebra. A tree of nodes defines a relation over
+others, in the terms of a database: project, filter, unnest, union, join, rank, fold (`nodes`), and
+window functions (`windows`). An operator builds such a tree (`Operator.physical`); the engines run
+trees, and know no operator. So a new operator that is built of these nodes needs no code in an
+engine, and a new node needs one function in each. `eager` splits a join, and the operators after
+it, into the parts that depend on one side alone.
 
 Input: expressions over rows, and the types of streams. Output: trees, for operators and `plan`.
 """

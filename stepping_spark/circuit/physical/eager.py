@@ -1,17 +1,17 @@
-"""A join with all that reads it row by row, told apart by side: what eager aggregation needs.
+"""Eager aggregation: splits a join, and the row-by-row operators after it, by side.
 
-A join is bilinear, and maps, filters and sums are linear. So what comes after a join depends on the
-rows of a side only through some columns: the parts of its expressions that read this side alone.
-Rows that are equal in these and in their join key may be added up before they are joined:
+A join is bilinear, and maps, filters and sums are linear. So their result depends on the rows of a
+side only through some columns: the parts of expressions that read this side alone. Rows that are
+equal in these columns and in their join key may be added up before the join:
 
     f(a ⋈ b) = g(π a ⋈ π b)
 
-Here π keeps the key and these columns, adding up the weights, and g is f over them. A sum of what
-one side gives alone can be added up there too: Σ w·v·x over the pairs of rows is Σ v·(Σ w·x), where
-x and w are a row's value and weight, and v is the weight of a row of the other side.
+Here π keeps the key and these columns, adding up the weights, and g is f over them. A sum of values
+of one side can be computed before the join too: Σ w·v·x over the pairs of rows is Σ v·(Σ w·x),
+where x and w are a row's value and weight, and v is the weight of a row of the other side.
 
-It pays where one row meets many. A changed row of a dimension, which leaves one group and enters
-another, gives two pairs for each fact that has it, and all of them cancel but for a few sums.
+This pays if one row matches many. A changed row of a dimension, which leaves one group and enters
+another, makes two pairs for each of its facts, and all of them cancel except for a few sums.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SIDES = ("left", "right")
 
 @dataclass(frozen=True)
 class EagerSide:
-    """What is computed of the rows of one side, before they are joined."""
+    """The expressions over the rows of one side, computed before the join."""
 
     key: tuple[Expr, ...]
     conditions: tuple[Expr, ...]
@@ -59,20 +59,21 @@ class EagerSide:
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
-        """The functions that are evaluated for the rows."""
+        """All expressions over the rows of the side."""
         return (*self.key, *self.conditions, *self.columns)
 
     def reads(self, *more: Expr) -> tuple[str, ...] | None:
-        """The columns of the rows that are read; None for all."""
+        """The columns that these and more expressions read; None for all."""
         paths = [f.path for e in (*self.exprs, *more) for f in fields_of(e)]
         return tuple(dict.fromkeys(p[0] for p in paths)) if all(paths) else None
 
 
 @dataclass(frozen=True)
 class EagerSums:
-    """The sums that are made of the pairs; with a `side`, of that one's rows before the join.
+    """The sums over pairs; with a `side`, they are computed of its rows before the join.
 
-    Then `pick` is over the rows of that side, else over the columns of both. So is the `key`.
+    Then `pick` is over the rows of that side, otherwise over the columns of both. The `key` is
+    always over the columns of both.
     """
 
     type: GroupedType | ScalarType
@@ -82,15 +83,16 @@ class EagerSums:
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
-        """The functions that are evaluated for the sums."""
+        """The expressions of the sums."""
         return (self.pick,) if self.key is None else (self.pick, self.key)
 
 
 @dataclass(frozen=True)
 class EagerJoin:
-    """A join and what reads it: of each side alone, and then of the `columns` of both.
+    """A join and the operators after it, split into expressions over each side, and over both.
 
-    The result is the `cells` for each pair, or the `sums`.
+    The latter are over the `columns` of both sides. The result is the `cells` of each pair, or the
+    `sums`.
     """
 
     sides: tuple[EagerSide, EagerSide]
@@ -103,9 +105,10 @@ class EagerJoin:
 
 
 def eager_join(join: Physical, chain: Sequence[Physical], side: int | None) -> EagerJoin | None:
-    """A join, and the trees that come after it, with what `side` alone tells added up before it.
+    """A join and the trees after it, split by side; a sum of values of `side` precedes the join.
 
-    None if they are not all maps, filters and a last sum, of functions that the driver computes.
+    None unless the trees are maps, filters, negations and a last sum, and the driver can compute
+    all functions.
     """
     if not isinstance(join, EquiJoin):
         return None
@@ -119,9 +122,9 @@ def eager_join(join: Physical, chain: Sequence[Physical], side: int | None) -> E
 
 @dataclass
 class _Composed:
-    """What a chain of trees makes of the rows of a join, over the rows of its two sides.
+    """The result of a chain of trees after a join, as expressions over the rows of its two sides.
 
-    A field of a side begins with the side's name.
+    The path of a field begins with the name of its side.
     """
 
     join: EquiJoin
@@ -164,7 +167,7 @@ class _Composed:
         return replaced(e, lambda f: _read(self.row, f))
 
     def split(self, side: int | None) -> EagerJoin:
-        """What is computed of each side alone, and what of both."""
+        """The parts that are computed of each side alone, and of both."""
         alone: tuple[list[Expr], list[Expr]] = ([], [])
         both = []
         for e in self.conditions:
@@ -207,14 +210,14 @@ class _Composed:
 
 
 def _all_of(e: Expr) -> list[Expr]:
-    """The conditions that are all true where this one is."""
+    """The conditions whose conjunction this condition is."""
     if isinstance(e, Call) and e.op == "&":
         return [c for a in e.args for c in _all_of(a)]
     return [e]
 
 
 def _is_of_numbers(pick: Expr) -> bool:
-    """Whether what is added up are numbers, each an expression of its own."""
+    """Whether the summed values are numbers, each with an expression of its own."""
     if isinstance(pick.type, Struct):
         return isinstance(pick, Build | Field)
     return not isinstance(pick.type, ZSetOf)
@@ -242,7 +245,7 @@ class _Split:
 
 
 def column_names(side: int, columns: Sequence[Expr]) -> list[str]:
-    """The names that the columns of a side have among those of both."""
+    """The names of a side's columns among the columns of both."""
     return [f"{SIDES[side]}_{i}" for i in range(len(columns))]
 
 
@@ -260,7 +263,7 @@ def _sides_of(e: Expr) -> set[int]:
 
 
 def _read(row: Mapping[str, Expr], f: Field) -> Expr:
-    """What a field is, of rows whose columns are made by these expressions."""
+    """The expression of a field of rows whose columns have these expressions."""
     if f.path:
         name, *rest = f.path
         if name not in row:

@@ -1,8 +1,8 @@
-"""The nodes: relations made of relations, also those that fold the rows of a key.
+"""The nodes: relations made of relations, also by folding the rows of a key.
 
-Each has a `schema`, the relations that it is made of as `inputs`, and the functions of rows that it
-evaluates as `exprs`, over the columns of its inputs. Rows may stand several times in what a node
-gives, unless it is a fold: weights are added up where somebody asks.
+Each has a `schema`, `inputs`, which are the relations that it reads, and `exprs`, the functions of
+rows that it evaluates over the columns of its inputs. The result of a node need not be
+consolidated, unless the node is a fold: a reader that needs it consolidated adds up the weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stepping_spark.rows.types import ListOf, Optional, Struct
 
 @dataclass(frozen=True)
 class Physical:
-    """A relation, and how it is made."""
+    """A node: a relation that is made of others."""
 
     @property
     def schema(self) -> Schema:
@@ -49,7 +49,7 @@ class Physical:
 
 @dataclass(frozen=True)
 class Argument(Physical):
-    """One of the relations that a tree is over."""
+    """One of the relations over which a tree is built."""
 
     number: int
     type: StreamType
@@ -72,7 +72,7 @@ class NoRows(Physical):
 
 @dataclass(frozen=True)
 class Hole(Physical):
-    """A placeholder for a relation; of several in one tree, each has a number."""
+    """A placeholder for a relation; several in one tree have different numbers."""
 
     of: Schema
     number: int = 0
@@ -84,7 +84,7 @@ class Hole(Physical):
 
 @dataclass(frozen=True)
 class Cell:
-    """An expression as columns: one, or, where it is a row that is spread, one for each field."""
+    """An expression as one column; or, if `spread`, a row as one column for each field."""
 
     expr: Expr
     columns: Columns
@@ -103,13 +103,13 @@ def cells_of(f: Expr) -> tuple[Cell, ...]:
 
 
 def of_columns(columns: Columns) -> tuple[Cell, ...]:
-    """Columns as they are."""
+    """Cells that copy columns."""
     return tuple(Cell(Field(t, (n,)), ((n, t),)) for n, t in columns)
 
 
 @dataclass(frozen=True)
 class Project(Physical):
-    """Each row becomes another; its weight stays."""
+    """Maps each row to another row with the same weight."""
 
     of: Physical
     cells: tuple[Cell, ...]
@@ -155,16 +155,16 @@ class Where(_Same):
 
 @dataclass(frozen=True)
 class Due(_Same):
-    """The timed rows whose time has come, at the time of the step."""
+    """The timed rows whose time is at most the time of the step."""
 
     time: RowType
 
 
 @dataclass(frozen=True)
 class BelowGreatest(_Same):
-    """The rows whose value is before the greatest value of another relation, less a distance.
+    """The rows whose value is before the greatest value of another relation, minus a distance.
 
-    `distance` is in the unit of the values, as `expressions.expr` has it. If the other relation
+    `distance` is in the unit of the values, see `expressions.expr`. If the other relation
     has no rows, no row qualifies, and a NULL value never does. With `others` the result is the rows
     that do not qualify.
     """
@@ -185,15 +185,15 @@ class BelowGreatest(_Same):
 
 @dataclass(frozen=True)
 class Negate(_Same):
-    """The same rows with every diff negated."""
+    """The rows with every diff negated."""
 
 
 @dataclass(frozen=True)
 class Unnest(Physical):
-    """A row for each item of a list; `carried` columns of the row go along.
+    """A row for each item of a list, with the `carried` columns of its row.
 
-    `paths` lead to the columns within an item. Where `weight` does too, weights multiply. `name`
-    is the operator that users know, for errors.
+    `paths` lead to the columns within an item. `weight` is the path of its weight, if it has one:
+    weights multiply. `name` is the name of the operator in errors.
     """
 
     of: Physical
@@ -219,7 +219,7 @@ class Unnest(Physical):
 
 @dataclass(frozen=True)
 class Union(Physical):
-    """The rows of all."""
+    """The rows of all parts: their sum."""
 
     parts: tuple[Physical, ...]
 
@@ -234,7 +234,7 @@ class Union(Physical):
 
 @dataclass(frozen=True)
 class EquiJoin(Physical):
-    """Rows of both sides whose keys are equal; weights multiply. NULL equals nothing.
+    """Pairs of rows of both sides with equal keys; weights multiply. NULL equals nothing.
 
     A cell is the number of a side (0 or 1) and an expression over its row.
     """
@@ -261,7 +261,7 @@ class EquiJoin(Physical):
 
 @dataclass(frozen=True)
 class AntiJoin(Physical):
-    """The rows of the left side whose key the right side does not have. NULL matches nothing."""
+    """The rows of the left side whose key is not on the right side. NULL matches nothing."""
 
     left: Physical
     right: Physical  # of keys, each once
@@ -282,7 +282,7 @@ class AntiJoin(Physical):
 
 @dataclass(frozen=True)
 class Contributions(Physical):
-    """What each row adds to a sum, by key: the rows of a sum as a relation has it."""
+    """The contribution of each row to a sum, by key, as a relation of sums."""
 
     of: Physical
     key: Key | None
@@ -317,7 +317,7 @@ def walk(*trees: Physical) -> Iterator[Physical]:
 
 
 def times_read(tree: Physical, number: int) -> int:
-    """How often the text of a tree has an argument."""
+    """The number of occurrences of an argument in the SQL text of a tree."""
     if isinstance(tree, Argument):
         return int(tree.number == number)
     times = sum(times_read(i, number) for i in tree.inputs)
@@ -328,7 +328,7 @@ def times_read(tree: Physical, number: int) -> int:
 
 @dataclass(frozen=True)
 class Fold(Physical):
-    """A node whose result for a key depends on the sum of all rows of that key."""
+    """A node whose result for a key depends on all rows of that key, added up."""
 
     of: Physical
 
@@ -339,7 +339,7 @@ class Fold(Physical):
 
 @dataclass(frozen=True)
 class Positive(Fold):
-    """Each row whose weights add up to more than zero: once, or, `counted`, so often."""
+    """Each row with a positive total weight: once, or with that weight if `counted`."""
 
     counted: bool = False
 
@@ -352,8 +352,7 @@ class Positive(Fold):
 class Rank(Fold):
     """The first n rows of each key by an order, then by the whole row; weights are counted.
 
-    With `ties`, the order alone counts: all rows before which there are fewer than n, as SQL's
-    RANK has it.
+    With `ties`, only the order counts: all rows that fewer than n rows precede, like SQL's RANK.
     """
 
     keys: tuple[Expr, ...]
@@ -372,7 +371,7 @@ class Rank(Fold):
 
 @dataclass(frozen=True)
 class Gather(Fold):
-    """A row for each key: the list of what its rows have, by an order, then by the whole row."""
+    """A row for each key: the list of its rows' items, by an order, then by the whole row."""
 
     key: Expr
     order: Order
@@ -389,13 +388,13 @@ class Gather(Fold):
 
 @dataclass(frozen=True)
 class LargestByKey(Fold):
-    """A row for each key, which is the first column: the largest of each other column.
+    """A row for each key, the first column, with the largest value of each other column.
 
-    A key that has no value in one of the first `required` of them has no row.
+    A key without a value in one of the first `required` other columns has no row.
     """
 
     required: int
-    once: bool = False  # whether each piece is there at most once, of weight 1: nothing to add up
+    once: bool = False  # whether each piece occurs at most once, with weight 1
 
     @cached_property
     def schema(self) -> Schema:
@@ -410,7 +409,7 @@ class LargestByKey(Fold):
 class Totals(Fold):
     """The values of sums: a row for each key, with the sum and the key.
 
-    Without a key it is one row, the sum, zero where nothing is.
+    Without a key it is a single row, the sum, which is zero if there are no rows.
     """
 
     type: GroupedType | ScalarType
@@ -424,9 +423,9 @@ class Totals(Fold):
 
 @dataclass(frozen=True)
 class ChangeOf(Physical):
-    """The change of a fold: its result for state and change, less its result for the state.
+    """The change of a fold: its result for state plus change, minus its result for the state.
 
-    Of the state only the rows of the change's keys matter. The fold is over a `Hole`.
+    Only the state's rows of the change's keys are needed. The fold is over a `Hole`.
     """
 
     fold: Fold
@@ -448,10 +447,10 @@ class ChangeOf(Physical):
 
 @dataclass(frozen=True)
 class CollatedChange(Physical):
-    """The change of rows that are made of what several folds give for a key.
+    """The change of rows that are combined from the results of several folds for a key.
 
-    `pieces` is over a `Hole` for each part: the results of the part's fold. All that they give for
-    the keys of the changes matters, whether it differs or not.
+    `pieces` is over a `Hole` for each part: the results of the part's fold. It needs all results
+    for the keys of the changes, whether they differ or not.
     """
 
     pieces: LargestByKey
@@ -472,7 +471,7 @@ class CollatedChange(Physical):
 
 
 def change_of(tree: Physical, state: Physical, change: Physical) -> ChangeOf:
-    """The change of a tree whose root is a fold, and which is linear below it."""
+    """The change of a tree whose root is a fold over a linear tree."""
     if not isinstance(tree, Fold):
         raise TypeError(f"only a fold has a change by key, found {type(tree).__name__}")
     below = tree.of
@@ -482,7 +481,7 @@ def change_of(tree: Physical, state: Physical, change: Physical) -> ChangeOf:
 
 
 def over(tree: Physical, given: Physical) -> Physical:
-    """The tree, of one argument, over a relation that is given."""
+    """A tree of one argument, with a relation in place of the argument."""
     if isinstance(tree, Argument):
         return given
     (below,) = tree.inputs

@@ -1,4 +1,4 @@
-"""Windows: values computed from the rows around a row, and how far a change reaches."""
+"""Windows: functions of the rows around a row, and the rows that a change can affect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sorting:
 
     @property
     def order(self) -> Order:
-        """The same, where NULL comes first if and only if the order ascends."""
+        """The order in parts for which NULL comes first if and only if the part ascends."""
         own = (self.expr, self.ascending)
         if self.nulls_first == self.ascending or not isinstance(self.expr.type, Optional):
             return (own,)
@@ -47,9 +47,9 @@ class Sorting:
 class Frame:
     """The frame of a window function: the rows around a row. None is the end of the partition.
 
-    In `rows`, `start` and `end` count rows from the row itself, negative ones before it. Else they
-    are added to the value that the partition is ordered by, as far as it goes: in a descending
-    order they are taken from it. Zero then is all rows that tie with the row.
+    With `rows`, `start` and `end` count rows from the row itself, negative ones before it.
+    Otherwise they are distances from its sort value: added to it, or subtracted from it in a
+    descending order. Zero then includes all rows that tie with the row.
     """
 
     rows: bool
@@ -58,7 +58,7 @@ class Frame:
 
     @property
     def has_own_row(self) -> bool:
-        """Whether the frame always has the row itself."""
+        """Whether the frame always contains the row itself."""
         start, end = _sign(self.start), _sign(self.end)
         return (start is None or start <= 0) and (end is None or end >= 0)
 
@@ -79,7 +79,7 @@ def _sign(bound: Any) -> int | None:
 
 
 def offset_type(t: RowType) -> Atom | None:
-    """The type of what is added to values of an order, for a frame; None: they have no distance."""
+    """The type of offsets to the values of an order, for a frame; None if there are none."""
     bare = unwrap(t)
     if not isinstance(bare, Atom):
         return None
@@ -108,8 +108,8 @@ class WindowCall:
         row_number rank dense_rank percent_rank cume_dist ntile   of the order alone
         lag lead                           the value `n` rows away, or else `args[1]`
         first_value nth_value last_value   a value of the frame; NULL if it has none
-        count min max                      of those values of the frame that are known
-        sum                                the same; of none 0, where its type has no NULL
+        count min max                      of the known values of the frame
+        sum                                the same; 0 without values, if its type has no NULL
         percentile                         the value at the `share` of the way through them, sorted
         session_start session_end          the first or the last value of the order, of a run of
                                            rows that are each at most `gap` from the next; all such
@@ -142,8 +142,8 @@ class WindowCall:
 class Windowed(Fold):
     """Each row, repeated by its weight, and the results of functions: Pair(row, tuple).
 
-    Rows of one key are a partition, in an order, then by the whole row; a row whose weights do not
-    add up to more than zero is not there.
+    Rows of one key are a partition, in an order, then by the whole row; rows without a positive
+    total weight do not count.
     """
 
     row: RowType
@@ -162,7 +162,7 @@ class Windowed(Fold):
 
     @property
     def order(self) -> Order:
-        """The order, as the other nodes take it."""
+        """The order, in the form of other nodes."""
         return tuple(part for s in self.sorting for part in s.order)
 
 
@@ -178,32 +178,32 @@ WHOLE_NUMBERS = ("int", "date", "datetime", "LocalDateTime", "timedelta")
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the functions of a window look back and forward: so many rows, and so far in value.
+    """How far the functions of a window look back and forward, in rows and in distances.
 
-    A row sees a change that its functions look forward to; all that it is given depends on what
-    they look back to. `carried` are functions over all rows before. They count or add them up, so
-    that of the rows further back only the count, or the sum, is needed.
+    A change affects rows whose functions look forward to it; to compute these, the rows that they
+    look back to are needed too. `carried` are functions of all previous rows: they count or add
+    them up, so only the count, or the sum, of rows further back is needed.
     """
 
     back: int
     forward: int
-    far_back: Any  # 0, or of the type that is added to values of the order
+    far_back: Any  # 0, or an offset to values of the order
     far_forward: Any
     carried: tuple[WindowCall, ...]
 
 
 @dataclass(frozen=True)
 class Runs:
-    """A change matters to the runs of rows that it is in, each at most `gap` from the next."""
+    """A change affects the runs that contain it: runs of rows at most `gap` from the next."""
 
     gap: Any
 
 
 @dataclass(frozen=True)
 class Nearest:
-    """A change matters to the rows around it, up to the next on each side that has the value.
+    """A change affects the rows around it, up to the next row on each side that has the value.
 
-    Functions find the nearest row before or after that has it: this is what as-of joins do.
+    The functions find the nearest row, before or after, that has the value, as in as-of joins.
     """
 
     value: Expr
@@ -220,14 +220,14 @@ class _Look:
 
 
 def cut_by(keys: tuple[Expr, ...], sorting: tuple[Sorting, ...], calls: Calls) -> Sorting | None:
-    """The order by which a change matters to a part of a partition only; None: to all of it."""
+    """The order by which a change affects only a part of a partition; None if it affects all."""
     if nearby_of(sorting, calls) is None and isinstance(reach_of(sorting, calls), str):
         return None
     return sorting[0] if all(map(_is_told_apart, keys)) else None
 
 
 def _is_told_apart(key: Expr) -> bool:
-    """Whether Arrow's equality of its values is Spark's."""
+    """Whether Arrow compares the values of a key as Spark does."""
     t = key.type.arrow
     return not (pa.types.is_nested(t) or pa.types.is_floating(t) or pa.types.is_duration(t))
 
@@ -251,7 +251,7 @@ def _finds_nearest(c: WindowCall) -> bool:
 
 
 def reach_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Reach | str:
-    """How far functions look; or why all rows of a partition matter."""
+    """How far functions look; or the reason why all rows of a partition are affected."""
     if not sorting:
         return "there is no order"
     t = unwrap(sorting[0].expr.type)
@@ -275,7 +275,7 @@ def reach_of(sorting: tuple[Sorting, ...], calls: tuple[WindowCall, ...]) -> Rea
 
 
 def _look(c: WindowCall) -> _Look | None:
-    """How many rows a function looks; None: the whole partition, or as many as values decide."""
+    """How far a function looks; None: over the whole partition, or as far as values decide."""
     if c.kind in ("row_number", "rank"):
         return _Look(is_carried=True)
     if c.kind in ("lag", "lead") and not c.ignore_nulls:

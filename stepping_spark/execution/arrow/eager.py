@@ -133,7 +133,8 @@ JoinKernel = Callable[[Sequence[pa.Table], int, Ask, Limits], tuple[pa.Table, in
 def _kernel(branch: Branch, side: int | None) -> JoinKernel:
     """A function that adds up the rows of two tables, and joins them.
 
-    Its second argument is the number of the larger table. `side` is the side of the summed values.
+    Its second argument is the number of the larger table. With a `side`, a sum of values of that
+    side is computed before the join too.
     """
     e = eager_join(branch.join, branch.chain, side)
     assert e is not None
