@@ -27,16 +27,16 @@ Ids = npt.NDArray[np.int64]
 _Number = TypeVar("_Number", np.int64, np.uint64)
 
 _SAMPLE = 1 << 14
-_TIMES = 5  # as many values as rows: with fewer, too many rows are equal by chance
+_TIMES = 5  # estimated values per row: with fewer, too many rows are equal by chance
 
-_ODD = np.uint64(0x9E3779B97F4A7C15)  # whose products differ in their upper bits
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # a multiplication by it spreads numbers in the upper bits
 
 
 def positions(numbers: Ids) -> Ids:
-    """For each number the position of one that is equal, the same for all equal ones.
+    """For each number the position of an equal one, the same for all equal numbers.
 
-    Most are found by their slot in a table, where the last one that came has its position. The
-    others have slots that are taken, and are found by a dictionary.
+    Most are found by their slot in a table, which has the position of the last number there. Other
+    numbers, whose slot is taken, are found by a dictionary.
     """
     slots = _slots(numbers.view(np.uint64))
     table = np.empty(slots.max() + 1, np.int32)
@@ -52,7 +52,7 @@ def positions(numbers: Ids) -> Ids:
 
 
 def distinct_numbers(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-    """The different numbers of an array, sorted: in a fortieth of the time of NumPy's `unique`."""
+    """The distinct numbers of an array, sorted: in a fortieth of the time of NumPy's `unique`."""
     ordered = np.sort(numbers)
     firsts = np.ones(len(ordered), np.bool_)
     firsts[1:] = ordered[1:] != ordered[:-1]
@@ -60,14 +60,14 @@ def distinct_numbers(numbers: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
 
 
 def codes_of(array: Any) -> Ids:
-    """A number below the length for each value of an array. Only equal values have the same."""
+    """A number below the length for each value of an array; only equal values share a number."""
     if pa.types.is_integer(array.type) and not array.null_count:
         return below_length(np.asarray(array.to_numpy(), np.int64))
     return encoded(array)
 
 
 def below_length(numbers: Ids) -> Ids:
-    """The same for numbers, of which there is at least one."""
+    """`codes_of` at least one number."""
     least, most = int(numbers.min()), int(numbers.max())
     return numbers - least if most - least < len(numbers) else positions(numbers)
 
@@ -79,7 +79,7 @@ def encoded(array: Any) -> Ids:
 
 
 def sample(rows: int) -> Ids:
-    """The positions of some rows: half stand together, as equal rows may, and half are spread."""
+    """The positions of a sample: half are adjacent, as equal rows may be, and half are spread."""
     if rows <= _SAMPLE:
         return np.arange(rows)
     half = _SAMPLE // 2
@@ -87,7 +87,7 @@ def sample(rows: int) -> Ids:
 
 
 def are_mostly_different(some: npt.NDArray[Any], rows: int) -> bool:
-    """Whether so few of all rows are equal that `repeated` takes less time than a dictionary.
+    """Whether so few of all rows are equal that `repeated` is faster than a dictionary.
 
     `some` are the numbers of a sample. Of s rows with N values, about s²/2N are equal to others.
     """
@@ -96,7 +96,7 @@ def are_mostly_different(some: npt.NDArray[Any], rows: int) -> bool:
 
 
 def repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Which hashes occur more than once. Only those that share a slot of a table are sorted."""
+    """A mask of the hashes that occur more than once. Sorts only hashes that share a table slot."""
     slots, at = _slots(hashes), np.arange(len(hashes), dtype=np.int32)
     table = np.empty(slots.max() + 1, np.int32)
     table[slots] = at
@@ -142,7 +142,7 @@ def concat(tables: Iterable[pa.Table], schema: Schema) -> pa.Table:
 
 
 def negate(table: pa.Table, schema: Schema) -> pa.Table:
-    """The same rows with the opposite diffs."""
+    """The rows with the opposite diffs."""
     for i, (name, t) in enumerate(schema.diffs, len(schema.columns)):
         try:
             negated = pc.negate_checked(table.column(i))
@@ -153,7 +153,7 @@ def negate(table: pa.Table, schema: Schema) -> pa.Table:
 
 
 def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
-    """The same relation with equal rows merged, and without rows whose diffs are all zero.
+    """The relation with equal rows merged, and without rows whose diffs are all zero.
 
     The order of the rows is unspecified, but the same each time. Float zeros become 0.0. A sum that
     does not fit the type of its diff raises `StepError`.
@@ -179,13 +179,13 @@ def consolidate(table: pa.Table, schema: Schema) -> pa.Table:
 
 
 def without_zeros(table: pa.Table, schema: Schema) -> pa.Table:
-    """The rows that have a diff other than zero."""
+    """The rows with a nonzero diff."""
     mask = nonzero(table, schema)
     return table if mask is None else table.filter(pa.array(mask))
 
 
 def nonzero(table: pa.Table, schema: Schema) -> npt.NDArray[np.bool_] | None:
-    """A mask of the rows that have a diff other than zero; None if all of them have."""
+    """A mask of the rows with a nonzero diff; None if all rows have one."""
     nonzero_mask = None
     for i in range(len(schema.columns), len(schema.all)):
         diff: Any = table.column(i)
@@ -205,7 +205,7 @@ def _zero(t: pa.DataType) -> Any:
 
 
 def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
-    """The distinct rows of a table; with `drop_nulls`, without those that contain a NULL."""
+    """The distinct rows of a table; with `drop_nulls`, without rows that contain a NULL."""
     if table.num_columns == 1 and not pa.types.is_nested(table.schema.types[0]):
         values: Any = one_array(canonical(table.column(0))).unique()
         values = values.drop_null() if drop_nulls and values.null_count else values
@@ -319,7 +319,7 @@ def row_ids(columns: Sequence[ArrowColumn]) -> Ids:
 
 
 def row_numbers(columns: Sequence[ArrowColumn]) -> Ids:
-    """The same in less time, but the numbers of several columns may be large."""
+    """`row_ids` in less time; the numbers of several columns may be large."""
     if not len(columns[0]):
         return np.zeros(0, np.int64)
     numbers: Ids | None = None
@@ -428,9 +428,9 @@ def _few(keys: Sequence[ArrowColumn]) -> _Few | None:
 
 
 def comparable(column: ArrowColumn) -> Sequence[Any]:
-    """The values of a canonical flat column, or numbers in their place, which are faster to have.
+    """The values of a canonical flat column, or numbers for them, which convert faster.
 
-    They are equal in Python where they are in Arrow.
+    They are equal in Python if and only if the values are equal in Arrow.
     """
     t = column.type
     if not pa.types.is_integer(t) and pa.types.is_primitive(t) and t.bit_width in _BITS:

@@ -1,6 +1,6 @@
 """Rows that Spark's tasks send to each other as blobs.
 
-A blob is a row of a DataFrame: the number of a part of the keys, a tag that says what the rows are,
+A blob is a row of a DataFrame: the number of a part of the keys, a tag for the kind of its rows,
 and the rows in Arrow's format. Spark exchanges blobs by the number of the part.
 """
 
@@ -28,7 +28,7 @@ BLOB_ROWS = 1 << 17
 """The most rows of a blob."""
 
 _ALIGNED = 64
-"""Bytes of which each blob in a file begins at a multiple, as Arrow has its own buffers."""
+"""The alignment of blobs in a file, in bytes, which is Arrow's alignment of buffers."""
 
 _HALF = np.uint64(32)
 
@@ -36,7 +36,7 @@ _HALF = np.uint64(32)
 def cut(
     rows: pa.Table, keys: pa.Table, names: Sequence[str], parts: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each part of the keys, by the hash of some columns of `keys`: a line for each."""
+    """The rows of each part of the keys, by the hash of some columns of `keys`, row by row."""
     hashes = key_hashes(keys, names)
     numbers = ((hashes >> _HALF) * np.uint64(parts) >> _HALF).astype(np.uint16)
     ordered = rows.take(np.argsort(numbers, kind="stable"))
@@ -51,7 +51,7 @@ def packed(table: pa.Table) -> Iterator[Any]:
     """Rows as the bytes of blobs."""
     for at in range(0, table.num_rows, BLOB_ROWS):
         rows = table.slice(at, BLOB_ROWS)
-        # A sink that grows as it is written copies what it has, again and again.
+        # A growing sink would copy its content again and again.
         size = pa.MockOutputStream()
         _write(rows, size)
         blob = pa.allocate_buffer(size.size())
@@ -79,7 +79,7 @@ def blob_row(part: int, tag: int, held: Any) -> pa.RecordBatch:
 
 
 def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
-    """The blobs in rows. Only those that are not aligned are copied."""
+    """The blobs in rows. Only unaligned blobs are copied."""
     batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
     for batch in filter(len, batches):
         parts, tags, held = map(batch.column, SCHEMA.names)
@@ -96,7 +96,7 @@ def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
 
 @dataclass(frozen=True)
 class BlobFile:
-    """Blobs in a file that tasks of this machine map: they do not pass Spark.
+    """Blobs in a file that tasks of this machine map, without going through Spark.
 
     `places` has, for each part of the keys, the tag, the first byte, and the bytes of each blob.
     """
@@ -136,7 +136,7 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def in_parts(frame: DataFrame, parts: int) -> DataFrame:
-    """The same blobs; those of a part of the keys are in one task."""
+    """The blobs, repartitioned so that all blobs of a part of the keys are in one task."""
     if hasattr(frame, "repartitionById"):  # since Spark 4.1
         return frame.repartitionById(parts, "part")
     return frame.repartition(parts, "part")

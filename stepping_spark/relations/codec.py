@@ -64,7 +64,7 @@ _AS_IT_IS = ("bool", "bytes", "date")
 
 
 def _plain_columns(rows: list[Any], t: RowType) -> list[list[Any]] | None:
-    """The columns of many rows at once, if Arrow accepts every value as it is.
+    """The columns of many rows at once, if Arrow accepts every value without conversion.
 
     None if a value needs conversion or is wrong. Then `RowType.encode` converts it or raises the
     error.

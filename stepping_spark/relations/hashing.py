@@ -186,16 +186,16 @@ def _valid(array: Array) -> npt.NDArray[np.bool_]:
 
 
 def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
-    """What `consolidate` gives, in about half the time where few rows are equal.
+    """The result of `consolidate`, in about half the time if few rows are equal.
 
-    So it is with most relations. Where it sees that many are equal, it calls `consolidate`.
+    Few are in most relations. If a sample shows many equal rows, it calls `consolidate`.
     """
     if table.num_rows < 2 or not schema.columns:
         return consolidate(table, schema)
     rows, names = table.num_rows, [n for n, _ in schema.columns]
     picked = np.zeros(rows, np.bool_)
     picked[sample(rows)] = True
-    # A filter copies these rows only; to take some, Arrow first copies all text of a column.
+    # A filter copies only these rows; `take` would first copy all text of a column.
     some = table if picked.all() else table.filter(pa.array(picked))
     hashes = key_hashes(some, names)
     if not are_mostly_different(hashes, rows):
@@ -214,7 +214,7 @@ def consolidate_few_equal(table: pa.Table, schema: Schema) -> pa.Table:
 
 
 def _telling(some: pa.Table, names: Sequence[str], different: int) -> Sequence[str]:
-    """The first columns that have so many different values in some rows, those of numbers first."""
+    """As few columns as have so many distinct values in some rows, number columns first."""
     cheap = sorted(names, key=lambda name: not pa.types.is_primitive(some.field(name).type))
     hashes = np.zeros(some.num_rows, np.uint64)
     for i, name in enumerate(cheap):

@@ -1,9 +1,9 @@
-"""Where a computation runs: on the driver or in Spark, whichever is estimated to take less time.
+"""The placement of a computation: on the driver or in Spark, by estimates of the faster one.
 
 An estimate adds up the rows and bytes that are read, fetched and sent, each with a cost of its own.
-Spark shares its work among the tasks that run at once, and needs some time for a query with no rows
-at all. So the driver wins for few rows, and Spark for many, the sooner the more tasks it has. With
-two tasks at once, no estimate is in Spark's favour.
+Spark shares its work among the tasks that run at once, and needs some time even for a query without
+rows. So the driver wins for few rows, and Spark for many, the sooner the more tasks it has. With
+two tasks at once, no estimate favours a query of Spark; only a step in tasks can be faster.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.spark.session import has_started, quarter_of_memory, tasks_at_once
 
 FEW_ROWS = 10_000
-"""The driver takes so many rows without an estimate. It needs some milliseconds for them."""
+"""Rows up to which the driver computes without an estimate; they take some milliseconds."""
 
-# Measured on two cores with other programs beside, so that the ratios say more than the times: a
+# Measured on two cores next to other programs, so the ratios are more reliable than the times: a
 # join and an aggregate of 10,000 to 2,000,000 rows of 32 to 128 bytes, on the driver and in Spark;
 # and rows of 40 to 2,000 bytes that are fetched, sent and shuffled.
 
@@ -27,7 +27,7 @@ DRIVER_ROW = 0.4e-3
 """Milliseconds to compute with a row on the driver. Measured: 0.2 to 0.6 us."""
 
 ADDED_ROW = 0.1e-3
-"""The same for a row that is added up with others before they are joined.
+"""Milliseconds of the driver for a row that is added up with others before a join.
 
 Measured: 0.02 to 0.06 us; 0.2 us and more where few of them are equal.
 """
@@ -45,7 +45,7 @@ TASK_ROW = 5e-3
 """Milliseconds of a task for a row of a change. Measured: 4 to 6 us."""
 
 CHANGED_ROW = 2.7e-3
-"""The same on the driver, with all that a step does with the row. Measured: 2.5 to 2.9 us."""
+"""Milliseconds of the driver for a row of a change, in the whole step. Measured: 2.5 to 2.9 us."""
 
 WINDOWED_ROW = 7e-3
 """The same for a row whose partition a window computes anew. Measured: 6.9 us, ten rows in each."""
@@ -63,31 +63,31 @@ SENT_BYTE = 5e-6
 """Milliseconds to send a byte to Spark. Measured: 5 to 12 ns, with a query that reads it."""
 
 COPIES = 5
-"""Bytes that the driver takes for each byte that it reads, at most. Measured: 0.1 to 4.8."""
+"""The most bytes of memory that the driver needs per byte that it reads. Measured: 0.1 to 4.8."""
 
 MOST_READ = 1 << 30
-"""Bytes that the driver reads for a computation at most, where a machine has more memory.
+"""The most bytes that the driver reads for a computation, even with more memory.
 
 A column of texts has at most 2 GB in Arrow.
 """
 
 SEARCHED_ROW = 0.12e-3
-"""Milliseconds to read a row of a Parquet file on the driver, and to see whether it has a key.
+"""Milliseconds to read a row of a Parquet file on the driver, and to compare its key.
 
 Measured: 0.09 to 0.12 us.
 """
 
 SCANNED_ROW = 0.5e-3
-"""Milliseconds of one core of Spark to do the same. Measured: 0.5 to 0.9 us."""
+"""Milliseconds of one core of Spark to read such a row. Measured: 0.5 to 0.9 us."""
 
 ALWAYS_SEARCHED = int(SPARK_QUERY / SEARCHED_ROW)
 """Rows that the driver has searched before any query of Spark returns."""
 
 STARTING = 10_000.0
-"""Milliseconds to start a session where none runs. Measured: 10 to 26 s."""
+"""Milliseconds to start a session if none runs. Measured: 10 to 26 s."""
 
 ROWS_PER_KEY = 32
-"""Rows of the driver for each key in Spark, from which on it fetches and looks up the keys.
+"""Rows on the driver per key in Spark from which on the driver fetches and looks up the keys.
 
 With fewer rows it sends all of them to Spark. Measured: a key takes 5 us, and a row 0.4 us.
 """
@@ -99,19 +99,19 @@ LOOKED_UP_KEYS = 100_000
 """
 
 SENT_WHOLE = 5
-"""Rows of the driver for each key that a read may look up, up to which it sends all to Spark.
+"""Rows on the driver per key that a read may look up, up to which all rows are sent to Spark.
 
-With twice 100,000 rows that took as long as the job that fetches keys. With 450,000 rows that job
-took 0.55 seconds; to send them was not measured apart.
+With twice 100,000 rows, sending took as long as the job that fetches keys. With 450,000 rows that
+job took 0.55 seconds; sending was not measured separately.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a computation reads: all of it, the bytes that Spark has, and those that the driver has.
+    """The reads of a computation: all rows and bytes, bytes to fetch from Spark, bytes to send.
 
-    With `added_up`, the driver adds up the rows before it joins them, and what is read are the
-    columns that matter then.
+    With `added_up`, the driver adds up the rows before it joins them, and `nbytes` are the bytes of
+    the columns that this needs.
     """
 
     rows: int
@@ -126,7 +126,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Whether the driver runs a computation, and why: the estimate, in words."""
+    """Whether the driver runs a computation, and the reason: the estimate, in words."""
 
     on_driver: bool
     why: str
@@ -134,9 +134,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What there is to compute with: tasks of Spark at once, and memory of the driver in bytes.
+    """The available resources: tasks of Spark at once, and memory of the driver in bytes.
 
-    `starting` is how long Spark takes before its first query, in milliseconds.
+    `starting` is the time of Spark before its first query, in milliseconds.
     """
 
     tasks: int
@@ -144,9 +144,9 @@ class Resources:
     starting: float = 0.0
 
     def placed(self, work: Workload) -> Placement:
-        """Where a computation takes less time, among the places that have the memory for it.
+        """The faster place for a computation; Spark if the driver lacks the memory for it.
 
-        Spark needs none for it that it cannot write to disk.
+        Spark can write to disk if memory does not suffice.
         """
         needed = COPIES * work.nbytes
         if needed > self.memory:
@@ -162,7 +162,7 @@ class Resources:
         return Placement(here <= in_spark, self._compared(here, in_spark))
 
     def searched(self, rows: int) -> Placement:
-        """Where to look for keys in so many rows of files."""
+        """The faster place to look for keys in so many rows of files."""
         here = rows * SEARCHED_ROW
         in_spark = self.starting + SPARK_QUERY + rows * SCANNED_ROW / self.tasks
         return Placement(here <= in_spark, self._compared(here, in_spark))
@@ -185,7 +185,7 @@ class Resources:
 
 
 def resources(limits: Limits) -> Resources:
-    """What the limits say, and where they say nothing, what the session and the machine have."""
+    """The resources in the limits; by default those of the session and of the machine."""
     return Resources(
         limits.parallelism or tasks_at_once(),
         limits.working_bytes or most_memory(),
@@ -194,26 +194,26 @@ def resources(limits: Limits) -> Resources:
 
 
 def bytes_of_a_step(limits: Limits) -> int:
-    """The bytes of a change with which the driver computes in its memory."""
+    """The bytes of a change for which the memory of the driver suffices."""
     return (limits.working_bytes or most_memory()) // COPIES
 
 
 def bytes_given(limits: Limits) -> int:
-    """The bytes that a computation on the driver may give."""
+    """The most bytes of the result of a computation on the driver."""
     return limits.given_bytes or bytes_of_a_step(limits)
 
 
 @functools.cache
 def most_memory() -> int:
-    """The bytes of memory for one computation, where the limits do not say them."""
+    """The bytes of memory for one computation, unless the limits set them."""
     return min(quarter_of_memory(), COPIES * MOST_READ)
 
 
 def is_sent_whole(rows: int, nbytes: int, limits: Limits) -> bool:
-    """Whether to send so many rows to Spark takes less time than a job that fetches keys."""
+    """Whether sending so many rows to Spark is faster than a job that fetches keys."""
     return rows <= SENT_WHOLE * LOOKED_UP_KEYS and nbytes <= limits.broadcast_bytes
 
 
 def _rounded(ms: float) -> str:
-    """Two digits of an estimate, which has no more."""
+    """The text of an estimate, rounded to its two significant digits."""
     return f"{float(f'{ms:.2g}'):,.0f}"

@@ -1,8 +1,8 @@
-"""Relations: rows with weights, held by the driver or by Spark, and what is known about them.
+"""Relations: rows with weights, on the driver or in Spark, with their known properties.
 
-A materialized relation of Spark is cut from its lineage and has each row once. It is partitioned by
-the register's key. So neither the next queries nor the store need an exchange to join or group by
-that key.
+A materialized relation in Spark is cut from its lineage and consolidated. It is partitioned by the
+register's key. So neither the next queries nor the store need an exchange to join or group by that
+key.
 
 On one machine the driver joins, groups and sorts one or two million rows in a fraction of the time
 that Spark's jobs take. For more rows, or wide ones, memory is the limit. On a cluster, rows stay in
@@ -47,12 +47,12 @@ from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 
 SAMPLED_ROWS = 10_000
-"""Rows of a stream that are fetched, even if `local_rows` is less. Beyond: Spark has them."""
+"""Rows of a stream that are fetched, even if `local_rows` is less. Beyond: they stay in Spark."""
 
 PIECE_BYTES = 64 << 20
-"""Bytes that one job brings to the driver: Spark has several copies of them meanwhile.
+"""Bytes that one job fetches to the driver: Spark holds several copies of them meanwhile.
 
-Beyond: several jobs bring a piece each.
+Beyond: several jobs fetch a piece each.
 """
 
 KEPT_BYTES = 512 << 20
@@ -97,14 +97,14 @@ class Relation(ABC):
 
     @abstractmethod
     def select(self, schema: Schema, *, beside: bool = False) -> Relation:
-        """Some of the columns, those of a schema. The result may have equal rows.
+        """The columns of a schema. The result may have equal rows.
 
-        Not so with `beside`: the other columns are beside the rows, and are functions of these.
+        With `beside`, the omitted columns are functions of the rest, so rows stay distinct.
         """
 
     @abstractmethod
     def renamed(self, names: Sequence[str]) -> Relation:
-        """The same relation with other column names. It must have no diffs."""
+        """The relation with other column names. It must have no diffs."""
 
     @abstractmethod
     def distinct(self, *, nulls: bool) -> Relation:
@@ -119,7 +119,7 @@ class Relation(ABC):
 
     @abstractmethod
     def fetched(self) -> DriverRelation:
-        """The same relation on the driver, however large it is."""
+        """The relation on the driver, however large it is."""
 
     @abstractmethod
     def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
@@ -158,7 +158,7 @@ class DriverRelation(Relation):
         return self.table.nbytes
 
     def added_up(self) -> DriverRelation:
-        """The same with each row once. A sum beyond the type of its diff raises `StepError`."""
+        """The consolidated relation. A sum beyond the type of its diff raises `StepError`."""
         if self.consolidated:
             return self
         return DriverRelation(each_once(self.table, self.schema), self.schema, consolidated=True)
@@ -221,12 +221,12 @@ class SparkRelation(Relation):
     table = None
 
     def is_settled(self, schema: Schema, key: Sequence[str]) -> bool:
-        """Whether it is computed as a register with this schema and key keeps it."""
+        """Whether it is computed in the layout of a register with this schema and key."""
         known = self.consolidated and self.rows is not None
         return known and self.schema == schema and self.partitioned_by == tuple(key)
 
     def added_up(self, message_of: Callable[[str, RowType], str]) -> SparkRelation:
-        """The same with each row once. Runs no job.
+        """The consolidated relation. Runs no job.
 
         A sum that does not fit the type of its diff is an error within Spark, with the text of
         `message_of`.
@@ -267,8 +267,8 @@ class SparkRelation(Relation):
     def fetched(self) -> DriverRelation:
         """The same relation on the driver, however large it is.
 
-        Several jobs fetch a large relation, if its size is known. Spark has the result of a task in
-        memory three or four times until it is sent, and the heap needs room for that too.
+        Several jobs fetch a large relation, if its size is known. Spark holds the result of a task
+        in memory three or four times until it is sent, and the heap needs room for that too.
         """
         pieces = -(-(self.nbytes or 0) // PIECE_BYTES)
         frame = packed(self.frame, self.schema)
@@ -288,16 +288,16 @@ class SparkRelation(Relation):
 
 @dataclass(frozen=True, eq=False)
 class LazyScan(SparkRelation):
-    """A relation that is not computed: the only query that reads it does that, and checks its rows.
+    """A relation that its only reader, a single query, computes and checks.
 
-    `check` stands in the plan of a query that does.
+    `check` is a text in the plan of a query that checks the rows.
     """
 
     check: str = ""
 
 
 def on_driver(parts: Sequence[Relation], schema: Schema) -> pa.Table:
-    """The rows of those parts that the driver holds, in one table."""
+    """The rows of the parts on the driver, in one table."""
     if len(parts) == 1:
         table = parts[0].table
         if table is not None and table.schema.equals(schema.arrow):
@@ -319,7 +319,7 @@ def plus(parts: Sequence[Relation], schema: Schema) -> Relation:
 
 
 def each_once(table: pa.Table, schema: Schema) -> pa.Table:
-    """The rows of a table, each once, in the way that takes less time for so many."""
+    """The rows of a table, consolidated by the faster method for their number."""
     few = table.num_rows <= arrow.FEW
     return (arrow.consolidate if few else consolidate_few_equal)(table, schema)
 
@@ -405,7 +405,7 @@ def too_large(whose: str) -> Callable[[str, RowType], str]:
 
 
 def kept_apart(relation: SparkRelation, tests: Sequence[tuple[str, str]] = ()) -> SparkRelation:
-    """The relation as it is, computed once, cut from its lineage and measured."""
+    """Compute a relation once, cut its lineage, and measure it, without consolidation."""
     kept, measured = _computed(relation.frame, relation.schema, tests)
     return SparkRelation(
         kept,
@@ -423,7 +423,7 @@ def _computed(
     tests: Sequence[tuple[str, str]],
     level: StorageLevel | None = None,
 ) -> tuple[DataFrame, RelationSize]:
-    """The rows of a DataFrame, cut from its lineage, and their measure: computed in one job.
+    """The rows of a DataFrame, cut from its lineage, and their size: computed in one job.
 
     The job that measures reads every row, so it also computes and stores them.
     """
@@ -434,13 +434,13 @@ def _computed(
 
 
 _BYTES_OF_ROW = 8
-"""The bytes of most rows in files, at least: of numbers, without text, and not all equal."""
+"""The least bytes of most rows in files, for numbers without text that are not all equal."""
 
 _FEW_BYTES = 4 << 20
-"""Bytes of files that are fetched without counting their rows, whatever is in them."""
+"""Bytes of files up to which they are fetched without counting rows, whatever their content."""
 
 _UNPACKED = 16
-"""Bytes in memory for a byte of a file, at most. Rows of equal texts may have more."""
+"""The most bytes in memory per byte of a file, except for rows of equal texts."""
 
 _ROWS_OF_PARTITION = 1 << 33
 """`monotonically_increasing_id` counts the rows of each partition from a multiple of this."""
@@ -462,9 +462,9 @@ def check_cut(rows: int, what: str, most: int) -> None:
 
 
 def most_fetched(limits: Limits) -> int:
-    """The rows of a stream that the driver fetches: it does not fetch more than it computes with.
+    """The most rows of a stream that the driver fetches: as many as it may compute with.
 
-    It fetches `SAMPLED_ROWS` in any case: the store and the lookups of keys use them.
+    But at least `SAMPLED_ROWS`, within `fetched_rows`: the store and lookups of keys use them.
     """
     return min(max(limits.local_rows, SAMPLED_ROWS), limits.fetched_rows)
 
@@ -476,7 +476,7 @@ def fetch_if_few(
     most_rows: int | None = None,
     most_bytes: int | None = None,
 ) -> DriverRelation | None:
-    """The rows of a computed relation, each once; None if there are too many."""
+    """The consolidated rows of a computed relation; None if there are too many."""
     most_rows = limits.fetched_rows if most_rows is None else min(most_rows, limits.fetched_rows)
     if most_rows < 1:
         return None
@@ -492,11 +492,11 @@ def fetch_if_few(
 def fetch_if_few_in(
     nbytes: int, relation: SparkRelation, limits: Limits, *, most_rows: int, most_bytes: int
 ) -> DriverRelation | None:
-    """The rows of a relation that is read from so many bytes, each once; None: there are too many.
+    """The consolidated rows of a relation read from so many bytes; None if there are too many.
 
-    One job fetches them where so many bytes rarely have too many rows, and where all rows take the
-    same memory or there are few bytes. To find out if there are too many, it fetches at most one
-    row more than that from each partition. Otherwise another job counts the rows before.
+    One job fetches them if so many bytes rarely have too many rows, and if all rows take the same
+    memory or there are few bytes. To detect too many rows, it fetches at most one row more than
+    allowed from each partition. Otherwise another job counts the rows before.
     """
     width = width_of(relation.schema)
     if width is None and nbytes <= min(_FEW_BYTES, most_bytes // _UNPACKED):
@@ -517,7 +517,7 @@ def _are_few(rows: int, width: int, limits: Limits, most: int) -> bool:
 def why_not_fetched(
     rows: int, nbytes: int, limits: Limits, *, most_rows: int, most_bytes: int | None = None
 ) -> str:
-    """Why a relation of this size stays in Spark; empty if the driver may fetch it."""
+    """The reason why a relation of this size stays in Spark; "" if the driver may fetch it."""
     most_bytes = limits.fetched_bytes if most_bytes is None else most_bytes
     work = Workload(rows, nbytes, fetched=nbytes)
     if rows > most_rows:

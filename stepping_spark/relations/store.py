@@ -21,12 +21,12 @@ from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Schema
 
 PLACE = "_place_"
-"""The column of the place that a store gives a row, while it adds up rows."""
+"""The column of a row's place in a store, while the store consolidates rows."""
 
 
 @dataclass(frozen=True)
 class Ordering:
-    """The order of the rows of a key: by a column of ints, dates, times or distances of times."""
+    """The order of the rows of a key: by a column of ints, dates, times or durations."""
 
     column: str
     ascending: bool = True
@@ -45,9 +45,9 @@ class Register:
     With a key it is an arrangement: `key` names the columns by which it is read. A key that is
     computed, or lies inside a struct, has columns of its own in the schema (`_key_1_`, …). `sums`
     identifies the stream.
-    `why` says what the register is for, if the query does not show it. With an `order`, the last
-    rows of a key can be read without the others: see `OrderedStore`. `stored_as` is another name
-    that a store has for it, if it was the register of another circuit before.
+    `why` is the purpose of the register, if the query does not show it. With an `order`, the last
+    rows of a key can be read without the others: see `OrderedStore`. `stored_as` is its name in the
+    files of a store, if it was a register of another circuit before.
     """
 
     name: str
@@ -66,12 +66,12 @@ class Register:
 
     @cached_property
     def other_columns(self) -> tuple[str, ...]:
-        """The names of the other columns; none if it has no key."""
+        """The names of the columns outside of the key; empty without a key."""
         return tuple(n for n, _ in self.schema.columns if n not in self.key) if self.key else ()
 
     @cached_property
     def placed(self) -> Schema:
-        """The schema of rows with the place that a store gives each of them."""
+        """The schema of rows with their places in a store."""
         return Schema((*self.schema.columns, (PLACE, INT)), self.schema.diffs)
 
     def describe(self) -> dict[str, object]:
@@ -117,7 +117,7 @@ def fingerprint(registers: Sequence[Register]) -> str:
 
 
 def fingerprint_of(described: Mapping[str, Mapping[str, object]]) -> str:
-    """The same digest, from the result of `Register.describe` for each register's name."""
+    """`fingerprint`, from the result of `Register.describe` for each register's name."""
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -153,7 +153,7 @@ def now_from_text(text: str | None) -> Now:
 
 
 class StepStore(Protocol):
-    """What the computation of a step needs of a store: the state before the step, and `add`."""
+    """The part of a store that the computation of a step needs: the old state, and `add`."""
 
     def last_step(self) -> int:
         """The number of the last committed step; 0 before the first."""
@@ -162,7 +162,7 @@ class StepStore(Protocol):
         """The `now` of the last committed step; None before the first."""
 
     def last_settings(self) -> Mapping[str, str]:
-        """The session's settings that the state depends on; empty before they are given."""
+        """The session settings that the state depends on; empty before they are set."""
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, in parts of the register's schema that add up to it.
@@ -175,7 +175,7 @@ class StepStore(Protocol):
     def add(self, register: str, change: Relation) -> None:
         """Add a change (a relation of the register's schema) in the current step.
 
-        A `SparkRelation` that already `is_settled` for the register is stored as it is.
+        A `SparkRelation` that already `is_settled` for the register is stored unchanged.
         """
 
 
@@ -213,7 +213,7 @@ class Store(StepStore, Protocol):
         """The outputs of the last committed step; None if they were not kept."""
 
     def last_made_by(self) -> tuple[str, ...] | None:
-        """What in the query computed each output of the last committed step; None if unknown.
+        """The computation of each output of the last committed step; None if it is unknown.
 
         It is unknown if an older version, which did not store it, committed the step.
         """
@@ -239,9 +239,9 @@ class Store(StepStore, Protocol):
         """Make the additions of the current step durable and visible, all at once.
 
         The commit also stores the step's number; its `now`; its outputs (a relation for each, of
-        the schemas given to `open`; None: nothing to keep); the position up to which each source
-        was read; the session's settings that functions of rows depend on (None: as before); and
-        what in the query computed each output (None: unknown).
+        the schemas given to `open`; None: not kept); the position up to which each source was read;
+        the session settings that functions of rows depend on (None: as before); and the computation
+        of each output in the query (None: unknown).
         """
 
     def abort(self) -> None:
@@ -281,7 +281,7 @@ class OrderedStore(Protocol):
     def read_since(
         self, register: str, keys: Relation, since: Sequence[int]
     ) -> tuple[Relation, ...]:
-        """The rows of keys from a place in the order on, one place for each key, as from `read`.
+        """The rows of keys from a place in the order on, with one place for each key; see `read`.
 
         The keys are on the driver. A place is a number as returned by `Ordering.numbers`. The
         result may contain earlier rows, which only cost time.
@@ -290,25 +290,25 @@ class OrderedStore(Protocol):
 
 @dataclass(frozen=True)
 class AddedRows:
-    """Rows that a task adds to a register: how many, and what it has written."""
+    """Rows that a task adds to a register: their number, and where it has written them."""
 
     register: str
     rows: int
-    written: object  # files, or what else the store knows them by
+    written: object  # files, or another reference of the store
 
 
 @runtime_checkable
 class TaskState(StepStore, Protocol):
-    """The state before a step, as Spark's tasks read it; the store knows where they add."""
+    """The state before a step, as Spark's tasks read it, and a place for their additions."""
 
     @property
     def added(self) -> Sequence[AddedRows]:
-        """What an attempt of a task has added."""
+        """The additions of an attempt of a task."""
 
     def attempt(self) -> AbstractContextManager[TaskState]:
-        """The same state for an attempt of a task, which has added nothing yet.
+        """The state for a new attempt of a task, without additions.
 
-        What the attempt needs to read and write is open within the block.
+        Its connections and files are open within the block.
         """
 
 
@@ -317,32 +317,31 @@ class TaskStore(StepStore, Protocol):
     """A store whose state tasks read and write, each for a part of the keys."""
 
     def serves_tasks(self, *, here: bool) -> bool:
-        """Whether tasks can read the state; `here` says that all of them run on this machine."""
+        """Whether tasks can read the state; `here` is true if all run on this machine."""
 
     def for_tasks(self) -> TaskState:
         """The state before the step, which can be pickled."""
 
     def merge_meanwhile(self, rows: int) -> None:
-        """Tidy the state in another thread while tasks compute; the step changes so many rows."""
+        """Merge batches in another thread while tasks compute; the step changes so many rows."""
 
     def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
-        """Add what tasks have written in the current step; what nobody adds of it goes away."""
+        """Add rows that tasks have written, in the current step; rows never added are dropped."""
 
 
 @runtime_checkable
 class EvolvingStore(Protocol):
     """A store whose state can become that of another circuit: see `stepping_spark.stepper.evolve`.
 
-    It keeps the text of a circuit beside the registers, as `commit` is given it: `circuit` is one
-    more argument of `commit`, and None leaves what is kept as it is. While it `evolves`, `open`
-    serves the registers that the circuit and the state have in common, and raises no
-    `StoreMismatch`.
+    It stores the text of a circuit with the registers: `commit` has one more argument, `circuit`,
+    and None keeps the stored text. While it `evolves`, `open` serves the common registers of the
+    circuit and the state, and raises no `StoreMismatch`.
     """
 
     evolves: bool
 
     def described(self) -> Mapping[str, Mapping[str, Any]]:
-        """The registers of the state, as `Register.describe` gives them, by their names there."""
+        """The results of `Register.describe` for the state's registers, by their names there."""
 
     def last_circuit(self) -> str | None:
         """The text of the circuit that took the last committed step; None if it is unknown."""
@@ -356,8 +355,9 @@ class EvolvingStore(Protocol):
     def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
         """In the current step, replace the registers of the state by these.
 
-        `names` has the names in the state of those that stay. The others begin empty: what is added
-        to them in this step is what they have. The commit drops the rest, and an abort nothing.
+        `names` has the names in the state of the registers that stay. The others begin empty, with
+        only the additions of this step. The commit drops the remaining old registers; after an
+        abort the state is unchanged.
         """
 
 

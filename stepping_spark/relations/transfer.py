@@ -24,7 +24,7 @@ from stepping_spark.rows.sql_text import closed
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 from stepping_spark.spark.session import with_settings
 
-ROWS_IN_PLAN = 10_000  # beyond, tasks read them: both took equally long at about that many
+ROWS_IN_PLAN = 10_000  # beyond, tasks read them: both took equally long at about so many
 _BATCH_BYTES = 16 << 20
 LOCAL, BATCH = (
     "spark.sql.execution.arrow.localRelationThreshold",
@@ -50,7 +50,7 @@ def frame_of(table: pa.Table, schema: Schema, spark: SparkSession) -> DataFrame:
 
 
 def batch_rows(table: pa.Table, tasks: int) -> int:
-    """The rows of a batch, which is read by a task: neither tiny nor large."""
+    """The number of rows of a batch for one task, so that batches are neither tiny nor large."""
     parts = max(-(-table.nbytes // _BATCH_BYTES), min(tasks, table.num_rows // ROWS_IN_PLAN), 1)
     return -(-table.num_rows // parts)
 
@@ -77,7 +77,7 @@ def packed(frame: DataFrame, schema: Schema) -> DataFrame:
 
 
 def unpacked(frame: DataFrame, schema: Schema) -> DataFrame:
-    """The rows that were packed, as they were."""
+    """The inverse of `packed`."""
     sums = _sums(schema)
     if not sums:
         return frame
@@ -89,7 +89,7 @@ def unpacked(frame: DataFrame, schema: Schema) -> DataFrame:
 
 
 def unpacked_table(table: pa.Table, schema: Schema) -> pa.Table:
-    """The same for rows that the driver has."""
+    """The inverse of `packed`, for rows on the driver."""
     for n, t in _sums(schema).items():
         longs, beyond = table.column(n).cast(t.arrow), table.column(_beyond(n))
         whole = longs if beyond.null_count == len(beyond) else pc.coalesce(longs, beyond)
@@ -108,7 +108,7 @@ def _beyond(name: str) -> str:
 
 @dataclass(frozen=True)
 class RelationSize:
-    """The number of rows of a relation, and about how many bytes they would take in Arrow."""
+    """The number of rows of a relation, and their approximate bytes in Arrow."""
 
     rows: int
     nbytes: int
@@ -150,7 +150,7 @@ def column(name: str) -> Column:
 
 
 def _size(t: RowType, value: str, depth: int = 0) -> str:
-    """About the number of bytes of a value in Arrow, as SQL."""
+    """The approximate number of bytes of a value in Arrow, as SQL."""
     return f"coalesce({_known_size(t, value, depth)}, 0L)"
 
 

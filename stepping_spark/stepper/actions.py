@@ -1,4 +1,4 @@
-"""One step at a time, without a stepper to hold: `iteration`, and `actions` by input."""
+"""Single steps without an explicit stepper: `iteration`, and `actions` by input."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def iteration(
 def _stepper_of(
     graph: Graph[In, Out], store: Store, limits: Limits | None = None
 ) -> Stepper[In, Out]:
-    """The stepper of a graph, a store and limits; the same object while those are the same."""
-    plan_of(graph)  # refuses what is no graph
+    """The stepper of a graph, a store and limits; the same object for the same arguments."""
+    plan_of(graph)  # raises an error for anything but a graph
     limits = checked_limits(limits)
     known = graph.memo.get("stepper")
     if not isinstance(known, Stepper) or known.store is not store or known.limits != limits:

@@ -49,9 +49,9 @@ class Stepper(Evolving, Generic[In, Out]):
       holds, and calls of `st.python`. It is short for `limits=st.Limits(local_rows=…)`, which has
       the other limits too.
     - `strict`: True, or names of inputs, checks that the graph was compiled so: see `st.compile`.
-    - `evolve`: whether the state may be that of another query. If it is, `evolve()` makes it that
-      of this one, and no step can be taken before. A store in files or in Postgres is opened with
-      `evolve=True`, too. `renamed` has the inputs of another name: `renamed={"old": "new"}`.
+    - `evolve`: whether the state may belong to another query. If it does, call `evolve()`, which
+      turns it into the state of this query, before any step. Open a store in files or in Postgres
+      with `evolve=True`, too. `renamed` has inputs with new names: `renamed={"old": "new"}`.
     - `profile`: whether the store reports the size of each register after each step. This costs
       little in memory and in Parquet files; Postgres counts the rows of its tables.
 
@@ -155,11 +155,10 @@ class Stepper(Evolving, Generic[In, Out]):
         - `now` (a number, text, date or datetime) defaults to the step's number and never goes
           back.
         - `offsets` is the position up to which each source is read after this step. It is committed
-          with the step, and replaces the previous `store.last_offsets()`. None leaves that as it
-          is.
+          with the step, and replaces the previous `store.last_offsets()`; None keeps these.
         - `before_commit` is called with the step's number and its outputs when they are computed.
-          What it raises ends the step like any other error: nothing is committed. What it returns
-          is committed beside `offsets`.
+          An error from it ends the step like any other error: nothing is committed. The offsets
+          that it returns are committed in addition to `offsets`.
 
         Raises `InputError` for a value that does not fit, `StepError` for a vertex that fails, and
         `StoreError` for errors of the store.
@@ -242,7 +241,7 @@ class Stepper(Evolving, Generic[In, Out]):
             limits = self.limits
             if isinstance(value, ZSetSpark) and value.in_spark:
                 limits = self._scheduler.limits_of_frames()
-            # A first change that comes as a DataFrame is expected to be large.
+            # A first change is expected to be large if it is a DataFrame.
             key = self._scheduler.key_kept_by(v) if first else None
             once = v in self._plan.read_once and times_given[id(value)] == 1
             held[v] = held_input(value, v.type, where, limits, key, once=once)
@@ -352,15 +351,15 @@ class Stepper(Evolving, Generic[In, Out]):
         )
 
     def session_of_tasks(self) -> SparkSession | None:
-        """The Spark session that runs, if its tasks can take large steps of the query.
+        """The running Spark session, if its tasks can take large steps of the query; starts none.
 
-        It starts none. An `st.Pipeline` has such tasks read large tables.
+        An `st.Pipeline` reads large tables with such tasks.
         """
         return self._scheduler.session_of_tasks()
 
     @property
     def times(self) -> frozenset[RowType]:
-        """The types of the times that the query compares with those of steps."""
+        """The types of the times that the query compares with the `now` of steps."""
         return frozenset(self._plan.times)
 
     def _check_now(self, number: int, now: Now, before: Now) -> Now:

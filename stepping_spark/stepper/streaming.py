@@ -36,29 +36,29 @@ def foreach_batch(
 
     `input` is the name or the number of a parameter of the query; the other inputs do not change in
     these steps. Read the outputs of the steps from caches. The store commits the batch's id with
-    the step, so a batch that is committed already changes nothing. That way a query goes on that
-    was killed between the store's commit and that of its checkpoint. Several streams may feed one
-    stepper; their steps are taken one at a time.
+    the step, so repeating a committed batch changes nothing. So a query can continue that was
+    killed between the store's commit and its checkpoint's. Several streams may feed one stepper;
+    their steps are taken one at a time.
 
-    Each line of a batch is a row that is added, as often as the column `_count_` says, if there is
+    Each line of a batch is an inserted row, with the weight in the column `_count_`, if there is
     one. `change_feed=True` reads it with `from_change_feed`; `to_zset` is a function from the batch
     to a Z-set for everything else. Columns are checked as in `ZSetSpark.from_dataframe`. A batch is
     computed once, however often it is used; an empty one is a step without changes.
 
     `source` names the stream in the store; by default it has the input's name. A stream is
-    identified by this name and by its checkpoint. One that starts with a new checkpoint would read
-    everything again, so it is refused under the same name. So is a batch other than the last one or
-    the next: then the checkpoint or the store is an older copy, and changes would be lost or
-    applied twice. `first_batch` is the id that the first batch must have, if it is not 0 because
-    the rows before are in the store already.
+    identified by this name and by its checkpoint. A stream with a new checkpoint would read
+    everything again, so it is refused under the same name. A batch other than the last or the next
+    one is refused too: then the checkpoint or the store is an older copy, and changes would be lost
+    or applied twice. `first_batch` is the id that the first batch must have, if it is not 0 because
+    earlier rows are in the store already.
 
-    Needs a session that is not Spark Connect: there such a function runs in another process. In a
-    local session with Spark's default of 200 shuffle partitions the first batch may take half a
-    minute; a line of the log says so. `spark.conf.set("spark.sql.shuffle.partitions", 4)` before
-    the stream starts.
+    Spark Connect is not supported: there such a function runs in another process. In a local
+    session with Spark's default of 200 shuffle partitions the first batch may take half a minute; a
+    line of the log warns of it. Call `spark.conf.set("spark.sql.shuffle.partitions", 4)` before the
+    stream starts.
 
-    Raises `InputError` for an input that does not exist, or that is a number. What the function
-    raises ends the streaming query, and the store is as before the batch: `InputError`,
+    Raises `InputError` for an input that does not exist, or that is a number. An error of the
+    function ends the streaming query, and the store is as before the batch: `InputError`,
     `StepError`, and `StoreError` for a batch out of order.
 
     >>> orders = spark.readStream.schema(schema).json("orders/")    # doctest: +SKIP
@@ -107,7 +107,7 @@ def _input_of(graph: AnyGraph, wanted: str | int) -> tuple[int, str, ZSetType]:
 
 
 def _reader(t: ZSetType, where: str, change_feed: bool, to_zset: ToZSet | None) -> ToZSet:
-    """How a batch becomes a Z-set."""
+    """The function that turns a batch into a Z-set."""
     if to_zset is not None:
         if change_feed:
             raise InputError(
@@ -129,16 +129,16 @@ def _reader(t: ZSetType, where: str, change_feed: bool, to_zset: ToZSet | None) 
     return rows
 
 
-# -- which batch of which stream
+# -- the identity of streams, and the order of batches
 
 
 def _key(source: str, query: str | None) -> str:
-    """What the store calls a stream: its name, and the query's id, which its checkpoint keeps."""
+    """The name of a stream in the store: its source, and the query's id from its checkpoint."""
     return source if query is None else f"{source}@{query}"
 
 
 def _check_stream(source: str, key: str, offsets: Mapping[str, int]) -> None:
-    """Refuse another query under the name of one that the store has read."""
+    """Refuse a query under the source name of another one that the store has read."""
     others = [k for k in offsets if k == source or k.rpartition("@")[0] == source]
     if others and key not in others:
         raise StoreError(
@@ -150,7 +150,7 @@ def _check_stream(source: str, key: str, offsets: Mapping[str, int]) -> None:
 
 
 def _check_order(source: str, batch: int, last: int | None, first: int) -> bool:
-    """Whether a batch is the next one; False: it is the last, again. Any other is refused."""
+    """Whether a batch is the next one; False for the last one again. Refuses any other."""
     expected = first if last is None else last + 1
     if batch in (last, expected):
         return batch == expected

@@ -1,8 +1,8 @@
 """Sums as relations, in Arrow and in plain Python: contributions of rows, and their totals.
 
-Sums of many rows by key (`sums_by_key`) have the rows of `contributions`, added up. Those are
-Decimals, a row of them for each row that contributes. Here 64-bit ints are added up where their
-sums fit, and floats by exponent.
+`sums_by_key` returns the sums of many rows: the result of `contributions`, added up. The latter has
+a row of Decimals for each contributing row. The former adds up 64-bit ints if their sums fit, and
+floats by exponent.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _EXACT = decimal.Context(prec=100)
 
 
 def encode_number(value: Any, t: ScalarType, where: str) -> pa.Table:
-    """The relation that holds a number. Raises InputError if it does not have the type."""
+    """The relation of a number. Raises `InputError` if the value does not have the type."""
     schema = t.schema
     rows = list(_rows(value, t.sum, where))
     columns = [[r.get(n, _absent(n)) for r in rows] for n, _ in schema.all]
@@ -88,14 +88,14 @@ def _parts(value: Any, sum_: Accumulated, where: str) -> list[Any]:
 
 
 def decode_number(table: pa.Table, t: ScalarType) -> Any:
-    """The number that a relation holds: the sum of its rows."""
+    """The number of a relation: the sum of its rows."""
     return total_of(table.to_pylist(), t.sum, is_change=True)
 
 
 def total_of(rows: list[dict[str, Any]], sum_: Accumulated, *, is_change: bool = False) -> Any:
     """The total of the rows of a sum's relation.
 
-    The change of a Decimal may have more digits than a Decimal that is a value of a row.
+    The change of a Decimal may have more digits than a Decimal in a row.
     """
     if isinstance(sum_.value, ZSetOf):
         items = ((r["_item_"]["value"], r[COUNT]) for r in rows if r["_item_"] is not None)
@@ -315,8 +315,8 @@ def sums_by_key(
     """The sums of values, times their weights, of the rows of each key.
 
     There are values for each leaf of the total; ints may stand for Decimals, and None for ones.
-    Raises `ArrowInvalid` or `StepError` where a product of a row is beyond its type: who adds up
-    the rows one by one may find the sum within it.
+    Raises `ArrowInvalid` or `StepError` if a product of a row is beyond its type, although the sum,
+    added up row by row, may fit.
     """
     ones = bool(pc.all(pc.equal(counts, pa.scalar(1))).as_py())
     summed: dict[str, Any] = {"_rows_": counts} if "_rows_" in schema.arrow.names else {}
@@ -345,7 +345,7 @@ def sums_by_key(
 
 
 def consolidated_by_key(keys: Columns, columns: Sequence[Array], counts: Any) -> pa.Table:
-    """The rows of columns, each once, with the sum of the weights."""
+    """The distinct rows of columns, with the sums of their weights."""
     schema = Schema(keys)
     at, (sums,) = grouped(_telling_columns(columns), [counts])
     known = {schema.diffs[0][0]: sums}
@@ -354,7 +354,7 @@ def consolidated_by_key(keys: Columns, columns: Sequence[Array], counts: Any) ->
 
 
 def _telling_columns(columns: Sequence[Array]) -> list[ArrowColumn]:
-    """The columns that tell rows apart, without parts; not one that has a single value."""
+    """The flat columns that distinguish rows, without columns of a single value."""
     every = [f for c in columns for f in flat(canonical(c))]
     return [c for c in every if not (is_simple(c.type) and _is_constant(c))]
 
@@ -405,7 +405,7 @@ def _limbs_by_key(
     number: int,
     schema: Schema,
 ) -> pa.Table:
-    """The sums of floats as limbs: floats of one exponent are ints, and are added up as those."""
+    """The sums of floats as limbs: floats of one exponent are added up as ints."""
     counts, ones = weights
     values = given.to_numpy(zero_copy_only=False)
     finite = np.isfinite(values)  # NULL is NaN there

@@ -48,7 +48,7 @@ def split(x: float) -> tuple[int, int]:
 
 
 def limbs_of(values: npt.NDArray[np.float64], times: npt.NDArray[np.int64]) -> dict[int, int]:
-    """The sum of floats, each times its weight, as the sum of the limbs of each bin."""
+    """The sum of weighted floats, as the sum of the limbs of each bin."""
     finite = np.isfinite(values)
     limbs: dict[int, int] = {}
     for x, n in zip(values[~finite].tolist(), times[~finite].tolist(), strict=True):

@@ -5,15 +5,15 @@ which sums ignore. The functions here raise an error in every setting of the ses
 
 A sum that goes from 10³⁸ − 1 to −10³⁸ + 1 changes by 2 · 10³⁸, which no DECIMAL can hold. So a
 Decimal of 38 digits is stored as two: low + high. The low half has the last 18 digits, the high one
-the 20 before them, both with the sign of the whole. Each is the sum of its own, with room for 10¹⁸
-rows. Only the value that is shown has to fit. The functions exist in Arrow, Python and SQL, and
+the 20 before them, both with the sign of the whole. Each half has a sum of its own, with room for
+10¹⁸ rows. Only the final value has to fit. The functions exist in Arrow, Python and SQL, and
 agree:
 
     halves(x)          the two halves of a Decimal
     joined(low, high)  the Decimal of the sums of halves, or an error if it has more than 38 digits
 
-The high half is stored without the digits that the low one has: in units of 10¹⁸ if there are 18
-digits or fewer after the point. Different sums of halves may be the same number, and are equal.
+The high half is stored without the digits of the low half: in units of 10¹⁸ if there are 18 digits
+or fewer after the point. Different sums of halves may represent the same number, and are equal.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ def total(x: str, t: RowType, message: str, *, grouped: bool = True) -> Sql:
 
 @dataclass(frozen=True)
 class SumsQuery:
-    """How the diffs of many rows are added up, in three queries, one over the other.
+    """The SQL that adds up the diffs of many rows, in three nested queries.
 
-    `rows` are read from the rows, `sums` are aggregates over `rows`, and `totals` are the diffs,
-    read from `sums`. Each is a list of texts with their names. `alive` is the condition, on `sums`,
-    that one of the diffs is not zero.
+    `rows` are expressions over rows, `sums` are aggregates over `rows`, and `totals` are the diffs,
+    as expressions over `sums`. Each is a list of texts with their names. `alive` is the condition,
+    on `sums`, that one of the diffs is not zero.
 
     Decimals of 38 digits without a point are added up as longs: see `_limbs`. Spark copies a sum of
     decimals for each row, which takes longer than all the rest of a query.
@@ -107,7 +107,7 @@ class SumsQuery:
     ) -> SumsQuery:
         """The sums of diffs; `message_of` makes the error of a sum that does not fit its type.
 
-        `grouped` is whether there are columns to group by.
+        `grouped` is true if there are columns to group by.
         """
         rows: list[tuple[str, Sql]] = []
         sums: list[tuple[str, Sql]] = []
@@ -141,8 +141,8 @@ def _limbs(x: Sql) -> tuple[Sql, Sql, Sql]:
     """An integer of up to 38 digits as three longs: low + middle · 2^32 + high · 2^64.
 
     A decimal is computed only for integers beyond 64 bits. The low limb has 32 bits and the middle
-    one 32 and a sign. So two billion rows can be added up in any order. The high limb is an error,
-    and so is the whole sum, where the sum of some of the rows is beyond 38 digits.
+    one 32 and a sign. So two billion rows can be added up in any order. If the sum of some of the
+    rows is beyond 38 digits, the high limb is an error, and so is the whole sum.
     """
     fits = closed(f"TRY_CAST({x} AS BIGINT)")
     rest = closed(f"{x} % {_TWO_64}")
@@ -164,7 +164,7 @@ def _is_other_than_zero(sums: list[Sql]) -> Sql:
 
 
 def _of_limbs(sums: list[Sql], t: RowType, message: str) -> Sql:
-    """The decimal of three sums of limbs; an error where it has more than 38 digits."""
+    """The decimal of three sums of limbs; an error if it has more than 38 digits."""
     low, middle, high = sums
     short = f"try_add(try_multiply({middle}, {HALF} + 1L), {low})"
     fits = f"if({high} = 0, CAST({short} AS {t.ddl}), NULL)"
@@ -179,7 +179,7 @@ def _of_limbs(sums: list[Sql], t: RowType, message: str) -> Sql:
 def joined_limbs(upper: Sql, rest: Sql, base: str) -> Sql:
     """The integer upper · base + rest; NULL if it has more than 38 digits.
 
-    The product is nearer to zero than the sum: otherwise it might be beyond although that is not.
+    The product is nearer to zero than the sum: otherwise it might overflow although the sum fits.
     """
     one = f"if({upper} > 0, 1BD, -1BD)"
     product = f"try_multiply(TRY_CAST({upper} - {one} AS DECIMAL(20, 0)), {base})"
@@ -201,7 +201,7 @@ _EXACT = decimal.Context(prec=100)
 
 @functools.cache
 def _base() -> Any:
-    """The unit of the high half, for Arrow. Not made when this is imported: Arrow loads pandas."""
+    """The unit of the high half, for Arrow. Made on first use, because Arrow then loads pandas."""
     return pa.scalar(decimal.Decimal(_BASE), pa.decimal256(LOW_DIGITS + 1, 0))
 
 
@@ -226,7 +226,7 @@ def halves(value: decimal.Decimal, t: Atom) -> tuple[decimal.Decimal, decimal.De
 
 
 def joined(low: decimal.Decimal, high: decimal.Decimal, t: Atom) -> decimal.Decimal:
-    """The Decimal of the sums of halves, of as many digits as it has."""
+    """The Decimal of the sums of halves, with any number of digits."""
     units = int(low.scaleb(t.scale, _EXACT)) + int(high.scaleb(high_scale(t), _EXACT)) * _BASE
     return _scaled(units, t.scale)
 

@@ -2,7 +2,7 @@
 
 A sum is stored as diffs, which stores add up. Ints are added as DECIMAL(38, 0) and returned as
 BIGINT. Decimals of 38 digits are added in two halves, floats as the limbs of `floats`, and Z-sets
-as their rows. Limbs and rows have an `_item_` that tells them apart; it is NULL for the numbers.
+as their rows. Limbs and rows have an `_item_` that identifies them; it is NULL for the numbers.
 
 A long expression is written only once in a text, for any number of sums. Spark generates code for
 each occurrence, and the JVM accepts at most 64 KB of it in one method.
@@ -220,7 +220,7 @@ def _is_rest(sum_: Accumulated) -> list[bool]:
 
 
 def value_of(sum_: Accumulated) -> str:
-    """The value of a sum, from the columns of its group; without items those are its diffs."""
+    """The value of a sum, from the columns of its group; without items these are its diffs."""
     if isinstance(sum_.value, ZSetOf):
         return f"CAST(`_items_` AS {sum_.value.ddl})"
     is_rest = _is_rest(sum_)

@@ -1,16 +1,15 @@
-"""A circuit as a state keeps it, as JSON: what computed its registers and its outputs.
+"""The circuit in a state, as JSON: the computation of its registers and outputs.
 
     {"format": 1, "digest": "…", "name": "query", "inputs": [["orders", 0]],
      "vertices": [{"operator": {…}, "of": [0], "id": "…", "called": "query.filter"}, …],
      "loops": [[3, 7]], "outputs": [["revenue", 9]], "registers": [["distinct … by …", 4]]}
 
-Vertices come after those they are computed from, which `of` has by their places. `id` is the digest
-of all that computes a vertex. Beside it is a checksum.
+A vertex comes after its inputs; `of` has their places. `id` is the digest of the whole computation
+of a vertex. A checksum protects the text.
 
-What a state keeps of a query must be readable by another process, without the query's code. So
-rows have their classes only where the query that reads it has the same ones. A Python function, and
-an expression that only Spark can read, cannot be written. Their digest is, and the query that reads
-it may have the same one.
+Another process must be able to read the circuit without the query's code. So rows have their
+classes only if the reading query has the same ones. A Python function, or an expression that only
+Spark can read, cannot be written: only its digest is, for which the reading query may have a match.
 """
 
 from __future__ import annotations
@@ -52,11 +51,11 @@ _CONSTANTS: Mapping[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]
 
 
 class Unwritable(ValueError):
-    """A value that has no JSON, such as a function of the user."""
+    """The error for a value without a JSON form, such as a function of the user."""
 
 
 class Unreadable(ValueError):
-    """JSON that this process can make no value of."""
+    """The error for JSON that this process cannot read."""
 
 
 def written(value: Any) -> Any:
@@ -88,7 +87,7 @@ def written(value: Any) -> Any:
 
 
 class Reader:
-    """Reads what `written` gives, with the classes and the functions that a query has."""
+    """Reads the JSON of `written`, with the classes and the functions of a query."""
 
     def __init__(self, values: Iterable[Any] = ()) -> None:
         self._foreign: dict[str, Expr] = {}
@@ -101,7 +100,7 @@ class Reader:
             self._learn(value)
 
     def read(self, content: Any) -> Any:
-        """The value. Raises `Unreadable`."""
+        """The value of JSON. Raises `Unreadable`."""
         match content:
             case None | bool() | int() | str():
                 return content
@@ -149,7 +148,7 @@ class Reader:
 
 
 def _named_as_open(entry: Any) -> bool:
-    """Whether JSON names the class of rows without a class of their own: all have one name."""
+    """Whether JSON names the class of rows without an own class; all such classes share a name."""
     return isinstance(entry, dict) and _without_room(str(entry.get("class"))) == _named(
         open_class(())
     )
@@ -161,7 +160,7 @@ def digest(text: str) -> str:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """A value and all that it is made of."""
+    """A value and all its parts, recursively."""
     yield value
     if isinstance(value, tuple):
         for part in value:
@@ -177,7 +176,7 @@ def _named(t: type) -> str:
 
 
 def _without_room(name: str) -> str:
-    """The name of a class; one of ours is known by the project, not by the module that it is in."""
+    """The name of a class; a class of this project is named without its module."""
     module, _, rest = name.partition(":")
     return f"stepping_spark:{rest}" if module.startswith("stepping_spark.") else name
 
@@ -188,7 +187,7 @@ def _fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
 
 @cache
 def _classes() -> dict[str, type]:
-    """The classes of what operators are made of, by name."""
+    """The classes of operators and of their arguments, by name."""
     classes: dict[str, type] = {
         t.__name__: t for t in (Key, Sorting, Frame, WindowCall, Accumulated)
     }
@@ -204,7 +203,7 @@ FORMAT = 1
 
 
 def circuit_of(plan: Plan) -> str:
-    """The circuit of a plan, as the text that a state keeps; made once."""
+    """The text of a plan's circuit, for a state; cached."""
     memo = plan.identities.graph.memo
     text = memo.get("circuit")
     if not isinstance(text, str):
@@ -224,12 +223,12 @@ def _text_of(plan: Plan) -> str:
 
 
 def checksum(body: Any) -> str:
-    """A digest of what a state keeps of a circuit."""
+    """The checksum of a circuit's JSON in a state."""
     return digest(json.dumps(body, sort_keys=True))
 
 
 def digest_of(plan: Plan) -> str:
-    """A digest that circuits share which compute the same from the same state."""
+    """A digest of a circuit, equal for circuits that compute the same from the same state."""
     graph = plan.identities.graph
     inputs = [label for label, _ in inputs_of(graph)]
     outputs = [
@@ -240,7 +239,7 @@ def digest_of(plan: Plan) -> str:
 
 
 def named(graph: AnyGraph) -> tuple[str, ...]:
-    """The names of the outputs; one that has no name of its own has an empty one."""
+    """The names of the outputs; "" for an output without a name."""
     return graph.called or ("",) * len(graph.outputs)
 
 
@@ -251,7 +250,7 @@ def inputs_of(graph: AnyGraph) -> list[tuple[str, int]]:
 
 
 def ids_of(graph: AnyGraph, vertices: Iterable[Vertex]) -> dict[Vertex, str]:
-    """The digests of all that computes vertices, the same in every process."""
+    """The digest of each vertex's whole computation, the same in every process."""
     return {v: (graph.signature(v) if graph.loops else v).digest for v in vertices}
 
 
@@ -263,7 +262,7 @@ def _as_json(
 
     def place(v: Vertex) -> None:
         if v not in places:
-            for i in v.inputs:  # not deep: those of the graph are there already
+            for i in v.inputs:  # not deep: vertices of the graph have places already
                 place(i)
             places[v] = len(places)
 

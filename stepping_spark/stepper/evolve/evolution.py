@@ -1,4 +1,4 @@
-"""What becomes of a state when another query opens it, and what that query gave before."""
+"""The evolution of a state that another query opens: its registers, and the changes of views."""
 
 from __future__ import annotations
 
@@ -36,22 +36,21 @@ NEW = "new"
 UNKNOWN = "new, and what it was before is unknown"
 OTHER_COLUMNS = "new, as it has other columns"
 WHOLE = (UNKNOWN, OTHER_COLUMNS)
-"""What is said of views of which only all rows can be told, not their change."""
+"""The outcomes of views whose rows are known, but not their change."""
 MANY_BYTES = 1_000_000
-"""Bytes of a register that are told, as reading them takes time."""
+"""Bytes of a register from which on its size is shown, because reading it takes time."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evolution:
-    """What a query would make of a state that another query made.
+    """The difference between a query and a state that another query made.
 
-    `kept` are the registers that stay as they are, with their rows (None: nobody counted them);
-    `filled` those that are new, each with what it is filled from: registers of the state, and
-    inputs. `dropped` are registers of the state that the query does not need, and `read_again` the
-    inputs whose rows it needs again, as nothing in the state determines what they are needed for.
-    `views` says of each view whether it is as before, changes, or is new; `changed` has what the
-    changes of the latter two are computed from. `renamed` has the inputs whose names changed, the
-    old name with the new one.
+    `kept` are the registers that stay unchanged, with their numbers of rows (None if they were not
+    counted); `filled` are the new registers, each with its sources: registers of the state, and
+    inputs. `dropped` are registers of the state that the query does not need. `read_again` are the
+    inputs whose rows it needs again, because the state does not determine what they are needed for.
+    `views` has the outcome of each view: as before, changed, or new; `changed` has the sources of
+    the changes of the latter two. `renamed` maps the old names of renamed inputs to the new ones.
 
     >>> def before(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -78,39 +77,39 @@ class Evolution:
     views: Mapping[str, str]
     changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
-    """Views of the query before that the query has not."""
+    """Views of the old query that the query does not have."""
     moved: bool = False
-    """Whether views have other places among each other."""
+    """Whether the order of views has changed."""
     why: Mapping[str, str] = field(default_factory=dict)
-    """Why the rows of a view before are unknown, by its name."""
+    """The reason why the old rows of a view are unknown, by its name."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
     words_before: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What the registers of the state hold, by their names there, where it says so."""
+    """The contents of the state's registers in words, by their names there, if it has them."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, Size] = field(default_factory=dict, repr=False)
-    """The sizes of the state's registers that stay or are read, by their names there."""
+    """The sizes of kept and of read registers, by their names in the state."""
     filling: Filling | None = field(default=None, repr=False)
     rows_again: Mapping[str, int] = field(default_factory=dict)
-    """The rows of inputs that are read again, if they were counted."""
+    """The numbers of rows of inputs that are read again, if they were counted."""
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """How many rows leave and enter each view that changes or is new, if they were counted."""
+    """The numbers of rows that leave and enter each changed or new view, if they were counted."""
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything would change."""
+        """Whether the state, a view or a name would change."""
         changed = self.step and any(outcome != AS_BEFORE for outcome in self.views.values())
         views = self.gone or self.moved
         return bool(self.filled or self.dropped or changed or self.renamed or views)
 
     def check_known(self, but: Collection[str] = ()) -> None:
-        """Raise an error for a view, `but` for some, whose change nobody can tell."""
+        """Raise an error for a view with an unknown change, except for the views in `but`."""
         for name, outcome in self.views.items():
             if outcome in WHOLE and name not in but:
                 raise StoreMismatch(self._untold(name))
 
     def _untold(self, name: str) -> str:
-        """That the change of a view cannot be told, and what to do."""
+        """The text of the error for a view with an unknown change, with the remedy."""
         why = self.why.get(name, "")
         anew = f"empty what was made of it, and take all its rows: evolve(whole=[{name!r}])"
         if self.views[name] == OTHER_COLUMNS:
@@ -157,7 +156,7 @@ class Evolution:
             yield f"  view {name}: left out"
 
     def _size(self, there: str, form: str) -> str:
-        """The rows of a register of the state, and its bytes if they are many."""
+        """The text of a register's number of rows, and of its bytes if they are many."""
         size = self.sizes.get(there)
         if size is None:
             return ""
@@ -166,12 +165,12 @@ class Evolution:
 
 
 def count_told(n: int) -> str:
-    """A number of rows, for people."""
+    """The text of a number of rows."""
     return f"{n:,} row{'' if n == 1 else 's'}"
 
 
 def _counts_text(leave: int, come: int) -> str:
-    """How many rows leave a view, and how many come."""
+    """The text of the numbers of rows that leave and enter a view."""
     return f"{count_told(leave)} leave{'s' * (leave == 1)} and {come:,} come{'s' * (come == 1)}"
 
 
@@ -183,15 +182,15 @@ def evolution_of(
     renamed: Mapping[str, str] | None = None,
     counted: bool = True,
 ) -> Evolution:
-    """What a circuit would make of the state in a store. See `Evolution`.
+    """The difference between a circuit and the state in a store. See `Evolution`.
 
-    `whole` names views whose change is all their rows, whatever they were. `renamed` has inputs
-    that have another name now, the old name with the new one. Nothing changes, and no rows are
-    read; those of kept registers are `counted`, which takes time in Postgres. A store in files or
-    in Postgres was opened with `evolve=True`.
+    `whole` names views whose change is all their rows, whatever they were. `renamed` maps the old
+    names of inputs to the new ones. Nothing is changed, and no rows are read; `counted` counts the
+    rows of kept registers, which takes time in Postgres. A store in files or in Postgres must be
+    opened with `evolve=True`.
 
-    Raises `StoreMismatch` for a stream whose rows no sum determines, as they depend on the order of
-    the steps: one that a delay or a lateness makes.
+    Raises `StoreMismatch` for a stream that no sum determines, because it depends on the order of
+    the steps, such as the result of a delay or a lateness.
 
     >>> def before(a: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(a)
@@ -217,7 +216,7 @@ def cannot_evolve(store: Store) -> StoreMismatch:
 
 @dataclass(frozen=True)
 class _View:
-    """A view, what it was (itself, if it does not change), and what becomes of it."""
+    """A view: its stream, its old stream (the same if nothing changes), and the outcome."""
 
     now: Vertex
     was: Vertex | None
@@ -235,7 +234,7 @@ class _Finder:
         *,
         counted: bool,
     ) -> None:
-        self.plan = plan_of(graph)  # which says so, if it is no graph
+        self.plan = plan_of(graph)  # raises an error for anything but a graph
         self.whole = _checked(whole, graph)
         self.counted = counted
         self.store = store
@@ -261,18 +260,18 @@ class _Finder:
 
     @property
     def by_name(self) -> bool:
-        """Whether names tell inputs and outputs: where positions of sources are kept by them."""
+        """Whether names identify inputs and outputs: the state has source offsets by input name."""
         before = self._inputs_before()
         return not before.keys().isdisjoint(self.store.last_offsets())
 
     @property
     def views_before(self) -> list[str]:
-        """The names of the views before; one that has no name has an empty one."""
+        """The names of the old views; "" for a view without a name."""
         return [] if self.before is None else [name for name, _ in self.before.outputs]
 
     @cached_property
     def places(self) -> list[int | None]:
-        """Where each view was among those before; None: it was not there."""
+        """The old place of each view; None for a new one."""
         return _paired(named(self.graph), self.views_before, by_name=self.by_name)
 
     def evolution(self) -> Evolution:
@@ -340,17 +339,17 @@ class _Finder:
         return Evolution(self.graph.name, step, rows, {}, (), (), views, names=names, sizes=sizes)
 
     def _words_before(self) -> dict[str, str]:
-        """What registers of the state hold, in words of the query before."""
+        """The contents of the state's registers, in words of the old query."""
         known = {} if self.before is None else self.before.words
         sums = {name: str(description.get("sums", "")) for name, description in self.kept.items()}
         return {name: known[of] for name, of in sums.items() if of in known}
 
     def _sizes(self, names: Iterable[str]) -> dict[str, Size]:
-        """The sizes of registers of the state, if they are to be counted."""
+        """The sizes of registers of the state, if rows are counted."""
         return {n: self.store.size_kept(n) for n in dict.fromkeys(names) if self.counted}
 
     def _numbered(self) -> tuple[AnyGraph, Identities]:
-        """The circuit, its inputs with the numbers that the circuit before had for their names."""
+        """The circuit, whose inputs have the numbers that the old circuit has for their names."""
         identities = self.plan.identities
         graph = identities.graph
         before = {self.renamed.get(n, n): number for n, number in self._inputs_before().items()}
@@ -381,7 +380,7 @@ class _Finder:
         return moved, Identities(moved, {v: of(unfused) for v, unfused in known.items()})
 
     def _views(self, graph: AnyGraph, old: OldStreams | None) -> dict[str, _View]:
-        """What becomes of each view, by the name that people see."""
+        """The outcome of each view, by the name in messages."""
         places = [place for _, place in self.before.outputs] if self.before is not None else []
         shown = zip(_view_names(self.graph), graph.outputs, self.places, strict=True)
         return {
@@ -392,7 +391,7 @@ class _Finder:
     def _view(
         self, name: str, v: Vertex, old: OldStreams | None, place: int | None, graph: AnyGraph
     ) -> _View:
-        """What becomes of a view, which stood at a place of the circuit before."""
+        """The outcome of a view with this place in the old circuit."""
         if name in self.whole or (old is None and not self.store.last_step()):
             return _View(v, None, NEW)
         if old is None:
@@ -408,7 +407,7 @@ class _Finder:
         return _View(v, was, AS_BEFORE if was is v else CHANGES)
 
     def _made_alike(self, graph: AnyGraph) -> set[Vertex]:
-        """The outputs that were made as they are now, if the state says only that of its query."""
+        """The unchanged outputs, if the state has only the signatures of its query's outputs."""
         made_by = self.store.last_made_by() or ()
         if len(made_by) != len(graph.outputs):
             return set()
@@ -419,10 +418,10 @@ class _Finder:
 def _numbers(
     inputs: Sequence[tuple[str, int]], before: Mapping[str, int], *, by_name: bool
 ) -> dict[str, int]:
-    """The number of each input: the one that its name had; else its own, or one that is free.
+    """The number of each input: the old number of its name; otherwise its own or a free one.
 
-    An input that only has another name, and the place of one that is gone, is that one, unless
-    inputs are known `by_name`.
+    An input with a new name keeps its own number if a removed input had it, and counts as that
+    input, unless inputs are identified `by_name`.
     """
     if not before:
         return dict(inputs)
@@ -440,7 +439,7 @@ def _numbers(
 
 
 def _paired(names: Sequence[str], before: Sequence[str], *, by_name: bool) -> list[int | None]:
-    """Where each output was before: by its name, or its place if no name tells."""
+    """The old place of each output: by its name, or by its own place if names do not decide."""
     places: list[int | None] = []
     for i, name in enumerate(names):
         if name and name in before:
@@ -453,7 +452,7 @@ def _paired(names: Sequence[str], before: Sequence[str], *, by_name: bool) -> li
 
 
 def _view_names(graph: AnyGraph) -> list[str]:
-    """The names of views for people: a single one without a name is called as the query."""
+    """The names of views in messages; a single view without a name is named after the query."""
     names = named(graph)
     if len(names) == 1:
         return [names[0] or graph.name]
@@ -461,7 +460,7 @@ def _view_names(graph: AnyGraph) -> list[str]:
 
 
 def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
-    """Names of views, as they were given."""
+    """The names in `whole`, as a set. Raises `InputError` for an unknown view."""
     names, known = list(whole), _view_names(graph)
     for name in names:
         if name not in known:
@@ -497,7 +496,7 @@ def _not_renamed(old: str, new: str, wrong: str, inputs: Iterable[str]) -> Input
 def _renames_to_come(
     renamed: Mapping[str, str], graph: AnyGraph, before: Mapping[str, int]
 ) -> dict[str, str]:
-    """The renames that the state has not had yet."""
+    """The renames that were not applied to the state yet."""
     inputs = [label for label, _ in inputs_of(graph)]
     check_renames(renamed, inputs)
     for old, new in renamed.items():
@@ -511,5 +510,5 @@ def _renames_to_come(
 
 
 def _rows(names: Mapping[str, str], sizes: Mapping[str, Size]) -> dict[str, int | None]:
-    """The rows of registers of the circuit, of which `names` has the names in the state."""
+    """The rows of the circuit's registers; `names` maps them to their names in the state."""
     return {n: sizes[in_state].rows if in_state in sizes else None for n, in_state in names.items()}

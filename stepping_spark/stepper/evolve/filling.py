@@ -1,4 +1,4 @@
-"""The circuit that fills new registers, from what a state keeps and inputs that are read again."""
+"""The circuit that fills new registers, from old registers and from inputs that are read again."""
 
 from __future__ import annotations
 
@@ -35,38 +35,38 @@ from stepping_spark.stepper.evolve.sums import StreamKinds
 
 @dataclass
 class BeforeAnyStep:
-    """The state before the first step. Steps with it, in tasks too, keep nothing."""
+    """The state before the first step. Steps with it, also in tasks, store nothing."""
 
     settings: Mapping[str, str]
     added: Sequence[AddedRows] = ()
 
     def last_step(self) -> int:
-        """0, as no step was taken."""
+        """0: no step was taken."""
         return 0
 
     def last_now(self) -> Now:
-        """None, as no step was taken."""
+        """None: no step was taken."""
         return None
 
     def last_settings(self) -> Mapping[str, str]:
-        """The session's settings, which another state depends on."""
+        """The session settings of the state that is evolved."""
         return self.settings
 
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
-        """Nothing is kept."""
+        """No rows: every register is empty."""
         return ()
 
     def add(self, register: str, change: Relation) -> None:
-        """Keep nothing."""
+        """Ignore the change."""
 
     @contextmanager
     def attempt(self) -> Iterator[BeforeAnyStep]:
-        """The same state for an attempt of a task."""
+        """The state for an attempt of a task."""
         yield self
 
 
 class NoState(BeforeAnyStep):
-    """An empty store whose additions go to another one: `filled` has the names there."""
+    """An empty store that passes additions to another one: `filled` has the names there."""
 
     def __init__(self, store: StepStore, filled: Mapping[str, str]) -> None:
         super().__init__(store.last_settings())
@@ -87,10 +87,10 @@ class NoState(BeforeAnyStep):
         return BeforeAnyStep(self.settings)
 
     def merge_meanwhile(self, rows: int) -> None:
-        """Nothing is there to be merged."""
+        """Do nothing: there are no batches."""
 
     def add_written(self, register: str, added: Sequence[AddedRows]) -> None:
-        """Tasks add nothing."""
+        """Do nothing: tasks add no rows."""
 
 
 _UNSUMMED = (
@@ -101,19 +101,19 @@ _UNSUMMED = (
 
 @dataclass(frozen=True, eq=False)
 class Filling:
-    """A circuit whose one step fills registers, and gives the changes of views.
+    """A circuit whose single step fills registers, and computes the changes of views.
 
-    Of its outputs, each new register has one, and each view that changes.
+    It has an output for each new register, and for each view that changes.
     """
 
     graph: AnyGraph
-    kept: Mapping[Vertex, str]  # its inputs that a register of the state has
+    kept: Mapping[Vertex, str]  # its inputs from registers of the state
     given: Mapping[Vertex, Vertex]  # its inputs that are read again: inputs of the query
     states: Sequence[
         tuple[RegisterPlan, int]
-    ]  # a register to be filled, and the output that fills it
-    in_loops: Mapping[str, str]  # its registers of recursions, and those that they fill
-    views: Sequence[int | None]  # the output that a view's change is; None: it does not change
+    ]  # a register to fill, and the number of the output that fills it
+    in_loops: Mapping[str, str]  # from its registers of recursions to the registers they fill
+    views: Sequence[int | None]  # the output with a view's change; None: it does not change
     types: Sequence[Schema]  # of the views
     _under: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     _under_views: Sequence[tuple[str, ...]] = ()
@@ -124,15 +124,15 @@ class Filling:
         return tuple(_label(v) for v in self.given)
 
     def made_of(self, register: str) -> tuple[str, ...]:
-        """What a register is filled from: registers of the state, and inputs."""
+        """The sources of a new register: registers of the state, and inputs."""
         return self._under.get(register, ())
 
     def change_made_of(self, view: int) -> tuple[str, ...]:
-        """What the change of a view is computed from, likewise."""
+        """The sources of the change of a view: registers of the state, and inputs."""
         return self._under_views[view]
 
     def of_views(self) -> Filling:
-        """The part that gives the changes of views, and fills nothing."""
+        """The part that only computes the changes of views."""
         wanted = [place for place in self.views if place is not None]
         graph = replace(self.graph, outputs=tuple(self.graph.outputs[place] for place in wanted))
         read = set(graph.walk())
@@ -153,9 +153,9 @@ class Filling:
         now: Now,
         limits: Limits,
     ) -> tuple[list[Relation], Mapping[str, str] | None]:
-        """Add to the registers of the store; gives the changes of views, and the settings.
+        """Fill the registers of the store; returns the changes of views, and session settings.
 
-        These are None, for those of the state, if no session was needed.
+        The settings are None, which keeps the state's settings, if no session was needed.
         """
         assert isinstance(store, EvolvingStore)
         nothing = NoState(store, self.in_loops)
@@ -202,14 +202,14 @@ def filling_of(
     new: Sequence[str],
     views: Sequence[tuple[Vertex, Vertex | None]],
 ) -> Filling:
-    """The filling of registers by their names, and of views: what each is, and what it was.
+    """The filling of the registers `new`, and of views, as pairs of new and old streams.
 
-    `frontier` are the streams whose sums are kept, with the names that registers have in the state.
+    `frontier` are the streams with registers in the state, with the names of these.
     """
     try:
         return _Maker(plan, identities, frontier, new, views, Narrowing(frontier)).filling()
     except StoreMismatch:
-        # What a kept stream determines may hide what the rest of a sum goes with.
+        # A stream that narrowing replaced may have been needed for the rest of a sum.
         return _Maker(plan, identities, frontier, new, views, Narrowing(())).filling()
 
 
@@ -273,24 +273,24 @@ class _Maker:
         )
 
     def _change(self, now: Vertex, was: Vertex | None) -> Vertex:
-        """What a view gives that it did not give, less what it gave and does not give any more."""
+        """The change of a view: its new stream minus its old one."""
         if was is None:
             new = self._built(now)
             return new if self.sums.is_value(new) else self._needed(now)
         same_rows = [(now, 1), (now, -1)]  # in another order of sums
-        change = self._sum(less(now, was) or same_rows)  # what both have need not be known
+        change = self._sum(less(now, was) or same_rows)  # common terms need not be known
         if not self.sums.is_change(change):  # a part of a join's change was left
             change = self._sum([(now, 1), (was, -1)])
         adopt(change, self._origin(now), self.origins)
         if not self.sums.is_change(change):
             new = self._built(now)
             if self.sums.is_value(new):
-                return new  # a view that is no change, but a value at each step
+                return new  # the view is not a change, but a value at each step
             self._check(change, now)
         return change
 
     def _sum(self, terms: Terms) -> Vertex:
-        """The sum of streams, over what is known."""
+        """The sum of streams, over the filling's inputs."""
         parts = []
         for v, n in terms:
             built = self._built(v)
@@ -308,7 +308,7 @@ class _Maker:
             raise StoreMismatch(_UNSUMMED.format(path=origin.path, line=origin.line))
 
     def _built(self, root: Vertex) -> Vertex:
-        """The vertex over what is known of the state, and over inputs that are read again."""
+        """The vertex over registers of the state, and over inputs that are read again."""
         pending = [root]
         while pending:
             v = pending[-1]
@@ -348,7 +348,7 @@ class _Maker:
         return None
 
     def _needs_an_input(self, root: Vertex) -> bool:
-        """Whether a stream is not determined by streams that are kept whole."""
+        """Whether a stream depends on an input that no wholly kept stream determines."""
         pending = [root]
         while pending:
             v = pending[-1]
@@ -371,7 +371,7 @@ class _Maker:
         return Origin(Path((self.plan.graph.name, "before", v.operator.name)), nowhere, inner=True)
 
     def _under(self, root: Vertex) -> tuple[str, ...]:
-        """What a stream is made of."""
+        """The names of the registers and inputs that a stream is computed from."""
         names: dict[str, None] = {}
         seen, pending = set(), [root]
         while pending:
@@ -407,7 +407,7 @@ class _Maker:
     def _in_loops(
         self, graph: AnyGraph, loops: Mapping[Vertex, object]
     ) -> Iterator[tuple[str, str]]:
-        """The registers of recursions: those of the filling, and those that they fill."""
+        """The registers of recursions: of the filling, and of the query that they fill."""
         plan = plan_of(graph)
         for v, loop in plan.loops.items():
             ours = loops.get(plan.identities.unfused(v))
@@ -418,7 +418,7 @@ class _Maker:
 
 
 _DECODED = 4
-"""Bytes in memory for a byte of a register with texts that Spark reads from its files."""
+"""Bytes in memory per byte of a register with texts that Spark reads from files."""
 
 
 def _added_up(parts: Sequence[Relation], schema: Schema, size: Callable[[], Size]) -> Relation:

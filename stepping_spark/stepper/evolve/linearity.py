@@ -1,8 +1,8 @@
-"""Streams, by what is linear in them: functions of rows over what is kept of rows, and sums.
+"""Linear rewrites of streams: functions of rows over kept columns and rows, and sums.
 
-A register often keeps some columns of a table only. A map of the same table that reads no others is
-a map of what is kept: π_f(σ_p(x)) = π_f'(σ_p'(π_g(x))), if g keeps what f and p read. A register
-may keep some rows only: σ_q(x) = σ_q(σ_p(x)), if q implies p. Two
+A register often keeps only some columns of a table. A map of the table that reads no others is a
+map of the register: π_f(σ_p(x)) = π_f'(σ_p'(π_g(x))), if g keeps the columns that f and p read. A
+register may keep only some rows: σ_q(x) = σ_q(σ_p(x)), if q implies p. Two
 maps in a row are one: π_f(π_g(x)) = π_f∘g(x). And f(a + b) = f(a) + f(b), f(-a) = -f(a): so a view
 that had been π_f(a), and is π_f(a + b) now, changes by π_f(b), whatever a is.
 """
@@ -35,19 +35,19 @@ from stepping_spark.expressions.expr import (
 )
 
 FieldsOf = Mapping[tuple[str, ...], Expr]
-"""For fields of a row, by their paths, what they are, as functions of another row."""
+"""Functions of another row for fields of a row, by the paths of the fields."""
 
 
 @dataclass(frozen=True)
 class KeptPart:
-    """What a kept stream has of another one: rows for which conditions hold, and some columns."""
+    """The part of a stream that a kept stream has: rows that meet conditions, and some columns."""
 
     stream: Vertex
     conditions: tuple[Expr, ...]
     columns: FieldsOf | None  # None: all
 
     def made_into(self, operators: list[Operator]) -> list[Operator] | None:
-        """Functions of the whole, as functions of this part of it; None: it is too little."""
+        """Operators over the whole stream, as operators over this part; None if it is too small."""
         first = itertools.takewhile(lambda op: isinstance(op, Filter), operators)
         known = [c for op in first for c in _conditions(_function(op))]
         if not all(any(map(partial(implies, to=c), known)) for c in self.conditions):
@@ -55,12 +55,12 @@ class KeptPart:
         if self.columns is None:
             return operators
         if all(op.keeps_rows for op in operators):
-            return None  # which have all columns
+            return None  # their result has all columns
         return _over(operators, self.columns)
 
 
 class Narrowing:
-    """Finds, for a stream, a kept one that determines it."""
+    """Finds a kept stream that determines a stream."""
 
     def __init__(self, kept: Iterable[Vertex]) -> None:
         self._of: dict[Vertex, list[KeptPart]] = {}
@@ -69,7 +69,7 @@ class Narrowing:
                 self._of.setdefault(whole, []).append(part)
 
     def narrow(self, v: Vertex) -> tuple[Vertex, list[Operator]] | None:
-        """A kept stream, and what makes the stream of it; None: there is none."""
+        """A kept stream, and the operators that compute `v` from it; None if there is none."""
         operators: list[Operator] = []
         base = v
         while is_function(base.operator):
@@ -83,7 +83,7 @@ class Narrowing:
 
 
 def _parts_kept(v: Vertex) -> Iterator[tuple[Vertex, KeptPart]]:
-    """The streams that a kept one has a part of, each with the part."""
+    """The streams of which a kept stream has a part, each with the part."""
     base, conditions = v, list[Expr]()
     columns: FieldsOf | None = None
     if isinstance(base.operator, Map) and is_function(base.operator):
@@ -97,7 +97,7 @@ def _parts_kept(v: Vertex) -> Iterator[tuple[Vertex, KeptPart]]:
 
 
 def _conditions(f: Expr) -> Iterator[Expr]:
-    """The conditions that hold together."""
+    """The conditions whose conjunction an expression is."""
     if isinstance(f, Opaque) and f.reading is not None:
         f = f.reading
     if isinstance(f, Call) and f.op == "&":
@@ -107,7 +107,7 @@ def _conditions(f: Expr) -> Iterator[Expr]:
         yield f
 
 
-# For a condition x ∘ b that is wanted, those that imply it: x ∘ a, and how a compares with b.
+# For a wanted condition x ∘ b, the conditions x ∘ a that imply it if a compares so with b.
 _IMPLIED: Mapping[str, Mapping[str, Callable[[Any, Any], bool]]] = {
     ">=": {">=": operator.ge, ">": operator.ge, "==": operator.ge},
     ">": {">=": operator.gt, ">": operator.ge, "==": operator.gt},
@@ -118,7 +118,7 @@ _ORDERED = (int, Decimal, dt.date, dt.datetime)
 
 
 def implies(known: Expr, to: Expr) -> bool:
-    """Whether a row for which one condition holds is one for which another does."""
+    """Whether a known condition implies another one, for every row."""
     if known == to:
         return True
     if not (isinstance(known, Call) and isinstance(to, Call)):
@@ -135,12 +135,12 @@ def implies(known: Expr, to: Expr) -> bool:
 
 
 def is_function(op: Operator) -> bool:
-    """Whether an operator is a function of each row, and carries no columns along."""
+    """Whether an operator is a function of each row, without carried columns."""
     return isinstance(op, RowByRow) and not getattr(op, "carried", ())
 
 
 def composed(v: Vertex) -> Vertex:
-    """The same stream, with one map for several in a row, as far as functions can be composed."""
+    """The stream with successive maps composed into one, as far as possible."""
     chain: list[Operator] = []
     while is_function(v.operator):
         chain.insert(0, v.operator)
@@ -160,7 +160,7 @@ def composed(v: Vertex) -> Vertex:
 
 
 def _made_by(f: Expr) -> FieldsOf:
-    """The fields of what a function gives."""
+    """The fields of a function's result."""
     if not isinstance(f, Build):
         return {("_value_",): f}
     names = [name for name, _ in f.type.fields]  # type: ignore[attr-defined]
@@ -168,13 +168,13 @@ def _made_by(f: Expr) -> FieldsOf:
 
 
 def _columns(f: Expr) -> FieldsOf:
-    """The fields of a row that a map keeps as they are."""
+    """The fields of a row that a map copies."""
     pairs = _made_by(f).items()
     return {e.path: Field(e.type, path) for path, e in pairs if isinstance(e, Field) and e.path}
 
 
 def _over(operators: Iterable[Operator], columns: FieldsOf) -> list[Operator] | None:
-    """The operators over what is kept, up to the first map; what follows reads what that gives."""
+    """The operators over kept columns; those after the first map stay unchanged."""
     above: list[Operator] = []
     mapped = False
     try:
@@ -196,7 +196,7 @@ def _with(op: Operator, f: Expr) -> Operator:
 
 
 def _on(e: Expr, columns: FieldsOf) -> Expr:
-    """An expression over a row, as one over the row that its columns are functions of."""
+    """An expression over a row, as an expression over the row from which its columns come."""
     return replaced(e, lambda f: _field(f, columns))
 
 
@@ -209,18 +209,18 @@ def _field(f: Field, columns: FieldsOf) -> Expr:
 
 
 Terms = list[tuple[Vertex, int]]
-"""Streams, and how often each is added."""
+"""Streams with their coefficients in a sum."""
 
 
 def less(now: Vertex, was: Vertex) -> Terms:
-    """The terms of a stream less another, without what both have."""
+    """The terms of the difference of two streams, without common terms."""
     terms = [(now, 1), (was, -1)]
     terms = _cancelled(terms, (part for v, n in terms for part in _summands(v, n)))
     return _cancelled(terms, (part for v, n in terms for part in _distributed(v, n)))
 
 
 def _cancelled(terms: Terms, parts: Iterable[tuple[Vertex, int]]) -> Terms:
-    """The parts of terms, each once; the terms, if no parts cancel out."""
+    """The parts of terms, added up; the original terms if no parts cancel out."""
     counts: Counter[Vertex] = Counter()
     first: dict[Vertex, Vertex] = {}
     cancels = False
@@ -233,7 +233,7 @@ def _cancelled(terms: Terms, parts: Iterable[tuple[Vertex, int]]) -> Terms:
 
 
 def _summands(v: Vertex, often: int) -> Terms:
-    """The streams that a stream is the sum of."""
+    """The terms of which a stream is the sum."""
     terms: Terms = []
     pending = [(v, often)]
     while pending:
@@ -248,7 +248,7 @@ def _summands(v: Vertex, often: int) -> Terms:
 
 
 def _distributed(v: Vertex, often: int) -> Terms:
-    """The same, with functions of sums as sums of functions."""
+    """The terms of which a stream is the sum, after distributing functions over sums."""
     terms: Terms = []
     pending: list[tuple[Vertex, int, tuple[Operator, ...]]] = [(v, often, ())]
     while pending:

@@ -1,4 +1,4 @@
-"""The circuit before, as a state keeps it: its vertices, and what its streams and views were."""
+"""The old circuit in a state: its vertices, and its streams and views in terms of the new one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from stepping_spark.stepper.evolve.circuit import FORMAT, Reader, Unreadable, ch
 
 
 class KeptCircuit:
-    """The circuit that a state keeps. Its vertices are made of the text when they are asked for.
+    """The circuit in a state. Its vertices are built from the text on demand.
 
-    Raises `Unreadable` for a text of another version, or one that somebody has edited.
+    Raises `Unreadable` for the text of another version, or an edited one.
     """
 
     def __init__(self, text: str) -> None:
@@ -49,7 +49,7 @@ class KeptCircuit:
             self.inputs = {str(label): int(n) for label, n in circuit["inputs"]}
             self.outputs = [(str(name), int(place)) for name, place in circuit["outputs"]]
             self.registers = {str(sums): int(place) for sums, place in circuit["registers"]}
-            # What registers hold; states of earlier versions do not say it.
+            # The contents of registers in words; states of earlier versions lack them.
             self.words = {str(sums): str(words) for sums, words in circuit.get("words", {}).items()}
             self.ids = [str(v["id"]) for v in circuit["vertices"]]
             self._vertices = circuit["vertices"]
@@ -59,10 +59,10 @@ class KeptCircuit:
     def vertex(
         self, place: int, known: Callable[[int], Vertex | None], reader: Reader, then: Now
     ) -> Vertex:
-        """The vertex at a place; `known` has those that are there already, by their places.
+        """The vertex at a place; `known` returns existing vertices, by their places.
 
-        Streams that depend on the time are as of `then`; None: as of the time that is given.
-        Raises `Unreadable` for what this process cannot make, which names the vertex.
+        Streams that depend on the time are as of `then`; None: as of the evolution's time. Raises
+        `Unreadable`, with the name of the vertex, for one that this process cannot build.
         """
         vertices: dict[int, Vertex] = {}
         needed, pending = set(), [place]
@@ -85,7 +85,7 @@ class KeptCircuit:
                 if not operator.arity and not isinstance(operator, Nothing):
                     raise Unreadable(f"{operator.name} has no rows in the state")
                 inputs = [vertices[i] for i in entry["of"]]
-                if isinstance(operator, Add):  # what is there already may be of another class
+                if isinstance(operator, Add):  # rows of an existing vertex may have another class
                     inputs = [_of_class(i, inputs[0]) for i in inputs]
                 if isinstance(operator, Temporal) and then is not None:
                     operator = _as_of(operator.time, then)
@@ -95,31 +95,31 @@ class KeptCircuit:
         return vertices[place]
 
     def input_at(self, place: int, reader: Reader) -> Input | None:
-        """The input at a place; None: another vertex is there."""
+        """The input at a place; None if it is another vertex."""
         entry = self._vertices[place]["operator"]
         operator = reader.read(entry) if entry.get("is") == "Input" else None
         return operator if isinstance(operator, Input) else None
 
     def type_at(self, place: int, reader: Reader) -> StreamType:
-        """The type of a stream that a register keeps, or that is an output."""
+        """The type of a stream with a register, or of an output."""
         stream_type = reader.read(self._vertices[place].get("type"))
         if not isinstance(stream_type, StreamType):
             raise Unreadable(f"{self.called(place)} has no type")
         return stream_type
 
     def called(self, place: int) -> str:
-        """What the query called the vertex at a place."""
+        """The name of the vertex at a place, in its query."""
         return str(self._vertices[place]["called"])
 
 
 class OtherColumns(Unreadable):
-    """A view that had other columns than it has."""
+    """The error for a view whose columns have changed."""
 
 
 class OldStreams:
-    """What the circuit before gave, as vertices of the circuit that is there now, or of a state.
+    """The streams of the old circuit, as vertices over the new circuit, or over a state.
 
-    What depended on the time is as of `then`; None: as of the time that the evolution is given.
+    Streams that depend on the time are as of `then`; None: as of the evolution's time.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class OldStreams:
                 frontier.setdefault(v, name)
 
     def _stream(self, place: int) -> Vertex | None:
-        """The stream that a register keeps, as the circuit has it; None: it cannot be made."""
+        """The stream of a register, as a vertex of the new circuit; None if it cannot be built."""
         stream = self._made.get(place) or self._same(place)
         if stream is None:
             with suppress(Unreadable):
@@ -160,10 +160,10 @@ class OldStreams:
         return stream
 
     def view(self, place: int, now: Vertex) -> Vertex:
-        """What a view was, as a stream of the type that it has now; `now`, if it is the same.
+        """The old stream of a view, with its new type; `now` itself if the view is the same.
 
-        A column may be NULL now that was not. Raises `Unreadable` if it is unknown, and
-        `OtherColumns` if it had others.
+        A column may be NULL now that was not before. Raises `Unreadable` if the old stream is
+        unknown, and `OtherColumns` if it had other columns.
         """
         if self._by_id.get(self._circuit.ids[place]) is now and self.has_rows_of(place, now):
             return now
@@ -177,18 +177,18 @@ class OldStreams:
         return _of_class(stream, now)
 
     def has_rows_of(self, place: int, v: Vertex) -> bool:
-        """Whether a view had the columns that it has now."""
+        """Whether the old stream at a place has the columns of a vertex."""
         schema = self._circuit.type_at(place, self._reader).schema
         return schema.kinds == v.type.schema.kinds
 
     def _same(self, place: int) -> Vertex | None:
-        """The same vertex of the circuit, if it has it, over rows of the same class."""
+        """The equal vertex of the new circuit, over rows of the same class; None without one."""
         v = self._by_id.get(self._circuit.ids[place])
         source = self._circuit.input_at(place, self._reader)
         return v if v is not None and (source is None or v.type == source.type) else None
 
     def _vertex_at(self, place: int) -> Vertex | None:
-        """A vertex of the circuit, or one whose sum the state has, at a place."""
+        """The vertex for a place, if it is in the new circuit, or the state has its sum."""
         stream = self._same(place)
         if stream is not None and (place not in self._placed or self.has_rows_of(place, stream)):
             return stream
@@ -210,12 +210,12 @@ def _listed(schema: Schema) -> str:
 
 
 def _bare(schema: Schema) -> list[tuple[str, RowType]]:
-    """Columns whether they may be NULL or not."""
+    """Columns with their types, whether these allow NULL or not."""
     return [(n, unwrap(t)) for n, t in schema.all]
 
 
 def _with_nulls(v: Vertex, like: Vertex) -> Vertex:
-    """A stream some of whose columns may be NULL in another; itself, if it has other columns."""
+    """A stream whose columns allow NULL as in another one; unchanged if the columns differ."""
     was, now = v.type, like.type
     if not isinstance(was, ZSetType) or not isinstance(now, ZSetType) or was.schema == now.schema:
         return v
@@ -229,7 +229,7 @@ def _with_nulls(v: Vertex, like: Vertex) -> Vertex:
 
 
 def _fewer(v: Vertex, given: Input) -> Vertex | None:
-    """The rows of an input as they were, with fewer columns; None: it is not so simple."""
+    """The old rows of an input that has more columns now; None for another difference."""
     now, was = v.type, given.type
     if not (isinstance(now, ZSetType) and isinstance(was, ZSetType)):
         return None
@@ -242,17 +242,17 @@ def _fewer(v: Vertex, given: Input) -> Vertex | None:
 
 
 def _as_of(t: RowType, then: Now) -> Filter:
-    """The timed rows whose time had come at a time of the type."""
+    """The filter of timed rows whose time is at most `then`."""
     return Filter(Call(BOOL, "<=", (Field(t, ("time",)), Literal(t, then))))
 
 
 def _number(taken: Mapping[Vertex, str]) -> int:
-    """A number for one more stream that comes from a state."""
+    """The number of a further input for a stream from a state."""
     return 1_000_000 + len(taken)
 
 
 def _of_class(v: Vertex, like: Vertex) -> Vertex:
-    """A stream whose rows have the class of another's, if they have the same columns."""
+    """A stream with the row class of another one, if they have the same columns."""
     if v.type == like.type or v.type.schema != like.type.schema:
         return v
     assert isinstance(like.type, ZSetType)

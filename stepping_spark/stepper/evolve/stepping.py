@@ -1,4 +1,4 @@
-"""The part of a stepper that makes the state of another query that of its own."""
+"""The part of a stepper that turns the state of another query into its own."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
 
 
 def time_of_evolution(plan: Plan, last: Now, given: Now) -> Now:
-    """The `now` of an evolution: the last one, so that registers of times stay as they are.
+    """The `now` of an evolution: the last one, so that registers of times stay unchanged.
 
-    It is the `given` one where the last is of another type than the times of the query. Registers
-    of times are new then.
+    It is `given` if the last one has another type than the times of the query. Registers of times
+    are new then.
     """
     for t, (path, line) in plan.times.items():
         if not is_time(last, t):
@@ -43,7 +43,7 @@ def time_of_evolution(plan: Plan, last: Now, given: Now) -> Now:
 
 
 class Evolving:
-    """What a stepper is too: see `Stepper`."""
+    """The base class of `Stepper` for the evolution of its state."""
 
     graph: AnyGraph
     store: Store
@@ -51,7 +51,7 @@ class Evolving:
     metrics: deque[StepMetrics]
     _plan: Plan
     _lock: threading.Lock
-    _circuit: str | None = None  # to be kept with the next step
+    _circuit: str | None = None  # stored with the next step
     _evolution: Evolution | None = None
     _renamed: Mapping[str, str]
 
@@ -63,25 +63,26 @@ class Evolving:
         before_commit: BeforeCommit | None = None,
         **inputs: Any,
     ) -> Any:
-        """Make a state that another query made that of this query, as one step.
+        """Turn the state of another query into the state of this query, as one step.
 
-        Returns the change of each output: what the query gives now and did not give, and the
-        reverse. Registers that both queries have stay as they are, and cost nothing; the others are
-        filled from these. `st.evolution(graph, store)` tells before what is kept, and what is read.
-        If nothing in the state determines a register, the rows of an input are needed again. They
-        are given by its name, all of them, as of the last step: `evolve(orders=z)`.
+        Returns the change of each output: its new rows minus its old ones. Registers that both
+        queries have stay unchanged, and cost nothing; the others are filled from them.
+        `st.evolution(graph, store)` shows in advance which registers are kept, and which are read.
+        If the state does not determine a register, all rows of an input are needed again, as of the
+        last step. Pass them by its name: `evolve(orders=z)`.
 
-        The step has the next number, and the `now` and the offsets of the last one. If the query
-        compares with times of another type than that `now`, or with times where the other did not,
-        give `now=`. It is all or nothing, as any step is. A second call does nothing, and returns
-        empty changes.
+        The step has the next number, and the `now` and the offsets of the last one. Pass `now=` if
+        the query compares with times of another type than that `now`, or if the other query did not
+        compare with times. The step is atomic, like any other. A second call does nothing, and
+        returns empty changes.
 
-        `whole` names outputs whose change is all their rows, for what has none of them: a new
-        table, or one that was emptied because what the other query gave is unknown, as it had a
-        function that this one has not. `before_commit` is as for `step`, and gives all offsets.
+        `whole` names outputs whose change is all their rows, for readers that have none of them: a
+        new table, or one that was emptied because the old rows are unknown, for example if the
+        other query had a function that this one lacks. `before_commit` is as for `step`, and
+        returns all offsets.
 
         Raises `InputError` if an input is missing, and `StoreMismatch` if rows depend on the order
-        of the steps, or what an output was is unknown.
+        of the steps, or the old rows of an output are unknown.
 
         >>> def large(a: st.ZSet[int]) -> st.ZSet[int]:
         ...     return st.filter(st.distinct(a), f=lambda n: n > 1)
@@ -103,7 +104,7 @@ class Evolving:
 
     @property
     def evolution(self) -> Evolution | None:
-        """What has to become of the state before a step can be taken; None: nothing."""
+        """The evolution of the state that must precede the next step; None if none is needed."""
         return self._evolution
 
     def needed_again(self, whole: Iterable[str] = ()) -> tuple[str, ...]:
@@ -163,14 +164,14 @@ class Evolving:
         }
 
     def _not_evolved(self) -> StepError:
-        """The error for a step before the state is that of the circuit."""
+        """The error for a step before the state has evolved."""
         return StepError(
             f"the state is that of another query than {self.graph.name} is now; call evolve() "
             f"first. What it does:\n{self._evolution}"
         )
 
     def _begin_with(self, store: EvolvingStore) -> None:
-        """Find out what a state has to become, and what it has to say of its circuit."""
+        """Find the evolution that a state needs, and the text of the circuit to store."""
         circuit = circuit_of(self._plan)
         if store.last_circuit() == circuit:
             return

@@ -1,16 +1,16 @@
-"""Whether the first step of a circuit on sums gives the sums of what its steps have given.
+"""Tests whether the first step of a circuit on sums returns the sums of the results of its steps.
 
-It does where a circuit is the incremental form of a query. To see that, each stream is written as a
-polynomial of the streams it is made of, as they were before the step and as the step changes them.
+It does if the circuit is the incremental form of a query. To prove that, each stream is written as
+a polynomial of the streams that it is computed from, before the step and as the step changes them.
 With P the value before and Δ the change of each,
 
-    a change of a query  has, of a product of n streams, all of P·Δ … Δ·Δ but P·P, equally often
+    a change of a query  has, for a product of n streams, all of P·Δ … Δ·Δ but P·P, equally often
     the value of a query has all of them equally often
-    the value before     has P·P only
+    the old value        has P·P only
 
 So I(a) ⋈ b + a ⋈ z⁻¹I(b) = (Pₐ + Δₐ) Δᵦ + Δₐ Pᵦ is a change, whatever a pass has made of it, and
-a ⋈ I(b), a join with what there is now, is none. Operators per key, such as distinct, and those
-that are not linear, are streams of their own: H_F(z⁻¹I(a), a) is the change of F(a).
+a ⋈ I(b), a join with the current value, is none. Operators per key, such as distinct, and nonlinear
+ones, are streams of their own: H_F(z⁻¹I(a), a) is the change of F(a).
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from stepping_spark.rows.schema import ZSetType
 
 BEFORE, CHANGE = "before", "change"
 MOST = 4_096
-"""The most terms of a polynomial that is looked at."""
+"""The most terms of a polynomial; larger ones are not examined."""
 
 # A product: a leaf (a stream, at a time), or an operator over products.
 Monomial: TypeAlias = Any
 Polynomial: TypeAlias = "Counter[Monomial]"
 FrozenPolynomial: TypeAlias = "frozenset[tuple[Monomial, int]]"
-"""What a stream is the change, or the value, of: products without times, and how often."""
+"""The products, without times, of which a stream is the change or the value, with coefficients."""
 
 
 class StreamKinds:
-    """What the streams of a circuit are: changes of a query, its values, or neither."""
+    """Classifies the streams of a circuit: changes of a query, its values, or neither."""
 
     def __init__(self) -> None:
         self._found: dict[Vertex, Polynomial | None] = {}
@@ -62,7 +62,7 @@ class StreamKinds:
         return self._change_of(v) is not None
 
     def is_value(self, v: Vertex) -> bool:
-        """Whether a stream itself is a function of the sums of the inputs, and no change."""
+        """Whether a stream itself is a function of the sums of the inputs, and not a change."""
         return not self.is_change(v) and self._total(v, with_before=True) is not None
 
     def _change_of(self, v: Vertex) -> FrozenPolynomial | None:
@@ -127,7 +127,7 @@ class StreamKinds:
         return self._of_values(op, known)
 
     def _per_key(self, op: Haitch, known: list[Polynomial]) -> Polynomial | None:
-        """H_F(z⁻¹I(a), a), for each of the inputs."""
+        """The polynomial of H_F, if each pair of its inputs is z⁻¹I(a) and a."""
         changes = [_total(p, with_before=False) for p in known[1::2]]
         for before, change in zip(known[::2], changes, strict=True):
             if change is None or before != _spread(change, BEFORE):
@@ -135,7 +135,7 @@ class StreamKinds:
         return self._own_change((op.of, *changes))
 
     def _of_values(self, op: Hashable, known: list[Polynomial]) -> Polynomial | None:
-        """A function of values, now or before."""
+        """The polynomial of a function of new values, or of old ones."""
         totals = [_total(p, with_before=True) for p in known]
         if None not in totals:
             return Counter({self._leaf((op, *totals), t): 1 for t in (CHANGE, BEFORE)})
@@ -143,7 +143,7 @@ class StreamKinds:
         return None if None in olds else Counter({self._leaf((op, *olds), BEFORE): 1})
 
     def _unarranged(self, v: Vertex) -> Vertex:
-        """The same vertex, of streams of which nothing says by which key they are kept."""
+        """The vertex without the arrangements below it."""
         if v not in self._bare:
             inputs = map(self._unarranged, v.inputs)
             is_kept = isinstance(v.operator, Arrange)
@@ -151,7 +151,7 @@ class StreamKinds:
         return self._bare[v]
 
     def _own_change(self, stream: Hashable) -> Polynomial:
-        """The change of a stream of its own."""
+        """The polynomial of the change of an atomic stream."""
         return Counter({self._leaf(stream, CHANGE): 1})
 
     def _leaf(self, stream: Hashable, time: str) -> Monomial:
@@ -159,7 +159,7 @@ class StreamKinds:
 
 
 def _lookups(v: Vertex) -> tuple[tuple[LookUp, ...], list[Vertex]] | None:
-    """The lookups that a vertex is the delta join of, and the changes of its inputs."""
+    """The lookups of a delta join, and the changes of its inputs; None for another vertex."""
     lookups: list[LookUp] = []
     changes: list[Vertex] = []
     known = v
@@ -197,7 +197,7 @@ def _shape(t: Monomial) -> Monomial:
 
 
 def _at(shape: Monomial, times: Iterable[str]) -> Monomial:
-    """A product at these times, one for each leaf."""
+    """A product with these times, one for each leaf."""
     ordered = iter(times)
 
     def at(t: Monomial) -> Monomial:
@@ -207,7 +207,7 @@ def _at(shape: Monomial, times: Iterable[str]) -> Monomial:
 
 
 def _total(p: Polynomial, *, with_before: bool) -> FrozenPolynomial | None:
-    """What a polynomial is the change of, or the value if it has what was before; None: neither."""
+    """The products whose change a polynomial is, or with `with_before` whose value; or None."""
     by_shape: dict[Monomial, dict[tuple[str, ...], int]] = {}
     for term, often in p.items():
         by_shape.setdefault(_shape(term), {})[tuple(_times(term))] = often
@@ -226,14 +226,14 @@ def _total(p: Polynomial, *, with_before: bool) -> FrozenPolynomial | None:
 
 
 def _before(p: Polynomial) -> FrozenPolynomial | None:
-    """What a polynomial is the value before of."""
+    """The products of which a polynomial is the old value; None if it is none."""
     if any(time != BEFORE for term in p for time in _times(term)):
         return None
     return frozenset((_shape(term), often) for term, often in p.items())
 
 
 def _spread(total: FrozenPolynomial | None, *times: str) -> Polynomial | None:
-    """All products of a total at all of these times; None: they are too many, or there is none."""
+    """All products of a total at all of these times; None without a total, or beyond `MOST`."""
     terms: Polynomial = Counter()
     for shape, often in total or ():
         n = _leaves(shape)
@@ -257,7 +257,7 @@ def _added(known: list[Polynomial], sign: int) -> Polynomial:
 
 
 def _applied(op: Hashable, known: list[Polynomial]) -> Polynomial | None:
-    """An operator that is linear in each of its inputs."""
+    """The polynomial of an operator that is linear in each of its inputs."""
     size = 1
     for p in known:
         size *= max(1, len(p))
