@@ -168,7 +168,7 @@ class Resources:
         return Placement(here <= in_spark, self._compared(here, in_spark))
 
     def shared(self, rows: int, nbytes: int, *, windowed: bool) -> bool:
-        """Whether tasks take less time than the driver for a step with changes of this size.
+        """Whether tasks are faster for a step with changes of this size, or have the only room.
 
         If it is `windowed`, windows compute the partitions of the changed rows anew.
         """
