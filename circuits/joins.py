@@ -229,7 +229,7 @@ def half_join(
     """
     if state not in ("new", "old"):
         raise CompileError(f"{user_line()}: state={state!r} of a half_join; it is 'new' or 'old'")
-    known = linear.integrate(r) if state == "new" else linear.integrate_delay(r)
+    state_of_right = linear.integrate(r) if state == "new" else linear.integrate_delay(r)
     return linear.join(
-        change, known, on_left=on_left, on_right=on_right, where=where, null_safe=null_safe
+        change, state_of_right, on_left=on_left, on_right=on_right, where=where, null_safe=null_safe
     )

@@ -32,11 +32,11 @@ def decoded(text: bytes | str, of: type[T]) -> T:
         raise ValueError(str(e)) from None
 
 
-def check_are_registers(given: object, remedy: str) -> None:
+def check_are_registers(listed: object, remedy: str) -> None:
     """Raise an error for anything but registers, such as their graph."""
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        given = (given,)
-    for odd in given:
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        listed = (listed,)
+    for odd in listed:
         if not isinstance(odd, Register):
             raise StoreError(
                 f"{user_line()}: expected registers, found {type(odd).__name__}; write {remedy}"

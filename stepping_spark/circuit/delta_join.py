@@ -55,11 +55,11 @@ class DeltaJoin(Generic[S]):
 
     def change(self) -> S:
         """The change of the whole join."""
-        known = self.changes[0]
+        total = self.changes[0]
         for j, lookup in enumerate(self.lookups, 1):
-            followed = self.apply(lookup, known, self.integrals[j])
-            known = self.apply(Add(), followed, self._met(j))
-        return known
+            followed = self.apply(lookup, total, self.integrals[j])
+            total = self.apply(Add(), followed, self._met(j))
+        return total
 
     def _old(self, i: int) -> S:
         """The value of an input before this step."""

@@ -534,23 +534,23 @@ def named(operator: Fixpoint, graph: AnyGraph) -> Fixpoint:
     return replace(operator, body=graph.bodies[operator])
 
 
-def is_positive(v: Vertex, known: dict[Vertex, bool] | None = None) -> bool:
+def is_positive(v: Vertex, answers: dict[Vertex, bool] | None = None) -> bool:
     """Whether no value of a stream has a negative weight: a stream of changes only inserts."""
-    known = {} if known is None else known  # a stream may be reached by many paths
-    if v not in known:
-        known[v] = v.operator.is_positive(*(is_positive(i, known) for i in v.inputs))
-    return known[v]
+    answers = {} if answers is None else answers  # a stream may be reached by many paths
+    if v not in answers:
+        answers[v] = v.operator.is_positive(*(is_positive(i, answers) for i in v.inputs))
+    return answers[v]
 
 
-def grows(v: Vertex, known: dict[Vertex, bool] | None = None) -> bool:
+def grows(v: Vertex, answers: dict[Vertex, bool] | None = None) -> bool:
     """Whether a stream is computed from integrals, and its changes only insert."""
-    known = {} if known is None else known
-    if v not in known:
+    answers = {} if answers is None else answers
+    if v not in answers:
         if isinstance(v.operator, Integrate):
-            known[v] = is_positive(v.inputs[0])
+            answers[v] = is_positive(v.inputs[0])
         else:
-            known[v] = v.operator.monotone and all(grows(i, known) for i in v.inputs)
-    return known[v]
+            answers[v] = v.operator.monotone and all(grows(i, answers) for i in v.inputs)
+    return answers[v]
 
 
 class AnyVertex(Protocol):

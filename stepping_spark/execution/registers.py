@@ -99,11 +99,11 @@ class KnownPrefixes:
         self._step += 1
         for read, touched in self._touched.items():
             if touched.keys is None:
-                gone = [known for known in self._known if known[0] == read]
+                gone = [entry for entry in self._known if entry[0] == read]
             else:
                 gone = [(read, key) for key in touched.keys]
-            for known in gone:
-                self._known.pop(known, None)
+            for entry in gone:
+                self._known.pop(entry, None)
             for key, prefix in touched.prefixes.new.items():
                 self._known[read, key] = prefix
         while len(self._known) > KNOWN_PREFIXES:
@@ -115,9 +115,9 @@ class KnownPrefixes:
     ) -> tuple[RelationParts, Prefixes]:
         """The rows of partitions; only the rows after the prefixes, if all prefixes are known."""
         touched = self._touched[read] = _Touched(self._keys(keys, state))
-        known = {k: self._known.get((read, k)) for k in touched.keys or ()}
-        prefixes = {k: prefix for k, prefix in known.items() if prefix is not None}
-        is_cut = known and len(prefixes) == len(known) and _is_in_order(read, state)
+        by_key = {k: self._known.get((read, k)) for k in touched.keys or ()}
+        prefixes = {k: prefix for k, prefix in by_key.items() if prefix is not None}
+        is_cut = by_key and len(prefixes) == len(by_key) and _is_in_order(read, state)
         if not is_cut or not isinstance(self._store, OrderedStore):
             return whole(), touched.prefixes
         touched.prefixes = Prefixes(prefixes)
@@ -166,8 +166,8 @@ def times_of(
         # All times before the watermark are due: the last of them is one unit before it.
         since.append(None if old is None else old - distance - 1)
         now.append(max(x for x in (old, new) if x is not None) - distance - 1)
-    known = [x for x in since if x is not None]
-    first = min(known) if len(known) == len(since) else None
+    earlier = [x for x in since if x is not None]
+    first = min(earlier) if len(earlier) == len(since) else None
     if first == min(now):
         return None
     return None if first is None else time_of(first, clock.time), time_of(min(now), clock.time)

@@ -335,10 +335,10 @@ class Scheduler:
         if m.vertex not in self.plan.joined_by_readers or step.size(m).nothing:
             return False
         sides = [rows_of(*step.parts(leaf)) for leaf in m.leaves]
-        known = [rows for rows in sides if rows is not None]
-        if len(known) < len(sides) or sum(known) > self.limits.local_rows:
+        counted = [rows for rows in sides if rows is not None]
+        if len(counted) < len(sides) or sum(counted) > self.limits.local_rows:
             return False
-        if max(known) < self.limits.eager_rows:
+        if max(counted) < self.limits.eager_rows:
             return False
         step.left.add(m.vertex)
         return True
@@ -368,7 +368,7 @@ class Scheduler:
             return [streams[m].held for m in wanted]
 
         run = Run(loop, self.store, self._projection, self._state_around, compute)
-        given = run.run([step.values[v] for v in loop.inputs])
+        results = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
         for register, rows in run.kept:
             step.metrics.keep(register, rows)
@@ -377,7 +377,7 @@ class Scheduler:
         cost = Cost(ms, run.jobs, "loop", why)
         for m in members:
             assert isinstance(m.vertex.operator, Fixpoint)
-            streams = Computed(m, given[m.vertex.operator.number], cost, {}, run.rows)
+            streams = Computed(m, results[m.vertex.operator.number], cost, {}, run.rows)
             self._done(step, streams)
             cost = Cost(0.0, 0, "loop", why, within=self._path(members[0]))
 

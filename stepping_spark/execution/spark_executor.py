@@ -89,13 +89,13 @@ class SparkExecutor:
 
     def _query(self, step: Step, m: Materialized) -> SqlQuery:
         """The query of a stream; defines the relations of its inputs."""
-        known = self._rendered.get(m)
-        if known is None or known[0].now != step.sources.now:
+        rendered = self._rendered.get(m)
+        if rendered is None or rendered[0].now != step.sources.now:
             prefix = f"{self._prefix}_{next(self._numbers)}"
             names = {leaf: f"{prefix}_{i}" for i, leaf in enumerate(m.leaves)}
             rendering = Rendering(f"{prefix}_r", names, step.sources.now)
-            known = self._rendered[m] = rendering, rendering.term(m.term)
-        rendering, query = known
+            rendered = self._rendered[m] = rendering, rendering.term(m.term)
+        rendering, query = rendered
         self._define(step, rendering, self._is_added_up)
         return query
 

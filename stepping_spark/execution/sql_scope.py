@@ -199,8 +199,8 @@ class Projection:
         if asked:
             if table.num_rows:
                 self.asked.update(dict.fromkeys(for_spark(asked)))
-            given = iter(self.values(table, chosen.of, asked))
-            arrays = [next(given) if c is None else c for c in arrays]
+            answers = iter(self.values(table, chosen.of, asked))
+            arrays = [next(answers) if c is None else c for c in arrays]
         if chosen.schema.has_floats:
             arrays = [canonical(c) for c in arrays]
         if chosen.beside:
@@ -217,11 +217,11 @@ class Projection:
             return self._evaluated(table, schema, exprs)
         if len(self._known) > KNOWN_RELATIONS:
             self.forget()
-        _, known = self._known.setdefault(id(table), (table, {}))
-        missing = [e for e in dict.fromkeys(exprs) if e not in known]
+        _, cached = self._known.setdefault(id(table), (table, {}))
+        missing = [e for e in dict.fromkeys(exprs) if e not in cached]
         if missing:
-            known.update(zip(missing, self._evaluated(table, schema, missing), strict=True))
-        return [known[e] for e in exprs]
+            cached.update(zip(missing, self._evaluated(table, schema, missing), strict=True))
+        return [cached[e] for e in exprs]
 
     def forget(self) -> None:
         """Forget the cached values."""

@@ -122,8 +122,8 @@ class TaskExecutor:
     def _cut(self, empty: frozenset[Vertex]) -> _Cut:
         """The plan cut for steps in which these inputs are empty."""
         if empty not in self._cuts:
-            known = None if empty else self._of_all_inputs
-            segments = known or segments_of(self._plan, empty, keeps=self._keeps)
+            of_all = None if empty else self._of_all_inputs
+            segments = of_all or segments_of(self._plan, empty, keeps=self._keeps)
             try:
                 pickled, called = tasks.pickled(self._plan, segments), tasks.called_in(self._plan)
             except (AttributeError, TypeError, pickle.PicklingError) as e:
@@ -184,9 +184,9 @@ class TaskExecutor:
         rows, limits = rows_of(*inputs.values()), self._limits
         if rows is None:
             counts = [held.rows for held in inputs.values()]
-            known = [n for n in counts if n is not None]
+            counted = [n for n in counts if n is not None]
             # Files are left to Spark's queries, which read only the needed columns.
-            return len(known) == len(counts) and sum(known) > limits.task_rows
+            return len(counted) == len(counts) and sum(counted) > limits.task_rows
         if rows > limits.local_rows:
             return True
         if self._of_all_inputs is not None and self._of_all_inputs.uncut:
@@ -332,13 +332,13 @@ class TaskExecutor:
         apart: frozenset[Vertex],
         outputs: list[Relation] | None = None,
     ) -> StepInTasks:
-        given: dict[int, list[Any]] = {}
+        blobs: dict[int, list[Any]] = {}
         notes = []
         for _, tag, held in blobs_of(table):
             if tag == NOTES:
                 notes.append(pickle.loads(held))
             else:
-                given.setdefault(tag, []).append(held)
+                blobs.setdefault(tag, []).append(held)
         for error in (n.error for n in notes if n.error is not None):
             raise error
         added: dict[str, list[AddedRows]] = {}
@@ -357,11 +357,11 @@ class TaskExecutor:
             store.add_written(name, some)
         if outputs is None:
             outputs = [
-                _rows(v, given.get(OUTPUTS + i), once=v in apart)
+                _rows(v, blobs.get(OUTPUTS + i), once=v in apart)
                 for i, v in enumerate(self._plan.outputs)
             ]
         of_streams = enumerate(tasks.looked_at(self._plan))
-        looked_at = {v: _rows(v, given.get(LOOKED_AT + i)) for i, v in of_streams}
+        looked_at = {v: _rows(v, blobs.get(LOOKED_AT + i)) for i, v in of_streams}
         counts = {name: sum(x.rows for x in some) for name, some in added.items()}
         return StepInTasks(outputs, done, counts, looked_at, iterations)
 

@@ -206,16 +206,16 @@ class Segmented:
         self, number: int, part: int, blobs: Mapping[int, Sequence[Any]], job: Job
     ) -> Iterator[Blob]:
         """The blobs of a segment for a part of the keys: for later tasks, and for the driver."""
-        given = {}
+        relations = {}
         for tag, rows in blobs.items():
             route = self._routes[tag]
             if route in self.segments.segments[number].reads:
                 once = job.once and self.segments.sent[route][0] == 0
                 held = DriverRelation(unpacked(rows), route.vertex.type.schema, once)
-                given[route] = held.added_up()
+                relations[route] = held.added_up()
             if self.segments.sent[route][1] > number:
                 yield from ((part, tag, b) for b in rows)
-        yield from self._blobs(number, part, given, job, job.state.attempt())
+        yield from self._blobs(number, part, relations, job, job.state.attempt())
 
     def source(
         self,
@@ -224,14 +224,14 @@ class Segmented:
         state: AbstractContextManager[StepStore],
     ) -> Iterator[Blob]:
         """The blobs of the first segment, for rows of some inputs; it adds nothing to the state."""
-        given = {Route(v, None): held.added_up() for v, held in changes.items() if held.rows}
-        yield from self._blobs(0, 0, given, job, state)
+        relations = {Route(v, None): held.added_up() for v, held in changes.items() if held.rows}
+        yield from self._blobs(0, 0, relations, job, state)
 
     def _blobs(
         self,
         number: int,
         part: int,
-        given: RouteRows,
+        relations: RouteRows,
         job: Job,
         attempt: AbstractContextManager[StepStore],
     ) -> Iterator[Blob]:
@@ -239,7 +239,7 @@ class Segmented:
         notes = Notes()
         try:
             with attempt as state:
-                values = _Attempt(self, number, part, given, job, state, notes).computed()
+                values = _Attempt(self, number, part, relations, job, state, notes).computed()
                 notes.added += state.added if isinstance(state, TaskState) else ()
             yield from self.sent(number, part, values, job.parts)
             for i, v in enumerate(self.plan.outputs):
@@ -321,7 +321,7 @@ class _Attempt:
         segmented: Segmented,
         number: int,
         part: int,
-        given: RouteRows,
+        relations: RouteRows,
         job: Job,
         state: StepStore,
         notes: Notes,
@@ -329,12 +329,12 @@ class _Attempt:
         self._of = segmented
         self._segment = segmented.segments.segments[number]
         self._part = part
-        self._blobs = given
+        self._blobs = relations
         self._job = job
         self._state = state
         self._notes = notes
         # Changes are streams of the first segment.
-        self._values = {route.vertex: rows for route, rows in given.items() if number == 0}
+        self._values = {route.vertex: rows for route, rows in relations.items() if number == 0}
         self._registers = _PartRegisters(segmented, state, part, job.parts)
         self._routes: dict[Vertex, Route] = {}  # of the streams in `_step`
         self._step = self._new_step()
@@ -433,11 +433,11 @@ class _Attempt:
         run = Run(loop, self._state, self._of.projection, state_around, compute)
         empty = (DriverRelation.empty(v.type.schema) for v in loop.inputs)
         routes = map(piece.routes.get, loop.inputs)
-        given = [
+        relations = [
             no if route is None else self._rows(route)
             for route, no in zip(routes, empty, strict=True)
         ]
-        outputs = run.run(given)
+        outputs = run.run(relations)
         self._notes.iterations[str(loop.path)] = run.iterations
         for m in piece.members:
             assert isinstance(m.vertex.operator, Fixpoint)
@@ -573,13 +573,13 @@ def run_source(
     """Compute the first segment for rows of an input in a DataFrame."""
     segmented = _segmented(job)
     v = segmented.plan.graph.inputs[number]
-    given = 0
+    nbytes = 0
     for rows in gathered(batches):
         table = conform(rows.rename_columns(v.type.schema.arrow.names), v.type.schema)
         held = DriverRelation(table, v.type.schema)
         for part, tag, blob in segmented.source({v: held}, job, job.state.attempt()):
-            given += len(blob) if OUTPUTS <= tag < STAYING else 0
-            if given > job.most_bytes // job.parts:
+            nbytes += len(blob) if OUTPUTS <= tag < STAYING else 0
+            if nbytes > job.most_bytes // job.parts:
                 yield blob_row(part, NOTES, pickle.dumps(Notes(error=LargeOutput(_LARGE))))
                 return
             yield blob_row(part, tag, blob)

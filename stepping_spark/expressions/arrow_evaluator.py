@@ -76,28 +76,28 @@ def evaluator(e: Expr) -> Evaluator | None:
     if isinstance(e, Variable):
         return _at(_column_of(e))
     parts = tuple(map(evaluator, e.parts()))
-    known = [p for p in parts if p is not None]
-    if len(known) < len(parts):
+    readable = [p for p in parts if p is not None]
+    if len(readable) < len(parts):
         return None
     if isinstance(e, Transformed):
-        return _of_items(e, *known)
+        return _of_items(e, *readable)
     if isinstance(e, Items):
-        return _of_parts(known, partial(_lists, e.type)) if known else None
+        return _of_parts(readable, partial(_lists, e.type)) if readable else None
     t = unwrap(e.type)
     if isinstance(e, Build) and isinstance(t, Struct):
-        return _of_parts(known, struct_of(t))
+        return _of_parts(readable, struct_of(t))
     if isinstance(e, Singleton):
-        return _of_parts(known, _singletons(e))
+        return _of_parts(readable, _singletons(e))
     if isinstance(e, Derived):
         if e.in_session_zone:
-            return _of_parts_in_zone(known, e.arrow_in)
-        return _of_parts(known, e.arrow)
+            return _of_parts_in_zone(readable, e.arrow_in)
+        return _of_parts(readable, e.arrow)
     if not isinstance(e, Call):
         return None
     in_zone, kernel = zoned_kernel_of(e), kernel_of(e)
     if in_zone is not None:
-        return _of_parts_in_zone(known, in_zone)
-    return None if kernel is None else _of_parts(known, kernel)
+        return _of_parts_in_zone(readable, in_zone)
+    return None if kernel is None else _of_parts(readable, kernel)
 
 
 def values_of(schema: Schema, exprs: Sequence[Expr]) -> ArraysOf:

@@ -506,8 +506,8 @@ def _within(value: Expr, path: tuple[str, ...]) -> Expr | None:
     if not isinstance(value, Call):
         return value if isinstance(value, Literal) else None
     args = [_within(a, path) for a in value.args]
-    known = tuple(a for a in args if a is not None)
-    return Call(value.type, value.op, known) if len(known) == len(args) else None
+    conditions = tuple(a for a in args if a is not None)
+    return Call(value.type, value.op, conditions) if len(conditions) == len(args) else None
 
 
 _MINUTE = dt.timedelta(minutes=1)

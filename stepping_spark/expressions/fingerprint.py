@@ -103,8 +103,8 @@ def _without_names(node: FunctionNode, code: CodeType) -> FunctionNode:
     the first parameter of each function are renamed. Other parameters may be passed by name, and a
     swap of two of them must change the text.
     """
-    known = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    if known & _LOOKS_AT_NAMES or any(isinstance(n, ast.ClassDef) for n in ast.walk(node)):
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    if names & _LOOKS_AT_NAMES or any(isinstance(n, ast.ClassDef) for n in ast.walk(node)):
         return node
     own = set(_variables(node)) - set(_fixed(node)) - set(_global(code)) - set(code.co_freevars)
     return _Renamed(own).visit(copy.deepcopy(node))  # type: ignore[no-any-return]

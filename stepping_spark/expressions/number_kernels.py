@@ -227,8 +227,8 @@ def is_months(*values: Any) -> bool:
 def counted(first: Any, last: Any) -> Any:
     """The lists of the ints from one to another. None for very long ones."""
     pairs = list(zip(first.to_pylist(), last.to_pylist(), strict=True))
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    if sum(abs(b - a) for a, b in known) > 1_000_000:
+    valid = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if sum(abs(b - a) for a, b in valid) > 1_000_000:
         return None
     lists = [
         None if a is None or b is None else list(range(a, b + 1) if a <= b else range(a, b - 1, -1))

@@ -162,14 +162,14 @@ def _read(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
     if tree.kind == "function" and tree.value == "struct":
         return _struct(tree, texts)
     parts = [_read(p, texts) for p in tree.parts]
-    known = [p for p in parts if p is not None]
-    if len(known) < len(parts) or not known:
+    readable = [p for p in parts if p is not None]
+    if len(readable) < len(parts) or not readable:
         return None
     if tree.kind == "cast":
-        return _cast(known[0], tree.value)
+        return _cast(readable[0], tree.value)
     if tree.kind == "try_cast":
-        return _cast(known[0], tree.value, is_try=True)
-    return _function(tree.value, known) if tree.kind == "function" else None
+        return _cast(readable[0], tree.value, is_try=True)
+    return _function(tree.value, readable) if tree.kind == "function" else None
 
 
 _CONSTANTS: dict[type, RowType] = {bool: BOOL, int: INT, float: FLOAT, str: STR}
@@ -191,8 +191,8 @@ def _transformed(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
     depth = sum(text.startswith(_VARIABLE) for text in texts)
     types = zip(function.value, (t.inner, INT), strict=False)
     variables = {n: Variable(part, f"x{depth + i}") for i, (n, part) in enumerate(types, 1)}
-    known = {**texts, **{_VARIABLE + n: v for n, v in variables.items()}}
-    body = _read(function.parts[0], known)
+    names = {**texts, **{_VARIABLE + n: v for n, v in variables.items()}}
+    body = _read(function.parts[0], names)
     if body is None:
         return None
     list_type = _null_as([items], ListOf(body.type))

@@ -327,10 +327,10 @@ class Paired(Derived):
         return [name for name in PAIRED[self.kind] if len(name) == 2]
 
     def of(self, *values: Any) -> Any:
-        count, *given = values
+        count, *rest_of_values = values
         if count < self._least:
             return None
-        n, rest = float(count), iter(given)
+        n, rest = float(count), iter(rest_of_values)
         sums = {name: _take(rest, 1 + len(name)) for name in PAIRED[self.kind]}
         products = {
             name: centred(n, *sums[name[0]], *sums[name[1]], *sums[name])

@@ -403,8 +403,8 @@ def trace_row(f: Callable[[Any], Any], t: RowType, where: str, *, trees: bool = 
     token, texts = ROW.set(t), TEXTS.set({})
     try:
         with as_trees(trees):
-            given = f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",))))
-            return to_expr(given, at=where)
+            traced = f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",))))
+            return to_expr(traced, at=where)
     finally:
         ROW.reset(token)
         TEXTS.reset(texts)

@@ -96,8 +96,8 @@ def push_integral(v: Vertex, named_after: dict[Vertex, Vertex] | None = None) ->
         return Vertex(Differentiate(), q.inputs[0])
     if isinstance(q.operator, MakeSet):
         total = _integral(_change(q.inputs[0], named_after))
-        known = total is q.inputs[0]
-        return None if known else Vertex(Differentiate(), Vertex(q.operator, total))
+        is_left = total is q.inputs[0]
+        return None if is_left else Vertex(Differentiate(), Vertex(q.operator, total))
     if isinstance(q.operator, LookUp):
         return _push_through_lookups(q, named_after)
     changes = tuple(_change(a, named_after) for a in q.inputs)
@@ -224,9 +224,9 @@ def _at_once(fed_back: frozenset[Vertex], v: Vertex) -> Vertex | None:
         pair = _part(piece, fed_back)
         if pair is None:
             return None
-        part, given = pair
+        part, argument = pair
         parts.append(part)
-        inputs += given
+        inputs += argument
     return Vertex(Haitch(Collated(tuple(parts), h.of.required)), *inputs)
 
 

@@ -76,8 +76,8 @@ def columns_read(t: Term) -> Mapping[Leaf, frozenset[str]]:
         e = eager_join(b.join, b.chain, None)
         assert e is not None
         for leaf, side in zip(b.args, e.sides, strict=True):
-            known, read = columns.get(leaf, frozenset()), side.reads()
-            columns[leaf] = None if known is None or read is None else known.union(read)
+            so_far, read = columns.get(leaf, frozenset()), side.reads()
+            columns[leaf] = None if so_far is None or read is None else so_far.union(read)
     return {leaf: names for leaf, names in columns.items() if names is not None}
 
 

@@ -272,9 +272,9 @@ def _reads_of_windows(plan: Plan) -> dict[Vertex, str]:
             continue
         if read.cut is not None:
             order = plan.state_of(read).order
-            known = "; reads only the end of a partition, if an earlier step has read the rest"
+            text = "; reads only the end of a partition, if an earlier step has read the rest"
             other = f"; reads the partition whole, as it is kept by {order}"
-            texts[n.vertex] = known if order == read.cut.sorting[0] else other
+            texts[n.vertex] = text if order == read.cut.sorting[0] else other
         elif cut_by(op.keys, op.sorting, op.calls) is not None:
             texts[n.vertex] = "; reads the partition whole"
     return texts

@@ -301,8 +301,8 @@ def _without(t: Term, empty: frozenset[Leaf]) -> Term | None:
     if not isinstance(t, Apply):
         return None if t in empty else t
     args = [_without(a, empty) for a in t.args]
-    known = tuple(a for a in args if a is not None)
+    args_left = tuple(a for a in args if a is not None)
     if isinstance(t.operator, Add):
-        return _sum(t.vertex, *known) if known else None
+        return _sum(t.vertex, *args_left) if args_left else None
     # Linear, bilinear and per-key operators have no result rows without input rows.
-    return Apply(t.vertex, t.operator, known) if len(known) == len(args) else None
+    return Apply(t.vertex, t.operator, args_left) if len(args_left) == len(args) else None

@@ -237,12 +237,12 @@ class _Cut:
             return t
         args = tuple(map(self._with_rows, t.args))
         if isinstance(t.operator, Add):
-            known = tuple(a for a in args if a is not None)
-            if len(known) == 1:
-                return known[0]
+            args_left = tuple(a for a in args if a is not None)
+            if len(args_left) == 1:
+                return args_left[0]
         else:
-            known = tuple(a or old for a, old in zip(args, t.args, strict=True))
-        return t if known == t.args else Apply(t.vertex, t.operator, known)
+            args_left = tuple(a or old for a, old in zip(args, t.args, strict=True))
+        return t if args_left == t.args else Apply(t.vertex, t.operator, args_left)
 
     def _pieces(self, m: Materialized) -> Iterator[tuple[Materialized, Needs, bool]]:
         """A stream and its needs; or its summands, if they read one stream by different keys.
@@ -338,18 +338,18 @@ class _Cut:
 
     def _place_loop(self, loop: LoopPlan, members: tuple[Materialized, ...]) -> None:
         """Find the segment of a loop, after those of its inputs."""
-        given = [v for v in dict.fromkeys(loop.inputs) if v not in self._empty]
-        if not given:
+        inputs = [v for v in dict.fromkeys(loop.inputs) if v not in self._empty]
+        if not inputs:
             self._empty.update(m.vertex for m in members)
             return
         for m in (m for r in loop.rounds for m in r.members):
             self._check_known(m.term)
         for state in loop.states:
             self._check_key_known(state)
-        at = max(self._at(v, WHOLE) for v in given)
+        at = max(self._at(v, WHOLE) for v in inputs)
         self._places.update(dict.fromkeys((m.vertex for m in members), at))
         self._uncut.update(m.vertex for m in members)
-        routes = {v: self._used(v, WHOLE, at) for v in given}
+        routes = {v: self._used(v, WHOLE, at) for v in inputs}
         self._placed.append((at, LoopPiece(loop, members, routes)))
 
     def _place(self, m: Materialized) -> None:

@@ -56,8 +56,8 @@ def spread_by(values: Values) -> Spread:
 def picks_of(values: Values, key: Values) -> Picks | None:
     """The derivation of values from a key over the same rows; None if the key lacks one."""
     picks = [next(_parts_with(value, key), None) for value in values]
-    known = tuple(p for p in picks if p is not None)
-    return known if len(known) == len(picks) else None
+    picked = tuple(p for p in picks if p is not None)
+    return picked if len(picked) == len(picks) else None
 
 
 def _parts_with(value: Expr, key: Values) -> Iterator[tuple[int, tuple[str, ...], RowType]]:

@@ -107,8 +107,8 @@ def expire(at: VertexContext, a: Value, *rest: Value) -> Value:
     is_grouped = isinstance(at.inputs[0], GroupedType)
 
     def is_passed(row: Any) -> bool:
-        known = SimpleNamespace(_key_=row[0]) if is_grouped else row
-        return _is_before(at, op.value, known, greatest, op.distances)
+        probe = SimpleNamespace(_key_=row[0]) if is_grouped else row
+        return _is_before(at, op.value, probe, greatest, op.distances)
 
     return {row: n for row, n in every.items() if is_passed(row)}
 
@@ -192,8 +192,8 @@ def _look_up(at: VertexContext, a: Value, b: Value) -> Value:
     matches = at.matches(op.key, b)
     elements: list[tuple[Element, int]] = []
     for key, (row, m) in at.keys(op.on, a):
-        known = (row,) if op.bare else row
-        before, after = known[: op.place], known[op.place :]
+        members = (row,) if op.bare else row
+        before, after = members[: op.place], members[op.place :]
         matching = matches.get(key, []) if key is not None else []
         elements += [((*before, right, *after), m * n) for right, n in matching]
         if op.left and sum(n for _, n in matching) <= 0:
@@ -297,9 +297,9 @@ def _iterated(at: VertexContext, op: Fixpoint, sums: Value) -> Value:
         inputs[i][part] = n
     values: dict[Vertex, Value] = dict.fromkeys(body.loops, NOTHING)
     values.update(zip(body.inputs, inputs, strict=True))
-    given = set(values)
+    around = set(values)
     steps = [
-        v for v in order(body.walk(), dict.fromkeys(body.loops, body.inputs[0])) if v not in given
+        v for v in order(body.walk(), dict.fromkeys(body.loops, body.inputs[0])) if v not in around
     ]
     for _ in range(op.max_iterations):
         for v in steps:

@@ -84,11 +84,11 @@ def collate(at: VertexContext, a: Rows) -> Rows:
         if n <= 0:
             continue
         key, *parts = row
-        known = pieces.setdefault(key, [None] * len(parts))
+        cells = pieces.setdefault(key, [None] * len(parts))
         for i, part in enumerate(parts):
             t = row_type.fields[i + 1][1]
-            if rank(part, t) > rank(known[i], t):
-                known[i] = part
+            if rank(part, t) > rank(cells[i], t):
+                cells[i] = part
     return {
         (key, *parts): 1
         for key, parts in pieces.items()
@@ -239,27 +239,27 @@ def _count(c: WindowCall, values: list[Any]) -> int:
 
 
 def _extreme(c: WindowCall, values: list[Any]) -> Any:
-    known = [v for v in values if v is not None]
+    valid = [v for v in values if v is not None]
     pick = min if c.kind == "min" else max
-    return pick(known, key=lambda v: rank(v, unwrap(c.type)), default=None)
+    return pick(valid, key=lambda v: rank(v, unwrap(c.type)), default=None)
 
 
 def _sum(c: WindowCall, values: list[Any]) -> Any:
-    known = [v for v in values if v is not None]
-    if not known and isinstance(c.type, Optional):
+    valid = [v for v in values if v is not None]
+    if not valid and isinstance(c.type, Optional):
         return None
     if unwrap(c.type) in (FLOAT, REST):
         limbs: dict[int, int] = {}
-        for bin_, limb in map(split, known):
+        for bin_, limb in map(split, valid):
             limbs[bin_] = limbs.get(bin_, 0) + limb
         return rounding_error(limbs) if unwrap(c.type) == REST else total(limbs)
     with decimal.localcontext(decimal.Context(prec=100)):
-        return fit(sum(known), c.type, "the sum over a frame")
+        return fit(sum(valid), c.type, "the sum over a frame")
 
 
 def _percentile(c: WindowCall, values: list[Any]) -> float | None:
-    known = sorted((v for v in values if v is not None), key=lambda v: rank(v, FLOAT))
-    return at_share(len(known), known.__getitem__, c.share)
+    valid = sorted((v for v in values if v is not None), key=lambda v: rank(v, FLOAT))
+    return at_share(len(valid), valid.__getitem__, c.share)
 
 
 def _session(c: WindowCall, here: _Partition) -> list[Any]:

@@ -213,9 +213,9 @@ def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
     columns = [canonical(c) for c in table.columns]
     table = pa.Table.from_arrays(columns, schema=table.schema)
     if drop_nulls:
-        known = [pc.is_valid(c) for c in table.columns if c.null_count]
-        if known:
-            table = table.filter(functools.reduce(pc.and_, known))
+        masks = [pc.is_valid(c) for c in table.columns if c.null_count]
+        if masks:
+            table = table.filter(functools.reduce(pc.and_, masks))
     if table.num_rows < 2 or not table.num_columns:
         return table.slice(0, 1)
     keys = [f for c in table.columns for f in flat(c)]
@@ -245,8 +245,8 @@ def flat(column: ArrowColumn) -> list[ArrowColumn]:
     """
     if pa.types.is_struct(column.type):
         array: Any = one_array(column)
-        known: list[ArrowColumn] = [array.is_valid()] if array.null_count else []
-        return known + [f for part in array.flatten() for f in flat(part)]
+        columns: list[ArrowColumn] = [array.is_valid()] if array.null_count else []
+        return columns + [f for part in array.flatten() for f in flat(part)]
     if pa.types.is_list(column.type):
         return [_list_bytes(one_array(column))]
     return [column]
@@ -304,8 +304,8 @@ def _list_bytes(array: Any) -> Array:
     items = array.flatten()
     ids = row_ids(flat(items))
     offsets = _offsets(lengths_of(array)) * ids.itemsize
-    known = array.is_valid().buffers()[1] if array.null_count else None
-    buffers = [known, pa.py_buffer(offsets.tobytes()), pa.py_buffer(ids.tobytes())]
+    validity = array.is_valid().buffers()[1] if array.null_count else None
+    buffers = [validity, pa.py_buffer(offsets.tobytes()), pa.py_buffer(ids.tobytes())]
     return pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
 
 

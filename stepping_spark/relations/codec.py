@@ -78,12 +78,12 @@ def _plain_columns(rows: list[Any], t: RowType) -> list[list[Any]] | None:
         types = set(map(type, values)) - ({type(None)} if inner is not field else set())
         if not isinstance(inner, Atom) or types - {inner.python}:
             return None
-        known = values if inner is field else [v for v in values if v is not None]
+        valid = values if inner is field else [v for v in values if v is not None]
         if inner.name == "int":
-            if known and not (min(known) >= INT_MIN and max(known) <= INT_MAX):
+            if valid and not (min(valid) >= INT_MIN and max(valid) <= INT_MAX):
                 return None
         elif inner.name == "str":
-            if not all(map(str.isascii, known)):  # some other strings are not valid text
+            if not all(map(str.isascii, valid)):  # some other strings are not valid text
                 return None
         elif inner.name not in _AS_IT_IS:
             return None

@@ -130,8 +130,8 @@ def measure(
 def width_of(schema: Schema) -> int | None:
     """The bytes of each row in Arrow, if all rows have the same number; None if not."""
     widths = [_width(t) for _, t in schema.all]
-    known = [w for w in widths if w is not None]
-    return sum(known) if len(known) == len(widths) else None
+    widths_known = [w for w in widths if w is not None]
+    return sum(widths_known) if len(widths_known) == len(widths) else None
 
 
 def _width(t: RowType) -> int | None:

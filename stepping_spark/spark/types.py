@@ -196,8 +196,8 @@ def _arrow(t: T.DataType) -> Any:
         return pa.list_(pa.field("item", _arrow(t.elementType), t.containsNull))
     if isinstance(t, T.StructType):
         return pa.struct(list(arrow_schema_of(t)))
-    known = _ARROW.get(type(t).__name__)
-    return pa.opaque(pa.null(), t.simpleString(), "Spark") if known is None else known
+    arrow_type = _ARROW.get(type(t).__name__)
+    return pa.opaque(pa.null(), t.simpleString(), "Spark") if arrow_type is None else arrow_type
 
 
 def spark_schema_of(schema: pa.Schema) -> T.StructType:
@@ -212,8 +212,8 @@ def _spark(t: Any) -> T.DataType:
         return T.ArrayType(_spark(t.value_type), t.value_field.nullable)
     if pa.types.is_struct(t):
         return spark_schema_of(pa.schema(list(t)))
-    known: T.DataType = getattr(T, _SPARK[t])()
-    return known
+    spark_type: T.DataType = getattr(T, _SPARK[t])()
+    return spark_type
 
 
 _SPARK = {t: name for name, t in reversed(_ARROW.items())}

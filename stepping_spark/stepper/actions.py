@@ -84,10 +84,10 @@ def _stepper_of(
     """The stepper of a graph, a store and limits; the same object for the same arguments."""
     plan_of(graph)  # raises an error for anything but a graph
     limits = checked_limits(limits)
-    known = graph.memo.get("stepper")
-    if not isinstance(known, Stepper) or known.store is not store or known.limits != limits:
-        known = graph.memo["stepper"] = Stepper(graph, store, limits=limits)
-    return known
+    stepper = graph.memo.get("stepper")
+    if not isinstance(stepper, Stepper) or stepper.store is not store or stepper.limits != limits:
+        stepper = graph.memo["stepper"] = Stepper(graph, store, limits=limits)
+    return stepper
 
 
 class Action(Generic[T, Out]):

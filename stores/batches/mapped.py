@@ -67,8 +67,8 @@ class MappedFiles:
         if not self._folder:
             self._folder = tempfile.mkdtemp(prefix="stepping-spark-")
             self._remove = weakref.finalize(self, _remove_folder, self._folder, os.getpid())
-        known = {os.path.basename(p) for b in self._batches for p in b.paths}
-        _remove([entry.path for entry in os.scandir(self._folder) if entry.name not in known])
+        names = {os.path.basename(p) for b in self._batches for p in b.paths}
+        _remove([entry.path for entry in os.scandir(self._folder) if entry.name not in names])
         return self._folder
 
     def moved(self, batches: Sequence[DriverBatch]) -> list[MappedBatch]:

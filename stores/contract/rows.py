@@ -91,14 +91,14 @@ class Rows(StoreFixtures):
         schema = Schema((("n", INT), ("value", Optional(t))))
         registers = [Register("whole", schema), Register("keyed", schema, ("value",))]
         store = create(registers)
-        given = [(i, v, 1) for i, v in enumerate([*values, None])]
+        rows_added = [(i, v, 1) for i, v in enumerate([*values, None])]
         for register in registers:
-            add(store, register, hold, given[:1])
+            add(store, register, hold, rows_added[:1])
         store.commit(1, None)
         for register in registers:
-            add(store, register, hold, given[1:])
+            add(store, register, hold, rows_added[1:])
         store.commit(2, None)
-        expected = {row(i, v): (n,) for i, v, n in given}
+        expected = {row(i, v): (n,) for i, v, n in rows_added}
         assert [content(store, r) for r in registers] == [expected, expected]
         asked = hold(keys_relation(registers[1], [(v,) for v in [*values, None]]))
         assert content(store, registers[1], asked) == expected

@@ -164,10 +164,10 @@ class Steps(StoreFixtures):
         store.open([BY_WORD], [WORDS, NUMBER])
         assert store.last_outputs() is None
         for step, word in enumerate("ab", 1):
-            given = hold(relation_of(WORDS, [(word, 1, 1), (None, 2, -1)]))
+            output = hold(relation_of(WORDS, [(word, 1, 1), (None, 2, -1)]))
             number = hold(relation_of(NUMBER, [(Decimal(step),)]))
             add(store, BY_WORD, hold, [(word, 1, 1)])
-            store.commit(step, None, [given, number])
+            store.commit(step, None, [output, number])
         again = reopen_or_not(store, [BY_WORD])
         again.open([BY_WORD], [WORDS, NUMBER])
         outputs = again.last_outputs()

@@ -96,19 +96,19 @@ class Claim:
 
     def known_orders(self) -> list[FileOrder]:
         """The manifests of earlier generations, the oldest first."""
-        known = self._earlier()
-        last = known[-1][0] if known else 0
+        earlier = self._earlier()
+        last = earlier[-1][0] if earlier else 0
         claimed = (g for g, _ in _generations(self._directory.changed(CLAIMS)))
         asked = [g for g in claimed if last < g < self.generation]
         begun = max((o for o in side_by_side(self._begun_by, asked) if o is not None), default=None)
         if begun is None:
-            return known
-        known = self._earlier()  # the manifest may have been written since the first listing
-        if not known:
+            return earlier
+        earlier = self._earlier()  # the manifest may have been written since the first listing
+        if not earlier:
             raise none_is_left(self._directory.shown)
-        if known[-1] < begun:
-            raise self._older(known[-1], begun)
-        return known
+        if earlier[-1] < begun:
+            raise self._older(earlier[-1], begun)
+        return earlier
 
     def _earlier(self) -> list[FileOrder]:
         return [o for o in orders(self._directory.sizes(FOLDER)) if o[0] < self.generation]
@@ -164,8 +164,8 @@ class Claim:
         """
         mine = f"{CLAIMS}/{self.generation:08d}-{uuid.uuid4().hex}.json"
         self._directory.write(mine, self._text())
-        known = _generations(self._directory.changed(CLAIMS))
-        if any(generation >= self.generation and name != mine for generation, name in known):
+        generations = _generations(self._directory.changed(CLAIMS))
+        if any(generation >= self.generation and name != mine for generation, name in generations):
             self._directory.remove([mine])
             raise StoreLocked(
                 f"{self._directory.shown}: another writer is opening the state at this moment; "

@@ -370,8 +370,8 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             self._registers.serve(names)
             if not self._registers.is_open:
                 asked = [replace(r, name=names[r.name]) for r in registers if r.name in names]
-                known = map(self._committed.kept.of, asked)
-                registers_by_name = {r.name: r for r in (*self._committed.registers(), *known)}
+                described = map(self._committed.kept.of, asked)
+                registers_by_name = {r.name: r for r in (*self._committed.registers(), *described)}
                 self._registers.open(self._tiers_of_each(registers_by_name.values()))
             self._outputs = tuple(outputs)
         except StoreLocked:
@@ -521,7 +521,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             self._committed.renew()
             if self._next is None:
                 self._tend(self._reading.state[1], self._added)
-            written, given = self._files.step(
+            written, outputs_written = self._files.step(
                 self._added, outputs, self._outputs, manifest.next_files
             )
             before = self._before_step(self._batches())
@@ -533,7 +533,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
                     fingerprint=fingerprint_of(description.registers),
                     last=last,
                     revision=0,
-                    outputs=given,
+                    outputs=outputs_written,
                     registers={
                         n: before.get(n, ()) + written.get(n, ()) for n in description.registers
                     },

@@ -80,9 +80,9 @@ def state_of(row: str) -> State:
     of = decoded(row, _Step)
     now = None if of.now is None else now_from_text(unescape(of.now))
     made_by = [output.get(MADE_BY) for output in of.outputs]
-    known = None if None in made_by or not of.outputs_kept else tuple(map(str, made_by))
+    signatures = None if None in made_by or not of.outputs_kept else tuple(map(str, made_by))
     return State(
-        LastStep(of.step, now, of.offsets, of.settings, known), of.outputs, of.outputs_kept
+        LastStep(of.step, now, of.offsets, of.settings, signatures), of.outputs, of.outputs_kept
     )
 
 

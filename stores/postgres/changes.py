@@ -305,7 +305,7 @@ class Additions:
     def write(
         self,
         connection: Connection,
-        given: Sequence[tuple[Layout, TableChange]],
+        outputs: Sequence[tuple[Layout, TableChange]],
         old: State,
         new: State,
         before: Callable[[Connection], None],
@@ -320,14 +320,14 @@ class Additions:
             with connection.transaction():
                 before(connection)
                 self._drop_unused(connection)
-                transaction.write(changes, given, old, new)
+                transaction.write(changes, outputs, old, new)
         except errors.NumericValueOutOfRange:
             # Repeat it with single statements, so that it fails at the register with the overflow.
             transaction = Transaction(connection, self._session.catalog, together=False)
             with connection.transaction():
                 before(connection)
                 self._drop_unused(connection)
-                transaction.write(changes, given, old, new)
+                transaction.write(changes, outputs, old, new)
         return transaction.emptied
 
     def _drop_unused(self, connection: Connection) -> None:
@@ -369,16 +369,16 @@ class Outputs:
                 f"the step gave {len(outputs)} outputs, and the store was opened for "
                 f"{len(self.layouts)}; open it with the schemas of the outputs"
             )
-        given: list[tuple[Layout, TableChange]] = []
+        staged_outputs: list[tuple[Layout, TableChange]] = []
         for layout, held in zip(self.layouts, outputs, strict=True):
             rows = accepted(held, layout.table, layout, self._driver_bytes)
             if rows.frame is not None:
                 connected = self._session.connected
                 staged = stage(connection, rows.frame, layout, self._session.catalog, connected)
-                given.append((layout, staged))
+                staged_outputs.append((layout, staged))
             elif rows.table is not None:
-                given.append((layout, rows.table))
-        return given
+                staged_outputs.append((layout, rows.table))
+        return staged_outputs
 
     def reclaim(self, emptied: Sequence[Layout]) -> None:
         """VACUUM large outputs, so that later steps do not scan their deleted rows again.

@@ -414,9 +414,9 @@ def _arrays(layout: Layout, rows: int, columns: Iterator[bytes | None]) -> Itera
 def _of_lengths(values: bytes, lengths: bytes, leaf: ValueColumn) -> Array:
     """Values with different lengths; -1 is the length of NULL."""
     sizes = np.frombuffer(lengths, ">i4").astype(np.int32)
-    known = pa.array(sizes >= 0).buffers()[1]
+    validity = pa.array(sizes >= 0).buffers()[1]
     offsets = np.concatenate([[0], np.cumsum(np.maximum(sizes, 0))]).astype(np.int32)
-    buffers = [known, pa.py_buffer(offsets.tobytes()), pa.py_buffer(values)]
+    buffers = [validity, pa.py_buffer(offsets.tobytes()), pa.py_buffer(values)]
     if leaf.pg == "bytea":
         return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
     return value_of(pa.Array.from_buffers(pa.string(), len(sizes), buffers), leaf)

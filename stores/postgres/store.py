@@ -463,15 +463,15 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
     ) -> None:
         old = self._session.state()
         with self._session.use("could not commit the step") as connection:
-            given = self._outputs.given(connection, outputs)
-            if given is None:
+            staged_outputs = self._outputs.given(connection, outputs)
+            if staged_outputs is None:
                 new = State(replace(last, made_by=None), old.outputs)
             else:
                 new = State(last, self._outputs.described(last.made_by), outputs_kept=True)
             self._added.check_connected()
             with self._session.committing(new):
                 before = partial(self._begin_with, circuit)
-                emptied = self._added.write(connection, given or [], old, new, before)
+                emptied = self._added.write(connection, staged_outputs or [], old, new, before)
             self._added.clear()
             if self._next is not None:
                 self._registers.replace(self._next)

@@ -139,15 +139,15 @@ def _parts(
     if not isinstance(bare, Struct):
         yield array, ValueColumn(path, bare)
         return
-    known = array.is_valid()
+    valid = array.is_valid()
     if _may_be_away(t, bare):
-        yield known, ValueColumn(path, BOOL)
+        yield valid, ValueColumn(path, BOOL)
     elif array.null_count:
-        lost = pc.invert(known) if around is None else pc.and_not(around, known)
+        lost = pc.invert(valid) if around is None else pc.and_not(around, valid)
         if pc.any(lost).as_py():
             raise ValueError(f"{'.'.join(path)} is NULL, and its type, {bare}, has no NULL")
     for (name, part), values in zip(bare.fields, array.flatten(), strict=True):
-        yield from _parts((*path, name), values, part, known)
+        yield from _parts((*path, name), values, part, valid)
 
 
 def _text(array: Any, leaf: ValueColumn) -> Array:
@@ -262,11 +262,11 @@ def _built(t: RowType, arrays: Iterator[Array]) -> Array:
     bare = t.inner if isinstance(t, Optional) else t
     if not isinstance(bare, Struct):
         return next(arrays)
-    known: Any = next(arrays) if _may_be_away(t, bare) else None
+    valid: Any = next(arrays) if _may_be_away(t, bare) else None
     parts = [_built(part, arrays) for _, part in bare.fields]
-    mask = None if known is None else pc.invert(known)
+    mask = None if valid is None else pc.invert(valid)
     if not parts:
-        values: list[Any] = [{} if is_valid else None for is_valid in known.to_pylist()]
+        values: list[Any] = [{} if is_valid else None for is_valid in valid.to_pylist()]
         return pa.array(values, bare.arrow)
     named = [pa.field(n, part.arrow) for n, part in bare.fields]
     return pa.StructArray.from_arrays(parts, fields=named, mask=mask)

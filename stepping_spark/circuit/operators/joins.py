@@ -125,7 +125,7 @@ class LookUp(Operator):
         return {1: KeyedRead(self.key, ((0, self.on),))}
 
     def type_of(self, *inputs: StreamType) -> StreamType:
-        known, table = (self._zset(t) for t in inputs)
+        rows, table = (self._zset(t) for t in inputs)
         on, key = ([unwrap(e.type) for e in side] for side in (self.on, self.key))
         if on != key:
             shown = [", ".join(f"{e} of type {e.type}" for e in s) for s in (self.on, self.key)]
@@ -134,15 +134,15 @@ class LookUp(Operator):
                 f"key={shown[1]}; convert one with st.map before"
             )
         member = Optional(unwrap(table)) if self.optional else table
-        members = self.members(known)
+        members = self.members(rows)
         return ZSetType(tuple_of((*members[: self.place], member, *members[self.place :])))
 
-    def members(self, known: RowType) -> tuple[RowType, ...]:
+    def members(self, rows: RowType) -> tuple[RowType, ...]:
         """The types of the members of input tuples."""
         if self.bare:
-            return (known,)
-        assert isinstance(known, Struct)
-        return tuple(t for _, t in known.fields)
+            return (rows,)
+        assert isinstance(rows, Struct)
+        return tuple(t for _, t in rows.fields)
 
     def physical(self, *args: Argument) -> Physical:
         """The pairs of matching rows; with `left` also the other tuples, with NULL."""
@@ -152,8 +152,8 @@ class LookUp(Operator):
             of_known = tuple(Field(t, (n,)) for n, t in known.schema.columns)
         columns = self.type_of(known.type, table.type).schema.columns
 
-        def row(known: Sequence[T], member: T) -> tuple[T, ...]:
-            return (*known[: self.place], member, *known[self.place :])
+        def row(rows: Sequence[T], member: T) -> tuple[T, ...]:
+            return (*rows[: self.place], member, *rows[self.place :])
 
         member = (1, whole(self._zset(table.type)))
         cells = row([(0, e) for e in of_known], member)

@@ -189,15 +189,15 @@ def _side(e: EagerJoin, number: int) -> Callable[[pa.Table, Ask], pa.Table]:
         for condition in conditions:
             (mask,) = condition(table, ask)
             table = table.filter(mask)
-        given, counts = columns(table, ask), one_array(table.column(COUNT))
-        if _are_mostly_different(given, len(table)):
+        arrays, counts = columns(table, ask), one_array(table.column(COUNT))
+        if _are_mostly_different(arrays, len(table)):
             if sums is not None:
                 raise _MostlyDifferent
-            return pa.table([*given, counts], [*names, _WEIGHTS[number]])
+            return pa.table([*arrays, counts], [*names, _WEIGHTS[number]])
         if sums is None or summed is None:
-            rows = consolidated_by_key(keys, given, counts)
+            rows = consolidated_by_key(keys, arrays, counts)
             return rows.rename_columns([*names, _WEIGHTS[number]])
-        return sums_by_key(keys, given, values(table, ask), counts, sums.type.sum, summed)
+        return sums_by_key(keys, arrays, values(table, ask), counts, sums.type.sum, summed)
 
     return added
 

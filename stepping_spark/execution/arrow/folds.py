@@ -225,9 +225,9 @@ def _in_order(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
         table = canonical_rows(both.table, schema).combine_chunks()
         if not table.num_rows:
             return _Ordered(table, *[np.zeros(0, np.int64)] * 4)
-        known = values(table, run.ask)
-        directed = zip(known[len(keys) :], directions, strict=True)
-        ids = key_ids(known[: len(keys)])
+        columns = values(table, run.ask)
+        directed = zip(columns[len(keys) :], directions, strict=True)
+        ids = key_ids(columns[: len(keys)])
         at, differ = in_order(ids, list(directed), table.columns[: len(schema.columns)])
         firsts = np.flatnonzero(differ)
         new = _checked(both)
@@ -268,12 +268,12 @@ def _foremost(of: Physical, keys: Sequence[Expr], order: Order) -> OrderKernel:
         if not table.num_rows:
             return _Ordered(table, *[np.zeros(0, np.int64)] * 4)
         sides = np.arange(len(parts)).repeat([t.num_rows for t in parts])
-        known = values(table, run.ask)
-        directed = zip(known[len(keys) :], directions, strict=True)
-        kept, ids = foremost_of([*known[: len(keys)], pa.array(sides)], list(directed))
+        columns = values(table, run.ask)
+        directed = zip(columns[len(keys) :], directions, strict=True)
+        kept, ids = foremost_of([*columns[: len(keys)], pa.array(sides)], list(directed))
         taken = positions(kept)
         table, sides = table.take(taken), sides[kept]
-        directed = zip((c.take(taken) for c in known[len(keys) :]), directions, strict=True)
+        directed = zip((c.take(taken) for c in columns[len(keys) :]), directions, strict=True)
         at, _ = in_order(ids, list(directed), table.columns[: len(schema.columns)])
         if (at[1:] < at[:-1]).any():
             table, ids, sides = table.take(positions(at)), ids[at], sides[at]
@@ -385,8 +385,8 @@ def window_kernel(n: Windowed) -> FoldKernel:
             ids, signs = np.repeat(ids, counts), np.repeat(signs, counts)
             table = table.take(positions(np.repeat(np.arange(len(counts)), counts)))
         at = Partitions(ids, n.sorting, sorting(table, run.ask), run.carried)
-        given = iter(args(table, run.ask))
-        columns = [column_of(c, at, [next(given) for _ in c.args]) for c in n.calls]
+        arguments = iter(args(table, run.ask))
+        columns = [column_of(c, at, [next(arguments) for _ in c.args]) for c in n.calls]
         own = [one_array(c) for c in table.columns[: len(schema.columns)]]
         if once and change is not None:
             kept = positions(_changed(numbers, signs, columns))

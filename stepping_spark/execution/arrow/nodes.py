@@ -115,10 +115,10 @@ def _before(n: BelowGreatest, rows: Kernel, greatest: Kernel) -> Kernel:
     ((column, _),) = n.greatest.schema.columns
 
     def before(run: Context) -> DriverRelation:
-        held, known = rows(run), greatest(run).table
-        if not known.num_rows:
+        held, greatest_rows = rows(run), greatest(run).table
+        if not greatest_rows.num_rows:
             return held if n.others else DriverRelation.empty(held.schema)
-        limit = int(_numbers(one_array(known.column(column))).max()) - n.distance
+        limit = int(_numbers(one_array(greatest_rows.column(column))).max()) - n.distance
         (array,) = values(held.table, run.ask)
         is_before = np.asarray(array.is_valid()) & (_numbers(array) < max(limit, INT_MIN))
         return held.filter(pa.array(~is_before if n.others else is_before))
@@ -287,9 +287,9 @@ def _collated_change(n: CollatedChange, *inputs: Kernel) -> Kernel:
     parts = [(FOLDS[type(p.fold)](p.fold), p.state.schema) for p in n.parts]
 
     def collated_change(run: Context) -> DriverRelation:
-        given = [rows(run) for rows in inputs]
+        relations = [rows(run) for rows in inputs]
         olds, news = [], []
-        for (fold, over), state, more in zip(parts, given[::2], given[1::2], strict=True):
+        for (fold, over), state, more in zip(parts, relations[::2], relations[1::2], strict=True):
             olds.append(fold(run, state))
             news.append(fold(run, sum_of([state, more], over)))
         run.filled = olds
@@ -361,12 +361,12 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
     state = t.args[0] if isinstance(t.args[0], Read) else None
 
     def node(run: Evaluation) -> DriverRelation:
-        given, rows = [], 0
+        parts_given, rows = [], 0
         for arg in args:
-            given.append(arg(run))
-            rows += given[-1].table.num_rows
+            parts_given.append(arg(run))
+            rows += parts_given[-1].table.num_rows
         run.context.prefixes = None if state is None else run.prefixes.get(state)
-        result = parts(run, given)
+        result = parts(run, parts_given)
         if t.is_of_vertex:
             run.rows[t.vertex] = (rows, result.table.num_rows)
         return result
@@ -396,16 +396,16 @@ def _parts(t: Apply) -> Callable[[Evaluation, list[DriverRelation]], DriverRelat
     kernels = list(map(prepared, t.trees))
     asked, last = t.spark_parts
 
-    def parts(run: Evaluation, given: list[DriverRelation]) -> DriverRelation:
+    def parts(run: Evaluation, relations: list[DriverRelation]) -> DriverRelation:
         first, done = asked, 0
         while done < len(kernels):
             try:
                 if done == first:  # one query of Spark for these parts, and not one for each
-                    table = _chained(run, t, first, last, given[0].table)
-                    given, done = [DriverRelation(table, t.trees[last].schema)], last
+                    table = _chained(run, t, first, last, relations[0].table)
+                    relations, done = [DriverRelation(table, t.trees[last].schema)], last
                 else:
-                    run.context.args = given
-                    given = [kernels[done](run.context)]
+                    run.context.args = relations
+                    relations = [kernels[done](run.context)]
                 done += 1
             except (FanOut, NeedsPrefix):
                 raise
@@ -413,7 +413,7 @@ def _parts(t: Apply) -> Callable[[Evaluation, list[DriverRelation]], DriverRelat
                 if done != first:
                     raise Failed(t.vertex, done) from e
                 first = -1  # to find the part that fails, query each by itself
-        return given[0]
+        return relations[0]
 
     return parts
 

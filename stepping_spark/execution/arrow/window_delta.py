@@ -142,15 +142,15 @@ def _nearest(values: ArraysOf, by: Sorting) -> Cut:
         *columns, order, values_there = [pa.concat_arrays(pair) for pair in both]
         ids, places = key_ids(columns), _places(order, by)
         # Distinct places for each key, with one free place before and one after those of a key.
-        known, places = np.unique(places, return_inverse=True)
-        places = ids * (len(known) + 2) + places + 1
+        distinct, places = np.unique(places, return_inverse=True)
+        places = ids * (len(distinct) + 2) + places + 1
         n = state.table.num_rows
-        edges = distinct_numbers(ids[n:]) * (len(known) + 2)
+        edges = distinct_numbers(ids[n:]) * (len(distinct) + 2)
         old, changed = places[:n], places[n:]
         counts = one_array(state.table.column(COUNT)).to_numpy()
         has, sure = np.asarray(values_there), _are_sure(old, counts)
         ends = old[sure & has[: len(old)]]
-        ends = distinct_numbers(np.concatenate([ends, edges, edges + len(known) + 1]))
+        ends = distinct_numbers(np.concatenate([ends, edges, edges + len(distinct) + 1]))
         mask = _around(old, ends, changed, has[len(old) :]) | ~sure
         yield state.filter(pa.array(mask)), change, {}
 
@@ -187,8 +187,8 @@ def _added_up(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Tab
             return rows
         places = _places(values(rows, run.ask)[0], by)
         doubted = np.isin(places, places[counts <= 0])
-        known = rows.filter(pa.array(~doubted))
-        return concat([known, consolidate(rows.filter(pa.array(doubted)), over)], over)
+        sure = rows.filter(pa.array(~doubted))
+        return concat([sure, consolidate(rows.filter(pa.array(doubted)), over)], over)
 
     return added_up
 
@@ -424,8 +424,8 @@ def _plus(a: Carried, b: Carried) -> Carried:
 def _added(a: Any, b: Any) -> Any:
     if isinstance(a, int):
         return a + b
-    (known, limbs), (more, others) = a, b
-    return known + more, {n: limbs.get(n, 0) + others.get(n, 0) for n in {**limbs, **others}}
+    (count, limbs), (more, others) = a, b
+    return count + more, {n: limbs.get(n, 0) + others.get(n, 0) for n in {**limbs, **others}}
 
 
 def _carried(
@@ -439,13 +439,13 @@ def _carried(
         if not values:
             sums[c] = int(counts[rows].sum())
             continue
-        known, times = values[0].take(positions(rows)), counts[rows]
-        if known.null_count:
-            known, times = known.drop_null(), times[np.asarray(known.is_valid())]
+        column, times = values[0].take(positions(rows)), counts[rows]
+        if column.null_count:
+            column, times = column.drop_null(), times[np.asarray(column.is_valid())]
         if c.kind == "count":
             sums[c] = int(times.sum())
         else:
-            sums[c] = int(times.sum()), _limbs(known, times, c)
+            sums[c] = int(times.sum()), _limbs(column, times, c)
     return sums
 
 

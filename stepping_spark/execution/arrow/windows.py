@@ -81,13 +81,13 @@ def float_sums(
         for bin_, units in limbs.items()
     }
     sums |= {b: [n] * len(values) for b, n in carried.items() if b not in sums}
-    known: dict[tuple[int, ...], float] = {}
+    sum_of: dict[tuple[int, ...], float] = {}
     totals = np.zeros(len(values))
     shown = rounding_error if t == REST else total
     for i, parts in enumerate(zip(*sums.values(), strict=True)):
-        if parts not in known:
-            known[parts] = shown(dict(zip(sums, parts, strict=True)))
-        totals[i] = known[parts]
+        if parts not in sum_of:
+            sum_of[parts] = shown(dict(zip(sums, parts, strict=True)))
+        totals[i] = sum_of[parts]
     return pa.array(totals, mask=none)
 
 
@@ -324,8 +324,8 @@ def _sum(call: WindowCall, at: Partitions, args: Sequence[Array]) -> Array:
     (values,) = args
     assert call.frame is not None
     start, end = at.bounds(call.frame)
-    known, carried = at.carried.get(call, (0, {}))
-    none = _counted(values, start, end) + known == 0
+    count, carried = at.carried.get(call, (0, {}))
+    none = _counted(values, start, end) + count == 0
     if not isinstance(call.type, Optional):
         none = np.zeros(at.size, np.bool_)
     t = unwrap(call.type)

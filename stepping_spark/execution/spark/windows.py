@@ -200,8 +200,8 @@ class _Spec:
             case "percent_rank" | "cume_dist":
                 return f"{c.kind}() OVER ({self.by_peers()})"
             case "lag" | "lead":
-                given = ", ".join([args[0], str(c.n), *args[1:]])
-                return f"{c.kind}({given}){nulls} OVER ({self.by_row()})"
+                arguments = ", ".join([args[0], str(c.n), *args[1:]])
+                return f"{c.kind}({arguments}){nulls} OVER ({self.by_row()})"
             case "session_start" | "session_end":
                 edge = "min" if c.kind == "session_start" else "max"
                 at = self.node.sorting[0].expr.sql("t")

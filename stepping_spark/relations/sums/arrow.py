@@ -177,14 +177,14 @@ def contributions(t: RowType, schema: Schema) -> Contribute:
     return contribute
 
 
-def _filled(keys: list[Array], known: dict[str, Any], n: int, schema: Schema) -> pa.Table:
+def _filled(keys: list[Array], columns: dict[str, Any], n: int, schema: Schema) -> pa.Table:
     """A relation of the known columns, with zeros for other diffs and NULL for the item."""
     arrays = []
     for f in schema.arrow:
         if f.name == "_key_":
             arrays.append(keys[0].cast(f.type) if keys[0].type != f.type else keys[0])
-        elif f.name in known:
-            arrays.append(known[f.name])
+        elif f.name in columns:
+            arrays.append(columns[f.name])
         elif f.name == "_item_":
             arrays.append(pa.nulls(n, f.type))
         else:
@@ -196,12 +196,12 @@ def products(values: Array, counts: Array, t: pa.DataType) -> Array:
     """Values times weights, exactly. NULL adds nothing."""
     if pa.types.is_int64(values.type):
         try:
-            known: Array = values.fill_null(0) if values.null_count else values
-            return pc.multiply_checked(known, counts).cast(t)
+            filled: Array = values.fill_null(0) if values.null_count else values
+            return pc.multiply_checked(filled, counts).cast(t)
         except pa.ArrowInvalid:
             values = values.cast(_INT)  # beyond 64 bits
-    given: Any = pc.fill_null(cast(Any, values), decimal.Decimal(0))
-    wide = given.cast(pa.decimal256(given.type.precision, given.type.scale))
+    filled_values: Any = pc.fill_null(cast(Any, values), decimal.Decimal(0))
+    wide = filled_values.cast(pa.decimal256(filled_values.type.precision, filled_values.type.scale))
     try:
         array: Array = pc.multiply(wide, counts.cast(_INT)).cast(t)
         return array
@@ -226,11 +226,11 @@ def _limbs(
             items.append(number * FIELD + FIRST + bin_)
             limbs.append(decimal.Decimal(limb * n))
     fields = schema.arrow
-    known = {
+    columns = {
         "_item_": pa.array(items, fields.field("_item_").type),
         "_limb_": pa.array(limbs, fields.field("_limb_").type),
     }
-    return _filled([k.take(pa.array(kept, pa.int64())) for k in keys], known, len(kept), schema)
+    return _filled([k.take(pa.array(kept, pa.int64())) for k in keys], columns, len(kept), schema)
 
 
 def _items(keys: list[Array], picked: Array, counts: Array, schema: Schema) -> pa.Table:
@@ -239,8 +239,8 @@ def _items(keys: list[Array], picked: Array, counts: Array, schema: Schema) -> p
     t = schema.arrow.field("_item_").type
     item = pa.StructArray.from_arrays([pc.struct_field(flat, "_value_")], fields=[t.field(0)])
     weights = pc.multiply_checked(pc.struct_field(flat, "_count_"), counts.take(parents))
-    known = {"_item_": item, COUNT: weights}
-    return _filled([k.take(parents) for k in keys], known, len(parents), schema)
+    columns = {"_item_": item, COUNT: weights}
+    return _filled([k.take(parents) for k in keys], columns, len(parents), schema)
 
 
 def totals(t: GroupedType | ScalarType) -> TotalOf:
@@ -321,26 +321,26 @@ def sums_by_key(
     ones = bool(pc.all(pc.equal(counts, pa.scalar(1))).as_py())
     summed: dict[str, Any] = {"_rows_": counts} if "_rows_" in schema.arrow.names else {}
     floats = []
-    for (name, leaf, _), given in zip(total.leaves(), values, strict=True):
+    for (name, leaf, _), column in zip(total.leaves(), values, strict=True):
         diff = name if name == VALUE else f"_sum_{name}_"
-        if given is None:
+        if column is None:
             summed[diff] = counts
         elif leaf.name == "float":
-            floats.append(given)
+            floats.append(column)
         elif leaf.is_halved:
-            low, high = halves_of_array(given, leaf)
+            low, high = halves_of_array(column, leaf)
             summed[diff] = _times_counts(low, counts, ones)
             summed[high_diff(diff)] = _times_counts(high, counts, ones)
         else:
-            summed[diff] = _times_counts(given, counts, ones)
+            summed[diff] = _times_counts(column, counts, ones)
     parts = []
     if summed:
         at, sums = grouped(_telling_columns(columns), list(summed.values()))
         firsts = [c.take(at) for c in columns]
-        known = dict(zip(summed, sums, strict=True))
-        parts.append(_relation_of_sums(keys, firsts, known, len(at), schema))
-    for i, given in enumerate(floats):
-        parts.append(_limbs_by_key(keys, columns, given, (counts, ones), i, schema))
+        by_name = dict(zip(summed, sums, strict=True))
+        parts.append(_relation_of_sums(keys, firsts, by_name, len(at), schema))
+    for i, column in enumerate(floats):
+        parts.append(_limbs_by_key(keys, columns, column, (counts, ones), i, schema))
     return without_zeros(concat(parts, schema), schema)
 
 
@@ -369,8 +369,8 @@ def _is_constant(column: Any) -> bool:
 def _times_counts(values: Any, counts: Any, ones: bool) -> Any:
     """Values times weights. NULL adds nothing."""
     if pa.types.is_integer(values.type):
-        known = values.fill_null(0) if values.null_count else values
-        return known if ones else pc.multiply_checked(known, counts)
+        filled = values.fill_null(0) if values.null_count else values
+        return filled if ones else pc.multiply_checked(filled, counts)
     if ones:
         return pc.fill_null(values, pa.scalar(0, values.type)) if values.null_count else values
     wide = pa.decimal256(76, values.type.scale)

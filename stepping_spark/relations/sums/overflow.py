@@ -240,9 +240,9 @@ def _scaled(units: int, scale: int) -> decimal.Decimal:
 
 def halves_of_array(values: Array, t: Atom) -> tuple[Array, Array]:
     """The halves of Decimals. NULL is zero."""
-    given: Any = values.cast(t.arrow) if values.type != t.arrow else values
-    known: Any = pc.fill_null(given, decimal.Decimal(0))
-    units = _units(known)
+    cast: Any = values.cast(t.arrow) if values.type != t.arrow else values
+    filled: Any = pc.fill_null(cast, decimal.Decimal(0))
+    units = _units(filled)
     high: Any = pc.trunc(pc.divide(units, _base())).cast(_INTS)
     low: Any = pc.subtract(units, pc.multiply(high, _base()))
     return _of_units(low, low_type(t)), _of_units(high, high_type(t))

@@ -128,8 +128,8 @@ class Evolution:
         return "\n".join([f"{self.query}, at step {self.step:,}:", *self._lines()])
 
     def _lines(self) -> Iterator[str]:
-        def origin(given: Iterable[str]) -> str:
-            return " and ".join(f"{of_state.get(n, n)}{self._size(n, ' ({})')}" for n in given)
+        def origin(sources: Iterable[str]) -> str:
+            return " and ".join(f"{of_state.get(n, n)}{self._size(n, ' ({})')}" for n in sources)
 
         of_state = {name: f"the old {words}" for name, words in self.words_before.items()}
         of_state |= {
@@ -137,8 +137,8 @@ class Evolution:
         }
         for name in self.kept:
             yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"
-        for name, given in self.filled.items():
-            read = origin(given) or "nothing: it is empty"
+        for name, sources in self.filled.items():
+            read = origin(sources) or "nothing: it is empty"
             yield f"  filled: {self.words.get(name, name)}, from {read}"
         for name in self.dropped:
             yield f"  dropped: {self.words_before.get(name, name)}"
@@ -340,9 +340,9 @@ class _Finder:
 
     def _words_before(self) -> dict[str, str]:
         """The contents of the state's registers, in words of the old query."""
-        known = {} if self.before is None else self.before.words
+        words = {} if self.before is None else self.before.words
         sums = {name: str(description.get("sums", "")) for name, description in self.kept.items()}
-        return {name: known[of] for name, of in sums.items() if of in known}
+        return {name: words[of] for name, of in sums.items() if of in words}
 
     def _sizes(self, names: Iterable[str]) -> dict[str, Size]:
         """The sizes of registers of the state, if rows are counted."""
@@ -461,12 +461,12 @@ def _view_names(graph: AnyGraph) -> list[str]:
 
 def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
     """The names in `whole`, as a set. Raises `InputError` for an unknown view."""
-    names, known = list(whole), _view_names(graph)
+    names, views = list(whole), _view_names(graph)
     for name in names:
-        if name not in known:
+        if name not in views:
             raise InputError(
                 f"{user_line()}: whole= names {name!r}, and the outputs are "
-                f"{', '.join(map(repr, known))}; name one of them"
+                f"{', '.join(map(repr, views))}; name one of them"
             )
     return set(names)
 

@@ -49,8 +49,8 @@ class KeptPart:
     def made_into(self, operators: list[Operator]) -> list[Operator] | None:
         """Operators over the whole stream, as operators over this part; None if it is too small."""
         first = itertools.takewhile(lambda op: isinstance(op, Filter), operators)
-        known = [c for op in first for c in _conditions(_function(op))]
-        if not all(any(map(partial(implies, to=c), known)) for c in self.conditions):
+        conditions = [c for op in first for c in _conditions(_function(op))]
+        if not all(any(map(partial(implies, to=c), conditions)) for c in self.conditions):
             return None
         if self.columns is None:
             return operators
@@ -117,16 +117,16 @@ _IMPLIED: Mapping[str, Mapping[str, Callable[[Any, Any], bool]]] = {
 _ORDERED = (int, Decimal, dt.date, dt.datetime)
 
 
-def implies(known: Expr, to: Expr) -> bool:
+def implies(conditions: Expr, to: Expr) -> bool:
     """Whether a known condition implies another one, for every row."""
-    if known == to:
+    if conditions == to:
         return True
-    if not (isinstance(known, Call) and isinstance(to, Call)):
+    if not (isinstance(conditions, Call) and isinstance(to, Call)):
         return False
-    compare = _IMPLIED.get(to.op, {}).get(known.op)
-    if compare is None or known.args[0] != to.args[0]:
+    compare = _IMPLIED.get(to.op, {}).get(conditions.op)
+    if compare is None or conditions.args[0] != to.args[0]:
         return False
-    a, b = known.args[1], to.args[1]
+    a, b = conditions.args[1], to.args[1]
     if not (isinstance(a, Literal) and isinstance(b, Literal) and a.type == b.type):
         return False
     if type(a.constant) is not type(b.constant) or type(a.constant) not in _ORDERED:

@@ -57,9 +57,9 @@ class KeptCircuit:
             raise Unreadable(f"the circuit of the state is damaged: {e}") from None
 
     def vertex(
-        self, place: int, known: Callable[[int], Vertex | None], reader: Reader, then: Now
+        self, place: int, by_place: Callable[[int], Vertex | None], reader: Reader, then: Now
     ) -> Vertex:
-        """The vertex at a place; `known` returns existing vertices, by their places.
+        """The vertex at a place; `by_place` returns existing vertices, by their places.
 
         Streams that depend on the time are as of `then`; None: as of the evolution's time. Raises
         `Unreadable`, with the name of the vertex, for one that this process cannot build.
@@ -70,7 +70,7 @@ class KeptCircuit:
             at = pending.pop()
             if at in needed or at in vertices:
                 continue
-            vertex = known(at)
+            vertex = by_place(at)
             if vertex is not None:
                 vertices[at] = vertex
             else:

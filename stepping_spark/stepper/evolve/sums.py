@@ -99,47 +99,47 @@ class StreamKinds:
             totals = [self._change_of(a) for a in changes]
             return None if None in totals else self._own_change((lookups, *totals))
         inputs = [self._found[i] for i in v.inputs]
-        known = [p for p in inputs if p is not None]
-        if len(known) < len(inputs):
+        polynomials = [p for p in inputs if p is not None]
+        if len(polynomials) < len(inputs):
             return None
         if isinstance(op, Integrate):
-            return _spread(_total(known[0], with_before=False), CHANGE, BEFORE)
+            return _spread(_total(polynomials[0], with_before=False), CHANGE, BEFORE)
         if isinstance(op, Delay):
-            return _spread(_total(known[0], with_before=True), BEFORE)
+            return _spread(_total(polynomials[0], with_before=True), BEFORE)
         if isinstance(op, Differentiate):
-            value = _total(known[0], with_before=True)
+            value = _total(polynomials[0], with_before=True)
             return _without_before(_spread(value, CHANGE, BEFORE))
         if isinstance(op, Arrange):
-            return known[0]
+            return polynomials[0]
         if isinstance(op, Add):
-            return _added(known, 1)
+            return _added(polynomials, 1)
         if isinstance(op, Neg):
-            return _added(known, -1)
+            return _added(polynomials, -1)
         if isinstance(op, Haitch):
-            return self._per_key(op, known)
+            return self._per_key(op, polynomials)
         if isinstance(op, Fixpoint | Hold):
-            totals = [_total(p, with_before=False) for p in known]
+            totals = [_total(p, with_before=False) for p in polynomials]
             return None if None in totals else self._own_change((op, *totals))
         if op.linearity is Linearity.LINEAR:
-            return _applied(op, known[:1])
+            return _applied(op, polynomials[:1])
         if op.linearity is Linearity.BILINEAR or (isinstance(op, LookUp) and not op.left):
-            return _applied(op, known)
-        return self._of_values(op, known)
+            return _applied(op, polynomials)
+        return self._of_values(op, polynomials)
 
-    def _per_key(self, op: Haitch, known: list[Polynomial]) -> Polynomial | None:
+    def _per_key(self, op: Haitch, polynomials: list[Polynomial]) -> Polynomial | None:
         """The polynomial of H_F, if each pair of its inputs is z⁻¹I(a) and a."""
-        changes = [_total(p, with_before=False) for p in known[1::2]]
-        for before, change in zip(known[::2], changes, strict=True):
+        changes = [_total(p, with_before=False) for p in polynomials[1::2]]
+        for before, change in zip(polynomials[::2], changes, strict=True):
             if change is None or before != _spread(change, BEFORE):
                 return None
         return self._own_change((op.of, *changes))
 
-    def _of_values(self, op: Hashable, known: list[Polynomial]) -> Polynomial | None:
+    def _of_values(self, op: Hashable, polynomials: list[Polynomial]) -> Polynomial | None:
         """The polynomial of a function of new values, or of old ones."""
-        totals = [_total(p, with_before=True) for p in known]
+        totals = [_total(p, with_before=True) for p in polynomials]
         if None not in totals:
             return Counter({self._leaf((op, *totals), t): 1 for t in (CHANGE, BEFORE)})
-        olds = [_before(p) for p in known]
+        olds = [_before(p) for p in polynomials]
         return None if None in olds else Counter({self._leaf((op, *olds), BEFORE): 1})
 
     def _unarranged(self, v: Vertex) -> Vertex:
@@ -215,9 +215,9 @@ def _total(p: Polynomial, *, with_before: bool) -> FrozenPolynomial | None:
     for shape, often_at in by_shape.items():
         n = _leaves(shape)
         often = next(iter(often_at.values()))
-        known = set(often_at.values()) == {often}
+        is_even = set(often_at.values()) == {often}
         all_before = (BEFORE,) * n in often_at
-        if not known or all_before != with_before:
+        if not is_even or all_before != with_before:
             return None
         if len(often_at) != 2**n - (not with_before):
             return None
@@ -248,23 +248,23 @@ def _without_before(p: Polynomial | None) -> Polynomial | None:
     return None if p is None else Counter({t: n for t, n in p.items() if CHANGE in _times(t)})
 
 
-def _added(known: list[Polynomial], sign: int) -> Polynomial:
+def _added(polynomials: list[Polynomial], sign: int) -> Polynomial:
     terms: Polynomial = Counter()
-    for p in known:
+    for p in polynomials:
         for term, often in p.items():
             terms[term] += sign * often
     return Counter({t: n for t, n in terms.items() if n})
 
 
-def _applied(op: Hashable, known: list[Polynomial]) -> Polynomial | None:
+def _applied(op: Hashable, polynomials: list[Polynomial]) -> Polynomial | None:
     """The polynomial of an operator that is linear in each of its inputs."""
     size = 1
-    for p in known:
+    for p in polynomials:
         size *= max(1, len(p))
     if size > MOST:
         return None
     terms: Polynomial = Counter()
-    for chosen in itertools.product(*(p.items() for p in known)):
+    for chosen in itertools.product(*(p.items() for p in polynomials)):
         often = 1
         for _, n in chosen:
             often *= n
