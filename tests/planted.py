@@ -118,8 +118,8 @@ MISTAKES = (
     ),
     Mistake(
         "a recursion forgets the iterations of the steps before",
-        "k = k + 1 if given else self._due_after(k)",
-        "k = k + 1 if given else None",
+        "k = k + 1 if changes else self._due_after(k)",
+        "k = k + 1 if changes else None",
         ("tests/circuits/test_recursion.py",),
     ),
     # The engine in Spark.
@@ -215,8 +215,8 @@ MISTAKES = (
     ),
     Mistake(
         "a condition on one side is not looked at",
-        "for condition in conditions:\n            (kept,) = condition(table, ask)",
-        "for condition in ():\n            (kept,) = condition(table, ask)",
+        "for condition in conditions:\n            (mask,) = condition(table, ask)",
+        "for condition in ():\n            (mask,) = condition(table, ask)",
         EAGER,
     ),
     # Pipelines.

@@ -290,27 +290,27 @@ class Run:
         Adds the changes of the loop's registers to the store.
         """
         body = self._loop.body
-        relations = {v: self._settled(held) for v, held in zip(body.inputs, inputs, strict=True)}
-        k: int | None = 0 if any(not h.is_empty for h in relations.values()) else None
+        changes = {v: self._settled(held) for v, held in zip(body.inputs, inputs, strict=True)}
+        k: int | None = 0 if any(not h.is_empty for h in changes.values()) else None
         while k is not None:
             if k >= self._loop.operator.max_iterations:
                 raise self._endless()
-            self._iterate(k, relations)
-            relations = {
+            self._iterate(k, changes)
+            changes = {
                 leaf: self._now[v] for leaf, v in body.loops.items() if not self._now[v].is_empty
             }
-            k = k + 1 if relations else self._due_after(k)
+            k = k + 1 if changes else self._due_after(k)
         self._keep()
         return self._outputs()
 
     # -- an iteration
 
-    def _iterate(self, k: int, relations: Mapping[Vertex, Relation]) -> None:
+    def _iterate(self, k: int, changes: Mapping[Vertex, Relation]) -> None:
         self.iterations += 1
         body = self._loop.body
         self._now = {}
         for v in (*body.inputs, *body.loops):
-            self._record(v, relations.get(v, DriverRelation.empty(v.type.schema)), k)
+            self._record(v, changes.get(v, DriverRelation.empty(v.type.schema)), k)
         for r in self._loop.rounds:
             self._run_round(r, k)
 
