@@ -96,8 +96,8 @@ class StageInputs:
 
     def leaf(self, step: Step, leaf: Leaf) -> DriverRelation:
         """The relation of a leaf whose parts are all on the driver."""
-        held = self._leaves.get(leaf)
-        if held is None:
+        relation = self._leaves.get(leaf)
+        if relation is None:
             schema = schema_of(leaf)
             relations: list[DriverRelation] = []
             for p in step.parts(leaf):
@@ -106,8 +106,8 @@ class StageInputs:
                     relations.append(p if p.schema is schema else p.select(schema))
             table = on_driver(relations, schema) if relations else schema.empty
             once = not relations or (len(relations) == 1 and relations[0].consolidated)
-            held = self._leaves[leaf] = DriverRelation(table, schema, once)
-        return held
+            relation = self._leaves[leaf] = DriverRelation(table, schema, once)
+        return relation
 
     def forget(self, leaves: Sequence[Leaf]) -> None:
         """Forget the relations of leaves that will be read again."""
@@ -171,10 +171,10 @@ class Driver:
         begun, asked, jobs = time.perf_counter(), self._projection.queries, self._projection.jobs
         self._asked.clear()
         rows: RowCounts = {}
-        held: Relation
+        relation: Relation
         size = step.size(m)
         if size.nothing:
-            held, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
+            relation, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
             why = "an input is empty"
         else:
             placed = self._is_ours(step, m, size.rows)
@@ -182,7 +182,7 @@ class Driver:
             if not placed.on_driver:
                 return Deferred(why)
             try:
-                held, run = self._local(step, m, many=placed.many)
+                relation, run = self._local(step, m, many=placed.many)
             except NeedsPrefix:
                 return Deferred("a change matters to rows of a partition that were not read")
             except FanOut as e:
@@ -195,7 +195,7 @@ class Driver:
         taken = None if jobs is None or now is None else now - jobs
         if self._projection.queries == asked:
             taken = 0
-        return Computed(m, held, Cost(ms, taken, how, why), rows)
+        return Computed(m, relation, Cost(ms, taken, how, why), rows)
 
     def _is_ours(self, step: Step, m: Materialized, rows: int | None) -> Placed:
         """Whether the driver computes a stream, and why.
@@ -229,12 +229,12 @@ class Driver:
 
     def _in_spark(self, step: Step, leaf: Leaf) -> str:
         """A message: an input of a stream is in Spark, and why the driver has not fetched it."""
-        (held, *others), why = step.parts(leaf), ""
-        if isinstance(held, LazyScan):
+        (relation, *others), why = step.parts(leaf), ""
+        if isinstance(relation, LazyScan):
             return f"{self._name(leaf)} is read from its files or table, and not kept"
-        if not others and held.rows is not None and held.nbytes is not None:
+        if not others and relation.rows is not None and relation.nbytes is not None:
             most = most_fetched(self.limits)
-            why = why_not_fetched(held.rows, held.nbytes, self.limits, most_rows=most)
+            why = why_not_fetched(relation.rows, relation.nbytes, self.limits, most_rows=most)
         return f"{self._name(leaf)} is in Spark" + (f": {why}" if why else "")
 
     def _name(self, leaf: Leaf) -> str:
@@ -256,11 +256,11 @@ class Driver:
             prefixes=step.prefixes,
         )
         try:
-            held, schema = computed(evaluation), m.vertex.type.schema
-            if held.schema is not schema:
-                held = DriverRelation(held.table, schema, held.consolidated)
+            relation, schema = computed(evaluation), m.vertex.type.schema
+            if relation.schema is not schema:
+                relation = DriverRelation(relation.table, schema, relation.consolidated)
             added_up = not many or not self.plan.is_added_up_by_joins(Ref(m.vertex))
-            return held.added_up() if added_up else held, evaluation
+            return relation.added_up() if added_up else relation, evaluation
         except (FanOut, NeedsPrefix):
             raise
         except Failed as e:

@@ -61,28 +61,28 @@ class Layers:
         self._runs = SortedRuns(self.key)
         self._frames: list[tuple[DataFrame, frozenset[int]]] = []
 
-    def add(self, held: Relation) -> None:
+    def add(self, relation: Relation) -> None:
         """Add rows with their iterations; a relation in Spark must be materialised."""
-        if held.table is not None:
-            self._runs.add(held.table)
+        if relation.table is not None:
+            self._runs.add(relation.table)
             return
-        assert held.frame is not None
-        iterations = held.frame.select(self._iteration).distinct().toArrow().column(0)
-        self._frames.append((held.frame, frozenset(numbers(iterations))))
+        assert relation.frame is not None
+        iterations = relation.frame.select(self._iteration).distinct().toArrow().column(0)
+        self._frames.append((relation.frame, frozenset(numbers(iterations))))
         if len(self._frames) > LOOP_PARTS:  # Spark's plans must not grow
             whole = functools.reduce(DataFrame.unionAll, [f for f, _ in self._frames])
             these = frozenset(i for _, some in self._frames for i in some)
             self._frames = [(checkpoint(whole), these)]
 
-    def add_at(self, held: Relation, k: int) -> None:
+    def add_at(self, relation: Relation, k: int) -> None:
         """Add rows of one iteration."""
         names = self.schema.arrow.names
-        if held.frame is not None:
-            frame = held.frame.withColumn(self._iteration, F.lit(k).cast("bigint"))
+        if relation.frame is not None:
+            frame = relation.frame.withColumn(self._iteration, F.lit(k).cast("bigint"))
             self.add(SparkRelation(frame.select(*map(quote, names)), self.schema))
-        elif held.table is not None and held.table.num_rows:
-            at = pa.array(np.full(held.table.num_rows, k, np.int64))
-            table = held.table.append_column(self._iteration, at)
+        elif relation.table is not None and relation.table.num_rows:
+            at = pa.array(np.full(relation.table.num_rows, k, np.int64))
+            table = relation.table.append_column(self._iteration, at)
             self.add(DriverRelation(table.select(names), self.schema))
 
     def at(self, k: int, when: When, near: Hashes | None = None) -> tuple[Relation, ...]:
@@ -183,15 +183,17 @@ def numbers(column: ArrowColumn) -> list[int]:
     return list(values)
 
 
-def settled(held: Relation) -> Relation:
+def settled(relation: Relation) -> Relation:
     """The computed relation: on the driver if it has few rows, else in Spark without lineage."""
-    if held.frame is None:
-        return held
-    frame = checkpoint(held.frame)
+    if relation.frame is None:
+        return relation
+    frame = checkpoint(relation.frame)
     rows = frame.count()
     if rows > LOOP_ROWS:
-        return SparkRelation(frame, held.schema, held.consolidated, rows=rows)
-    return DriverRelation(conform(frame.toArrow(), held.schema), held.schema, held.consolidated)
+        return SparkRelation(frame, relation.schema, relation.consolidated, rows=rows)
+    return DriverRelation(
+        conform(frame.toArrow(), relation.schema), relation.schema, relation.consolidated
+    )
 
 
 def checkpoint(frame: DataFrame) -> DataFrame:
@@ -290,7 +292,9 @@ class Run:
         Adds the changes of the loop's registers to the store.
         """
         body = self._loop.body
-        changes = {v: self._settled(held) for v, held in zip(body.inputs, inputs, strict=True)}
+        changes = {
+            v: self._settled(relation) for v, relation in zip(body.inputs, inputs, strict=True)
+        }
         k: int | None = 0 if any(not h.is_empty for h in changes.values()) else None
         while k is not None:
             if k >= self._loop.operator.max_iterations:
@@ -314,16 +318,16 @@ class Run:
         for r in self._loop.rounds:
             self._run_round(r, k)
 
-    def _record(self, v: Vertex, held: Relation, k: int) -> None:
-        self._now[v] = held
-        if v in self._given and not held.is_empty:
-            with self._counted(held):
-                self._given[v].add_at(held, k)
+    def _record(self, v: Vertex, relation: Relation, k: int) -> None:
+        self._now[v] = relation
+        if v in self._given and not relation.is_empty:
+            with self._counted(relation):
+                self._given[v].add_at(relation, k)
         for register, state in self._states.items():
             if register[0] is v:
-                rows = held
-                if state.stored and not held.is_empty:
-                    rows = self._projection.select(held, state.selection)
+                rows = relation
+                if state.stored and not relation.is_empty:
+                    rows = self._projection.select(relation, state.selection)
                 self._now_by_key[register] = rows
                 with self._counted(rows):
                     self._changed[register].add_at(rows, k)
@@ -342,19 +346,19 @@ class Run:
             wanted.append(left)
             parts.update((x, self._slice(x, k)) for x in left.leaves if isinstance(x, Slice))
         self.rows += sum(_here(p) for some in parts.values() for p in some)
-        for m, held in zip(wanted, self._compute(wanted, parts), strict=True):
+        for m, relation in zip(wanted, self._compute(wanted, parts), strict=True):
             if m.python is not None:
-                held = self._settled(held)
-            elif isinstance(held, SparkRelation):
-                held = self._each_row_once(m.vertex, held)
-            self._record(m.vertex, held, k)
+                relation = self._settled(relation)
+            elif isinstance(relation, SparkRelation):
+                relation = self._each_row_once(m.vertex, relation)
+            self._record(m.vertex, relation, k)
 
-    def _each_row_once(self, v: Vertex, held: SparkRelation) -> Relation:
+    def _each_row_once(self, v: Vertex, relation: SparkRelation) -> Relation:
         """The consolidated stream. Without rows that cancel out, no further iteration is due."""
-        if held.consolidated:
-            return replace(held, frame=in_few_partitions(held.frame))
+        if relation.consolidated:
+            return replace(relation, frame=in_few_partitions(relation.frame))
         path, line = self._loop.names[v]
-        return self._settled(held.added_up(too_large(f"{path} ({line})")))
+        return self._settled(relation.added_up(too_large(f"{path} ({line})")))
 
     def _without_empty(self, m: Materialized, k: int) -> Materialized | None:
         """The stream without the parts that have no rows at the iteration; None if none is left."""
@@ -376,8 +380,8 @@ class Run:
 
     def _with_keys(self, s: Slice, k: int) -> tuple[Relation, ...]:
         if s.side is Side.CHANGED and s.when is When.NOW:
-            held = self._now_by_key[s.vertex, s.key] if s.key else self._now[s.vertex]
-            return () if held.is_empty else (held,)
+            relation = self._now_by_key[s.vertex, s.key] if s.key else self._now[s.vertex]
+            return () if relation.is_empty else (relation,)
         layers = (self._kept if s.side is Side.KEPT else self._changed)[s.vertex, s.key]
         if s.near not in self._hashes:
             self._hashes[s.near] = self._near(s.near, k)
@@ -462,17 +466,17 @@ class Run:
         rows = on_driver([p.select(schema) for p in changed.parts], schema)
         return self._keys_of(DriverRelation(rows, schema).added_up(), x)
 
-    def _settled(self, held: Relation) -> Relation:
-        with self._counted(held):
-            return settled(held)
+    def _settled(self, relation: Relation) -> Relation:
+        with self._counted(relation):
+            return settled(relation)
 
     @contextmanager
-    def _counted(self, held: Relation) -> Iterator[None]:
+    def _counted(self, relation: Relation) -> Iterator[None]:
         """Count the Spark jobs that are run for a relation."""
-        if held.frame is None:
+        if relation.frame is None:
             yield
             return
-        with count_jobs(held.frame.sparkSession) as jobs:
+        with count_jobs(relation.frame.sparkSession) as jobs:
             yield
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
 
@@ -512,6 +516,6 @@ def _with_iteration(schema: Schema, stored: Columns = ()) -> Schema:
     return Schema((*schema.columns, (ITERATION, INT), *stored), schema.diffs)
 
 
-def _here(held: Relation) -> int:
+def _here(relation: Relation) -> int:
     """The rows that the driver has."""
-    return 0 if held.table is None else held.table.num_rows
+    return 0 if relation.table is None else relation.table.num_rows

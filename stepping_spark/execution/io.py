@@ -74,25 +74,25 @@ def check_one_by_one(rows: Iterable[object], t: StreamType, where: str) -> None:
             )
 
 
-def check_grows(held: Relation, t: ZSetType, where: str) -> None:
+def check_grows(relation: Relation, t: ZSetType, where: str) -> None:
     """Refuse a change of an append-only input that deletes rows."""
     negative: Any
-    if isinstance(held, SparkRelation):
-        removed = summed(held).frame.where(f"{COUNT} < 0").limit(1)
+    if isinstance(relation, SparkRelation):
+        removed = summed(relation).frame.where(f"{COUNT} < 0").limit(1)
         negative = conform(removed.toArrow(), t.schema)
     else:
-        assert held.table is not None
-        negative = held.table.filter(pc.less(held.table.column(COUNT), pa.scalar(0)))
+        assert relation.table is not None
+        negative = relation.table.filter(pc.less(relation.table.column(COUNT), pa.scalar(0)))
     if negative.num_rows:
         ((row, n),) = decode(negative.slice(0, 1), t)
         raise refused_deletion(row, n, where)
 
 
-def check_there(held: Relation, t: ZSetType, where: str) -> None:
-    """Refuse a change that removes absent rows: `held` has these rows, each once."""
-    rows = held.table
-    if held.frame is not None:
-        few = held.frame.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1)
+def check_there(relation: Relation, t: ZSetType, where: str) -> None:
+    """Refuse a change that removes absent rows: `relation` has these rows, each once."""
+    rows = relation.table
+    if relation.frame is not None:
+        few = relation.frame.where(f"{COUNT} > 0").limit(SHOWN_ROWS + 1)
         rows = conform(few.toArrow(), t.schema)
     assert rows is not None
     wrong = absent(rows)
@@ -105,16 +105,16 @@ def absent(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.greater(rows.column(COUNT), pa.scalar(0)))
 
 
-def answer(held: Relation, t: StreamType) -> Any:
+def answer(relation: Relation, t: StreamType) -> Any:
     """The value of a relation for a user: a Z-set, a number, or a dict of sums by key."""
     if isinstance(t, ScalarType):
-        return decode_number(held.fetched().table, t)
+        return decode_number(relation.fetched().table, t)
     if isinstance(t, GroupedType):
-        keys, sums = totals(t)(held.fetched().added_up().table)
+        keys, sums = totals(t)(relation.fetched().added_up().table)
         decoded = (t.key.decode(k) for k in keys.to_pylist())
         return dict(zip(decoded, map(t.sum.value.decode, sums.to_pylist()), strict=True))
     assert isinstance(t, ZSetType)
-    return ZSetSpark(held, t)
+    return ZSetSpark(relation, t)
 
 
 def check_made_by(

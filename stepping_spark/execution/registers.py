@@ -183,14 +183,16 @@ def greatest_of(parts: RelationParts, t: RowType) -> int | None:
     return max(times, default=None)
 
 
-def check_in_time(held: Relation, v: Vertex, label: str, x: Lateness, old: RelationParts) -> None:
-    """Raise `InputError` if there are late rows; `held` has the late rows of a change."""
-    if held.is_empty:
+def check_in_time(
+    relation: Relation, v: Vertex, label: str, x: Lateness, old: RelationParts
+) -> None:
+    """Raise `InputError` if there are late rows; `relation` has the late rows of a change."""
+    if relation.is_empty:
         return
     assert isinstance(v.type, ZSetType)
-    rows = held.table
-    if held.frame is not None:
-        rows = conform(held.frame.limit(SHOWN_ROWS + 1).toArrow(), v.type.schema)
+    rows = relation.table
+    if relation.frame is not None:
+        rows = conform(relation.frame.limit(SHOWN_ROWS + 1).toArrow(), v.type.schema)
     assert rows is not None
     if not rows.num_rows:
         return
@@ -337,15 +339,17 @@ class Registers:
     def _keys(self, step: Step, read: Read) -> Relation:
         some = []
         for v, key in self._keys_of[read]:
-            held = step.values[v]
-            if not held.is_empty:
-                some.append((held, key))
+            relation = step.values[v]
+            if not relation.is_empty:
+                some.append((relation, key))
         if not some:
-            return held
+            return relation
         if len(some) == 1:
             return self._projection.keys(*some[0], nulls=read.nulls)
         if read.by not in step.keys:
-            parts = [self._projection.keys(held, key, nulls=read.nulls) for held, key in some]
+            parts = [
+                self._projection.keys(relation, key, nulls=read.nulls) for relation, key in some
+            ]
             step.keys[read.by] = plus(parts, parts[0].schema).distinct(nulls=read.nulls)
         return step.keys[read.by].renamed(self._serves[read].register.key)
 

@@ -72,10 +72,10 @@ def zone_of(settings: Mapping[str, str]) -> dt.tzinfo | None:
     return None if settings.get(_PARSER) == "LEGACY" else known_zone(settings.get(_ZONE, ""))
 
 
-def _print(v: Vertex, held: Relation) -> None:
+def _print(v: Vertex, relation: Relation) -> None:
     """Print a stream if its operator is `IdentityPrint`."""
     if isinstance(v.operator, IdentityPrint):
-        print(f"{v.operator.label}: {answer(held, v.type)!r}")
+        print(f"{v.operator.label}: {answer(relation, v.type)!r}")
 
 
 _UNKNOWN = (None, None)
@@ -200,8 +200,8 @@ class Scheduler:
         `since` is the time of the last step; `first` is true if there was none.
         """
         few = True  # inlined: saves a function call in small steps
-        for held in inputs.values():
-            few = few and held.table is not None and len(held.table) <= self._few_rows
+        for relation in inputs.values():
+            few = few and relation.table is not None and len(relation.table) <= self._few_rows
         if not few and self._tasks.are_many(inputs):
             outputs = self._in_tasks(metrics, inputs, now, first=first)
             if outputs is not None:
@@ -218,9 +218,9 @@ class Scheduler:
             self._settings = settings
         step = self._step(inputs, now, since, metrics, first=first)
         try:
-            for v, held in inputs.items():
-                if isinstance(held, SparkRelation) and v in self._adders:
-                    step.values[v] = self._once.computed(step, v, held, checked=True)
+            for v, relation in inputs.items():
+                if isinstance(relation, SparkRelation) and v in self._adders:
+                    step.values[v] = self._once.computed(step, v, relation, checked=True)
                 self._add(step, v, step.values[v])
                 metrics.inputs[self._inputs[v]] = step.values[v].rows
             for stage in self.plan.stages:
@@ -264,10 +264,10 @@ class Scheduler:
             metrics.not_in_tasks = str(e)
             return None
         self._registers.skip()
-        for v, held in taken.looked_at.items():
-            if not held.is_empty:
-                self._refuse(self._step({}, now, now, metrics, first=first), v, held)
-            _print(v, held)
+        for v, relation in taken.looked_at.items():
+            if not relation.is_empty:
+                self._refuse(self._step({}, now, now, metrics, first=first), v, relation)
+            _print(v, relation)
         metrics.queries += 1
         metrics.iterations.update(taken.iterations)
         for v, given in inputs.items():
@@ -284,9 +284,9 @@ class Scheduler:
         metrics.outputs = dict(zip(self._outputs, [x.rows for x in taken.outputs], strict=True))
         return taken.outputs
 
-    def projected(self, held: Relation, state: RegisterPlan) -> Relation:
+    def projected(self, relation: Relation, state: RegisterPlan) -> Relation:
         """Rows of a stream with the columns of its register's key."""
-        return self._projection.select(held, state.selection)
+        return self._projection.select(relation, state.selection)
 
     def committed(self) -> None:
         """Keep the prefixes of windows from the step that was just committed."""
@@ -365,7 +365,7 @@ class Scheduler:
                 if m.member.may_make_null:
                     self._check_nulls(m)
                 self._note(inner, m, loop)
-            return [streams[m].held for m in wanted]
+            return [streams[m].relation for m in wanted]
 
         run = Run(loop, self.store, self._projection, self._state_around, compute)
         results = run.run([step.values[v] for v in loop.inputs])
@@ -389,19 +389,19 @@ class Scheduler:
         (leaf,) = m.leaves
         path, line = self.plan.names[m.vertex]
         called = CalledByRow.of(m.vertex, f"{path} ({line})")
-        (held,) = step.parts(leaf)
+        (relation,) = step.parts(leaf)
         why = "a Python function, of rows in Spark"
         result: Relation | None = None
         jobs: int | None = 0
-        if held.table is not None:
+        if relation.table is not None:
             try:
-                result = called.apply(held.table, self.limits.given_rows)
+                result = called.apply(relation.table, self.limits.given_rows)
                 why = "a Python function, of rows on the driver"
             except FanOut as e:
                 why = f"a Python function; {e}"
         if result is None:
             with count_jobs(self.spark) as counted:
-                frame = held.in_spark(lambda: self.spark).frame
+                frame = relation.in_spark(lambda: self.spark).frame
                 result = self._once.computed(step, m.vertex, called.apply_in_spark(frame))
             jobs = counted.count
         return Computed(m, result, Cost((time.perf_counter() - begun) * 1e3, jobs, "python", why))
@@ -413,41 +413,41 @@ class Scheduler:
             return literal(t.encode(now, "now"), t)
         return "NULL"
 
-    def _add(self, step: Step, v: Vertex, held: Relation) -> None:
+    def _add(self, step: Step, v: Vertex, relation: Relation) -> None:
         for state in self._adders.get(v, ()):
-            rows = step.kept.get(state.register.name, held)
+            rows = step.kept.get(state.register.name, relation)
             if state.stored and state.register.name not in step.kept:
-                rows = self._projection.select(held, state.selection)
+                rows = self._projection.select(relation, state.selection)
             if not rows.is_empty:
                 self.store.add(state.register.name, rows)
                 step.metrics.keep(state.register.name, rows.rows)
 
     def _done(self, step: Step, stream: Computed) -> None:
-        m, held = stream.member, stream.held
+        m, relation = stream.member, stream.relation
         if m.may_make_null:
             self._check_nulls(stream)
-        self._refuse(step, m.vertex, held)
-        step.values[m.vertex] = held
-        _print(m.vertex, held)
-        self._add(step, m.vertex, held)
+        self._refuse(step, m.vertex, relation)
+        step.values[m.vertex] = relation
+        _print(m.vertex, relation)
+        self._add(step, m.vertex, relation)
         self._note(step, stream)
 
-    def _refuse(self, step: Step, v: Vertex, held: Relation) -> None:
+    def _refuse(self, step: Step, v: Vertex, relation: Relation) -> None:
         """Raise `InputError` for rows that an input must not have."""
         if v in self._strict:
             assert isinstance(v.type, ZSetType)
-            check_there(held, v.type, f"input {self._strict[v]!r}")
+            check_there(relation, v.type, f"input {self._strict[v]!r}")
         if v in self._late:
             label, x = self._late[v]
             read = Read(self.plan.graph.loops[x.greatest])
-            old = () if held.is_empty else self._registers.old(step, read)
-            check_in_time(held, v, label, x, old)
+            old = () if relation.is_empty else self._registers.old(step, read)
+            check_in_time(relation, v, label, x, old)
 
     def _check_nulls(self, stream: Computed) -> None:
         """Refuse a NULL in a field whose type has none; streams in Spark were tested there."""
-        table = stream.held.table
+        table = stream.relation.table
         if table is not None and may_have_null(table):
-            null = null_field(table, stream.held.schema)
+            null = null_field(table, stream.relation.schema)
             if null is not None:
                 path, line = self.plan.names[stream.member.vertex]
                 raise null_error(null, f"{path} ({line})")
@@ -461,7 +461,7 @@ class Scheduler:
             self._named[m] = (str(names[m.vertex][0]), self._within(m, loop))
         path, within = self._named[m]
         inner = {p: stream.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
-        step.metrics.note(path, stream.cost, read, rows_of(stream.held), inner)
+        step.metrics.note(path, stream.cost, read, rows_of(stream.relation), inner)
 
     def _within(
         self, m: Materialized, loop: LoopPlan | None

@@ -79,13 +79,13 @@ class SparkExecutor:
                 frame = step.sources.sql(query.text, query.uses)
                 _check_rest(step, m, frame)
                 relation = SparkRelation(frame, m.vertex.type.schema)
-                held = self._once.computed(step, m.vertex, relation, cancels=_has_old_rows(m))
+                stored = self._once.computed(step, m.vertex, relation, cancels=_has_old_rows(m))
             except SteppingError:
                 raise
             except Exception as e:
                 raise self._blame(step, m, e) from e
         ms = (time.perf_counter() - begun) * 1e3
-        return Computed(m, held, Cost(ms, jobs.count, "spark", why))
+        return Computed(m, stored, Cost(ms, jobs.count, "spark", why))
 
     def _query(self, step: Step, m: Materialized) -> SqlQuery:
         """The query of a stream; defines the relations of its inputs."""

@@ -173,20 +173,20 @@ class Projection:
         self._columns: dict[Expr, Column] = {}
         self._known: dict[int, tuple[pa.Table, dict[Expr, Array]]] = {}  # by the table's identity
 
-    def select(self, held: Relation, chosen: Selection) -> Relation:
+    def select(self, relation: Relation, chosen: Selection) -> Relation:
         """The relation of named expressions over a relation, with or without its own columns."""
         if chosen.beside and not chosen.exprs:
-            return held
-        once = chosen.beside and held.consolidated
-        if held.table is not None:
-            return DriverRelation(self._selected(held.table, chosen), chosen.schema, once)
-        assert held.frame is not None
+            return relation
+        once = chosen.beside and relation.consolidated
+        if relation.table is not None:
+            return DriverRelation(self._selected(relation.table, chosen), chosen.schema, once)
+        assert relation.frame is not None
         shown = [self._column(e).alias(n) for n, e in chosen.exprs]
         if chosen.beside:
-            own = (held.schema.columns, held.schema.diffs)
+            own = (relation.schema.columns, relation.schema.diffs)
             before, after = ([column(n) for n, _ in part] for part in own)
             shown = [*before, *shown, *after]
-        return SparkRelation(held.frame.select(*shown), chosen.schema, once)
+        return SparkRelation(relation.frame.select(*shown), chosen.schema, once)
 
     def _selected(self, table: pa.Table, chosen: Selection) -> pa.Table:
         """The selected columns, canonical. Spark evaluates the expressions that Arrow cannot."""
@@ -259,9 +259,9 @@ class Projection:
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
         return columns
 
-    def keys(self, held: Relation, key: Selection, *, nulls: bool) -> Relation:
+    def keys(self, relation: Relation, key: Selection, *, nulls: bool) -> Relation:
         """The distinct keys of a relation's rows; without `nulls`, no keys with a NULL."""
-        return self.select(held, key).distinct(nulls=nulls)
+        return self.select(relation, key).distinct(nulls=nulls)
 
     def _column(self, e: Expr) -> Column:
         spark_column = self._columns.get(e)

@@ -109,7 +109,7 @@ class Computed(NamedTuple):
     """A computed stream and its cost."""
 
     member: Materialized
-    held: Relation
+    relation: Relation
     cost: Cost
     rows: Mapping[Vertex, tuple[int, int]] = {}  # in and out of the vertices within it
     rows_in: int = 0  # rows read in addition to the inputs of its term

@@ -183,7 +183,7 @@ class TaskExecutor:
         """Whether tasks are estimated to take a step in less time than the driver."""
         rows, limits = rows_of(*inputs.values()), self._limits
         if rows is None:
-            counts = [held.rows for held in inputs.values()]
+            counts = [relation.rows for relation in inputs.values()]
             counted = [n for n in counts if n is not None]
             # Files are left to Spark's queries, which read only the needed columns.
             return len(counted) == len(counts) and sum(counted) > limits.task_rows
@@ -191,7 +191,7 @@ class TaskExecutor:
             return True
         if self._of_all_inputs is not None and self._of_all_inputs.uncut:
             return False
-        nbytes = sum(held.nbytes or 0 for held in inputs.values())
+        nbytes = sum(relation.nbytes or 0 for relation in inputs.values())
         # Without a state to read and merge, the driver needs less time for a row.
         rows = rows if self._store.last_step() else 0
         return resources(limits).shared(rows, nbytes, windowed=self._has_windows)
@@ -202,11 +202,11 @@ class TaskExecutor:
         Raises `NotInTasks` if tasks cannot take it. Then nothing was added. No later step with
         changes of the same inputs is tried, unless the reason was the rows of this one.
         """
-        empty = frozenset(v for v, held in inputs.items() if held.is_empty)
+        empty = frozenset(v for v, relation in inputs.items() if relation.is_empty)
         try:
             if why := self._why_not(empty):
                 raise NotInTasks(why)
-            nbytes = sum(held.nbytes or 0 for held in inputs.values())
+            nbytes = sum(relation.nbytes or 0 for relation in inputs.values())
             many = nbytes > KEPT_BYTES and self._gives_rows_of_inputs
             try:
                 return self._run(empty, inputs, now, staying=many)
@@ -233,7 +233,7 @@ class TaskExecutor:
             raise NotInTasks("they cannot read or write the state where it is")
         state = store.for_tasks()
         at_once = resources(self._limits).tasks
-        nbytes = sum(held.nbytes or 0 for held in inputs.values())
+        nbytes = sum(relation.nbytes or 0 for relation in inputs.values())
         limits = replace(self._limits, given_bytes=bytes_given(self._limits) // at_once)
         of_part = min(_PART_BYTES, max(limits.given_bytes // 4, _LEAST_BYTES))
         parts = max(at_once, nbytes // of_part)
@@ -242,7 +242,7 @@ class TaskExecutor:
             cut.pickled,
             tasks.versions(),
             parts,
-            all(held.frame is None for held in inputs.values()),
+            all(relation.frame is None for relation in inputs.values()),
             staying,
             KEPT_BYTES // parts,
             state,
@@ -253,7 +253,7 @@ class TaskExecutor:
             cut.called,
         )
         with self._first_blobs(spark, job, inputs, cut) as (frame, first):
-            store.merge_meanwhile(sum(held.rows or 0 for held in inputs.values()))
+            store.merge_meanwhile(sum(relation.rows or 0 for relation in inputs.values()))
             for number in range(first, len(cut.segments.segments)):
                 work = partial(tasks.run_segment, job, number)
                 frame = in_parts(frame, parts).mapInArrow(work, DDL)
@@ -296,7 +296,9 @@ class TaskExecutor:
 
     def _blobs(self, job: Job, inputs: Mapping[Vertex, Relation], cut: _Cut) -> Iterator[Blob]:
         """The blobs of the first segment for rows on the driver."""
-        here = {v: held for v, held in inputs.items() if isinstance(held, DriverRelation)}
+        here = {
+            v: relation for v, relation in inputs.items() if isinstance(relation, DriverRelation)
+        }
         yield from cut.here.source(here, job, nullcontext(self._store))
         yield from ((part, NOTES, pickle.dumps(Notes())) for part in range(job.parts))
 
@@ -307,11 +309,13 @@ class TaskExecutor:
         rows = pa.Table.from_batches([blob_row(*b) for b in self._blobs(job, inputs, cut)])
         with with_settings(spark, {LOCAL: "0"}):
             frame = spark.createDataFrame(rows, DDL)
-        for number, held in enumerate(map(inputs.__getitem__, self._plan.graph.inputs)):
-            if held.frame is not None:
+        for number, relation in enumerate(map(inputs.__getitem__, self._plan.graph.inputs)):
+            if relation.frame is not None:
                 work = partial(tasks.run_source, job, number)
                 # mapInArrow reads a dot in a name as a field access.
-                rows_there = held.frame.toDF(*[f"c{i}" for i in range(len(held.schema.all))])
+                rows_there = relation.frame.toDF(
+                    *[f"c{i}" for i in range(len(relation.schema.all))]
+                )
                 frame = frame.unionAll(rows_there.mapInArrow(work, DDL))
         return frame
 
@@ -334,11 +338,11 @@ class TaskExecutor:
     ) -> StepInTasks:
         blobs: dict[int, list[Any]] = {}
         notes = []
-        for _, tag, held in blobs_of(table):
+        for _, tag, data in blobs_of(table):
             if tag == NOTES:
-                notes.append(pickle.loads(held))
+                notes.append(pickle.loads(data))
             else:
-                blobs.setdefault(tag, []).append(held)
+                blobs.setdefault(tag, []).append(data)
         for error in (n.error for n in notes if n.error is not None):
             raise error
         added: dict[str, list[AddedRows]] = {}
@@ -375,7 +379,7 @@ def _rows(v: Vertex, blobs: list[Any] | None, *, once: bool = False) -> DriverRe
 
 def _check(table: pa.Table) -> None:
     """Raise the error of a task, before other tasks compute useless results."""
-    notes = (pickle.loads(held) for _, tag, held in blobs_of(table) if tag == NOTES)
+    notes = (pickle.loads(data) for _, tag, data in blobs_of(table) if tag == NOTES)
     for error in (n.error for n in notes if n.error is not None):
         raise error
 

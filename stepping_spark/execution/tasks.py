@@ -171,11 +171,11 @@ class _PartRegisters(Registers):
             return stored
         return tuple(x for x in map(self._share, stored) if not x.is_empty)
 
-    def _share(self, held: Relation) -> Relation:
-        assert held.table is not None
-        rows = held.table.num_rows
+    def _share(self, relation: Relation) -> Relation:
+        assert relation.table is not None
+        rows = relation.table.num_rows
         begin, end = (rows * n // self._of for n in (self._part, self._part + 1))
-        return DriverRelation(held.table.slice(begin, end - begin), held.schema)
+        return DriverRelation(relation.table.slice(begin, end - begin), relation.schema)
 
 
 class Segmented:
@@ -211,8 +211,8 @@ class Segmented:
             route = self._routes[tag]
             if route in self.segments.segments[number].reads:
                 once = job.once and self.segments.sent[route][0] == 0
-                held = DriverRelation(unpacked(rows), route.vertex.type.schema, once)
-                relations[route] = held.added_up()
+                relation = DriverRelation(unpacked(rows), route.vertex.type.schema, once)
+                relations[route] = relation.added_up()
             if self.segments.sent[route][1] > number:
                 yield from ((part, tag, b) for b in rows)
         yield from self._blobs(number, part, relations, job, job.state.attempt())
@@ -224,7 +224,9 @@ class Segmented:
         state: AbstractContextManager[StepStore],
     ) -> Iterator[Blob]:
         """The blobs of the first segment, for rows of some inputs; it adds nothing to the state."""
-        relations = {Route(v, None): held.added_up() for v, held in changes.items() if held.rows}
+        relations = {
+            Route(v, None): relation.added_up() for v, relation in changes.items() if relation.rows
+        }
         yield from self._blobs(0, 0, relations, job, state)
 
     def _blobs(
@@ -255,30 +257,30 @@ class Segmented:
             notes.error = NotThisTime(f"a task failed: {first_line(e)}")
         yield part, NOTES, pickle.dumps(notes)
 
-    def _shown_rows(self, v: Vertex, held: DriverRelation, job: Job) -> pa.Table:
+    def _shown_rows(self, v: Vertex, relation: DriverRelation, job: Job) -> pa.Table:
         """Some of the rows for which a change is refused; all rows of a printed stream."""
         if v in self.plan.printed:
-            if held.nbytes > job.most_bytes:
+            if relation.nbytes > job.most_bytes:
                 raise NotThisTime("a printed stream is more than the driver fetches")
-            return held.table
-        rows = absent(held.table) if v in self.plan.graph.strict.values() else held.table
+            return relation.table
+        rows = absent(relation.table) if v in self.plan.graph.strict.values() else relation.table
         return rows.slice(0, SHOWN_ROWS + 1)
 
-    def _output(self, number: int, here: int, held: DriverRelation, job: Job) -> Iterator[Blob]:
+    def _output(self, number: int, here: int, relation: DriverRelation, job: Job) -> Iterator[Blob]:
         """The rows of an output, for the driver or for readers in Spark.
 
         For readers in Spark, equal rows of several segments are sent to the same part.
         """
         if job.staying:
             everywhere = Route(self.plan.outputs[number], ANYWHERE)
-            for part, rows in self._cut(held, everywhere, job.parts, here):
+            for part, rows in self._cut(relation, everywhere, job.parts, here):
                 yield from ((part, STAYING + number, b) for b in packed(rows))
             return
         if self.plan.outputs[number] in self.segments.apart:
-            held = held.added_up()
-        if held.nbytes > job.most_bytes:
+            relation = relation.added_up()
+        if relation.nbytes > job.most_bytes:
             raise LargeOutput(_LARGE)
-        yield from ((here, OUTPUTS + number, b) for b in packed(held.table))
+        yield from ((here, OUTPUTS + number, b) for b in packed(relation.table))
 
     def sent(
         self, number: int, here: int, values: Mapping[Vertex, DriverRelation], parts: int
@@ -286,31 +288,31 @@ class Segmented:
         """The rows that a segment sends to later segments."""
         for tag, route in enumerate(self._routes):
             first, last = self.segments.sent[route]
-            held = values.get(route.vertex)
-            if held is not None and held.rows and first == number < last:
-                for part, rows in self._cut(held, route, parts, here):
+            relation = values.get(route.vertex)
+            if relation is not None and relation.rows and first == number < last:
+                for part, rows in self._cut(relation, route, parts, here):
                     yield from ((part, tag, b) for b in packed(rows))
 
     def _cut(
-        self, held: DriverRelation, route: Route, parts: int, here: int
+        self, relation: DriverRelation, route: Route, parts: int, here: int
     ) -> Iterator[tuple[int, pa.Table]]:
         """The rows of each part of the keys."""
         if route.key == EVERYWHERE:
-            yield from ((part, held.table) for part in range(parts))
+            yield from ((part, relation.table) for part in range(parts))
             return
         if not route.key or parts == 1:
-            yield here if route.key is None else 0, held.table
+            yield here if route.key is None else 0, relation.table
             return
-        keys, names = held.table, [n for n, _ in held.schema.columns]
+        keys, names = relation.table, [n for n, _ in relation.schema.columns]
         if route.key != ANYWHERE:
             if route not in self._keys_of:
                 named = tuple((f"key_{i}", e) for i, e in enumerate(route.key))
-                self._keys_of[route] = Selection(held.schema, named, beside=False)
+                self._keys_of[route] = Selection(relation.schema, named, beside=False)
             chosen = self._keys_of[route]
-            selected = self.projection.select(held, chosen)
+            selected = self.projection.select(relation, chosen)
             assert selected.table is not None
             keys, names = selected.table, [n for n, _ in chosen.exprs]
-        yield from cut(held.table, keys, names, parts)
+        yield from cut(relation.table, keys, names, parts)
 
 
 class _Attempt:
@@ -353,9 +355,9 @@ class _Attempt:
         finally:
             self._of.driver.end()
         for of, route in self._segment.adds:
-            held = self._rows(route)
-            if held.rows:
-                rows = self._of.projection.select(held, of.selection)
+            relation = self._rows(route)
+            if relation.rows:
+                rows = self._of.projection.select(relation, of.selection)
                 self._state.add(of.register.name, rows)
         return self._values
 
@@ -381,23 +383,23 @@ class _Attempt:
     def _computed_in(self, step: Step, m: Materialized) -> DriverRelation:
         begun = time.perf_counter()
         if m.python is not None:
-            held = self._called(step, m)
+            relation = self._called(step, m)
         else:
             result = self._of.driver.computed(step, m)
             if isinstance(result, Deferred):
                 raise (TooMany if result.many else NotInTasks)(result.why)
-            assert isinstance(result.held, DriverRelation)
-            held = result.held
-        if may_have_null(held.table):
-            null = null_field(held.table, held.schema)
+            assert isinstance(result.relation, DriverRelation)
+            relation = result.relation
+        if may_have_null(relation.table):
+            null = null_field(relation.table, relation.schema)
             if null is not None:
                 path, line = self._of.plan.names[m.vertex]
                 raise null_error(null, f"{path} ({line})")
         done = self._notes.done.setdefault(self._of.number_of[m.vertex], Done())
         done.read += step.size(m).rows or 0
-        done.given += held.rows
+        done.given += relation.rows
         done.ms += (time.perf_counter() - begun) * 1e3
-        return held
+        return relation
 
     def _called(self, step: Step, m: Materialized) -> DriverRelation:
         """The result of a Python function of rows, called in the process of a task."""
@@ -422,7 +424,7 @@ class _Attempt:
             step = Step({}, job.now, job.since, _no_spark, StepMetrics(0), dict(parts))
             self._of.driver.end()
             computed = [self._computed_in(step, m) for m in wanted]
-            nbytes += sum(held.nbytes for held in computed)
+            nbytes += sum(relation.nbytes for relation in computed)
             if nbytes > job.limits.given_bytes:
                 raise TooMany("a recursion has more rows than a task has memory for")
             return [*computed]
@@ -441,18 +443,18 @@ class _Attempt:
         self._notes.iterations[str(loop.path)] = run.iterations
         for m in piece.members:
             assert isinstance(m.vertex.operator, Fixpoint)
-            held = outputs[m.vertex.operator.number]
-            assert isinstance(held, DriverRelation)
-            self._values[m.vertex] = held
+            relation = outputs[m.vertex.operator.number]
+            assert isinstance(relation, DriverRelation)
+            self._values[m.vertex] = relation
             ms = (time.perf_counter() - begun) * 1e3
-            self._notes.done[self._of.number_of[m.vertex]] = Done(run.rows, held.rows, ms)
+            self._notes.done[self._of.number_of[m.vertex]] = Done(run.rows, relation.rows, ms)
             begun = time.perf_counter()
 
     def _rows(self, route: Route) -> DriverRelation:
         """The rows of a route in this part of the keys."""
-        held = self._values.get(route.vertex) if route.key is None else None
-        held = held or self._blobs.get(route)
-        return DriverRelation.empty(route.vertex.type.schema) if held is None else held
+        relation = self._values.get(route.vertex) if route.key is None else None
+        relation = relation or self._blobs.get(route)
+        return DriverRelation.empty(route.vertex.type.schema) if relation is None else relation
 
     def _new_step(self) -> Step:
         job, first = self._job, not self._state.last_step()
@@ -522,14 +524,14 @@ def run_segment(
     parts: dict[int, dict[int, list[Any]]] = {}
     nbytes: Counter[int] = Counter()
     for batch in batches:
-        for part, tag, held in blobs_of(batch):
+        for part, tag, data in blobs_of(batch):
             tagged = parts.setdefault(part, {})
             if not 0 <= tag < LOOKED_AT:  # for the driver
-                yield blob_row(part, tag, held)
+                yield blob_row(part, tag, data)
                 continue
-            nbytes[part] += held.size
+            nbytes[part] += data.size
             if nbytes[part] <= job.limits.given_bytes:
-                tagged.setdefault(tag, []).append(held)
+                tagged.setdefault(tag, []).append(data)
             else:  # many rows of one key
                 tagged.clear()
     for part, blobs in parts.items():
@@ -561,8 +563,8 @@ def rows_of_output(schema: Schema, batches: Iterator[pa.RecordBatch]) -> Iterato
     """The consolidated rows of an output in the blobs of a task, which has whole parts."""
     parts: dict[int, list[Any]] = {}
     for batch in batches:
-        for part, _, held in blobs_of(batch):
-            parts.setdefault(part, []).append(held)
+        for part, _, data in blobs_of(batch):
+            parts.setdefault(part, []).append(data)
     for blobs in parts.values():
         yield from DriverRelation(unpacked(blobs), schema).added_up().table.to_batches()
 
@@ -576,8 +578,8 @@ def run_source(
     nbytes = 0
     for rows in gathered(batches):
         table = conform(rows.rename_columns(v.type.schema.arrow.names), v.type.schema)
-        held = DriverRelation(table, v.type.schema)
-        for part, tag, blob in segmented.source({v: held}, job, job.state.attempt()):
+        relation = DriverRelation(table, v.type.schema)
+        for part, tag, blob in segmented.source({v: relation}, job, job.state.attempt()):
             nbytes += len(blob) if OUTPUTS <= tag < STAYING else 0
             if nbytes > job.most_bytes // job.parts:
                 yield blob_row(part, NOTES, pickle.dumps(Notes(error=LargeOutput(_LARGE))))

@@ -227,7 +227,7 @@ class _LoopPlanner:
                 continue  # constant within a step: a register of the surrounding circuit
             schema = v.type.schema
             columns, stored = key_columns(schema, key)
-            held = Schema(
+            schema_held = Schema(
                 (*schema.columns, (ITERATION, INT), *((c, e.type) for c, e in stored)),
                 schema.diffs,
             )
@@ -235,7 +235,7 @@ class _LoopPlanner:
             n = taken[name] = taken.get(name, 0) + 1
             name = name if n == 1 else f"{name} {n}"
             sums = self.identities.sums_in_loop(self.operator, self.inputs, v, key)
-            states.append(RegisterPlan(Register(name, held, columns, sums), v, key, stored))
+            states.append(RegisterPlan(Register(name, schema_held, columns, sums), v, key, stored))
         return tuple(states)
 
 

@@ -107,13 +107,13 @@ class RegisterAllocation:
             if by is not None:
                 order, beside = ordering_of(schema, by)
                 stored += beside
-            held = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
+            with_keys = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
             why = "" if names else self._why_strict(stages, change, key)
             for wish in names or [self._register_name(change, key)]:
                 n = taken[wish] = taken.get(wish, 0) + 1
                 name = wish if n == 1 else f"{wish} {n}"
                 sums = self._identities.sums(change, key)
-                register = Register(name, held, columns, sums, why, order)
+                register = Register(name, with_keys, columns, sums, why, order)
                 states.append(RegisterPlan(register, change, key, stored, by))
         return tuple(states)
 

@@ -40,10 +40,10 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     key = [n for n in state.register.key if not n.startswith("_key_")]
     if isinstance(v.operator, Input):
         return f"{v.operator.label}{_by(', '.join(key))}"
-    held = _held_back(v)
-    if held is not None and held in graph.origins:
-        return f"{_rows_of(held)} {_WAITING[type(held.operator)]}" + (
-            f" ({graph.line(held)})" if lines else ""
+    vertex = _held_back(v)
+    if vertex is not None and vertex in graph.origins:
+        return f"{_rows_of(vertex)} {_WAITING[type(vertex.operator)]}" + (
+            f" ({graph.line(vertex)})" if lines else ""
         )
     if v not in graph.origins:
         return state.register.name
@@ -75,8 +75,8 @@ _WAITING = {Hold: "whose time is to come", Expire: "that no watermark has passed
 def _held_back(v: Vertex) -> Vertex | None:
     """The vertex that holds rows back, if `v` is its input minus its output."""
     if isinstance(v.operator, Add) and isinstance(v.inputs[-1].operator, Neg):
-        (held,) = v.inputs[-1].inputs
-        return held if type(held.operator) in _WAITING else None
+        (source,) = v.inputs[-1].inputs
+        return source if type(source.operator) in _WAITING else None
     return None
 
 

@@ -69,11 +69,11 @@ def unpacked(blobs: Iterable[Any]) -> pa.Table:
     return pa.concat_tables([pa.ipc.open_stream(b).read_all() for b in blobs])
 
 
-def blob_row(part: int, tag: int, held: Any) -> pa.RecordBatch:
+def blob_row(part: int, tag: int, data: Any) -> pa.RecordBatch:
     """A blob as a row, without a copy of its bytes."""
-    held = pa.py_buffer(held)
-    ends = pa.array([0, held.size], pa.int32()).buffers()[1]
-    rows = pa.Array.from_buffers(pa.binary(), 1, [None, ends, held])
+    data = pa.py_buffer(data)
+    ends = pa.array([0, data.size], pa.int32()).buffers()[1]
+    rows = pa.Array.from_buffers(pa.binary(), 1, [None, ends, data])
     numbers = [pa.array([n], pa.int32()) for n in (part, tag)]
     return pa.RecordBatch.from_arrays([*numbers, rows], schema=SCHEMA)
 
@@ -82,11 +82,11 @@ def blobs_of(rows: pa.RecordBatch | pa.Table) -> Iterator[Blob]:
     """The blobs in rows. Only unaligned blobs are copied."""
     batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
     for batch in filter(len, batches):
-        parts, tags, held = map(batch.column, SCHEMA.names)
+        parts, tags, binary = map(batch.column, SCHEMA.names)
         ends: Any
-        _, ends, data = held.buffers()
+        _, ends, data = binary.buffers()
         assert data is not None
-        begin, *stops = np.frombuffer(ends, np.int32)[held.offset :][: len(held) + 1].tolist()
+        begin, *stops = np.frombuffer(ends, np.int32)[binary.offset :][: len(binary) + 1].tolist()
         numbers = (column.to_numpy().tolist() for column in (parts, tags))
         for part, tag, stop in zip(*numbers, stops, strict=True):
             blob = data.slice(begin, stop - begin)
@@ -109,10 +109,10 @@ class BlobFile:
         """Write blobs to a new file."""
         places: dict[int, list[tuple[int, int, int]]] = {}
         with pa.OSFile(path, "wb") as sink:
-            for part, tag, held in blobs:
+            for part, tag, data in blobs:
                 sink.write(bytes(-sink.tell() % _ALIGNED))
-                places.setdefault(part, []).append((tag, sink.tell(), memoryview(held).nbytes))
-                sink.write(held)
+                places.setdefault(part, []).append((tag, sink.tell(), memoryview(data).nbytes))
+                sink.write(data)
         return cls(path, places)
 
     def of_part(self, part: int) -> Iterator[pa.RecordBatch]:

@@ -203,8 +203,8 @@ class Stepper(Evolving, Generic[In, Out]):
         metrics = StepMetrics(number)
         begun = time.perf_counter()
         with self._all_or_nothing(number, inputs), self._scheduler.counting(metrics):
-            held = self._relations(inputs, first=not last)
-            outputs = self._scheduler.run(metrics, held, now, since=since, first=not last)
+            relations = self._relations(inputs, first=not last)
+            outputs = self._scheduler.run(metrics, relations, now, since=since, first=not last)
             answers = self._answers(outputs)
             if before_commit is not None:
                 offsets = {**(offsets or {}), **before_commit(number, answers)}
@@ -235,7 +235,7 @@ class Stepper(Evolving, Generic[In, Out]):
         named = self.graph.named_inputs
         if not isinstance(inputs, tuple | list) or len(inputs) != len(named):
             raise self.graph.not_given(inputs)
-        held = {}
+        relations = {}
         times_given = Counter(map(id, inputs))
         for (v, where), value in zip(named, inputs, strict=True):
             limits = self.limits
@@ -244,11 +244,11 @@ class Stepper(Evolving, Generic[In, Out]):
             # A first change is expected to be large if it is a DataFrame.
             key = self._scheduler.key_kept_by(v) if first else None
             once = v in self._plan.read_once and times_given[id(value)] == 1
-            held[v] = held_input(value, v.type, where, limits, key, once=once)
+            relations[v] = held_input(value, v.type, where, limits, key, once=once)
             if isinstance(v.operator, Input) and v.operator.append_only:
                 assert isinstance(v.type, ZSetType)
-                check_grows(held[v], v.type, where)
-        return held
+                check_grows(relations[v], v.type, where)
+        return relations
 
     @contextmanager
     def _all_or_nothing(self, number: int, inputs: Sequence[object]) -> Iterator[None]:
@@ -272,7 +272,7 @@ class Stepper(Evolving, Generic[In, Out]):
 
     def _answers(self, outputs: Sequence[Relation]) -> tuple[Any, ...]:
         pairs = zip(outputs, self._plan.outputs, strict=True)
-        return tuple([answer(held, v.type) for held, v in pairs])
+        return tuple([answer(relation, v.type) for relation, v in pairs])
 
     @overload
     def run(

@@ -136,9 +136,9 @@ def row(*values: Any) -> Any:
     return sort_key(list(values))
 
 
-def as_table(held: Relation) -> pa.Table:
+def as_table(relation: Relation) -> pa.Table:
     """The rows, fetched to the driver if necessary, with the columns of the relation's schema."""
-    return conform(held.fetched().table, held.schema)
+    return conform(relation.fetched().table, relation.schema)
 
 
 class StoreFixtures:

@@ -283,8 +283,8 @@ class FileLock:
     def keep(self, check: Callable[[], None]) -> None:
         """Take the lock again if its file was removed or replaced, or raise `StoreLocked`."""
         with self._changing:
-            held = self._letting_go.alive and _is_file_of(self._path, self._handle)
-            if held and not self._released:
+            is_held = self._letting_go.alive and _is_file_of(self._path, self._handle)
+            if is_held and not self._released:
                 return
             check()
             if self._released:
@@ -494,16 +494,16 @@ def _is_alive(directory: Directory) -> bool:
 def renewing(lease: Lease) -> Callable[[], object]:
     """Start a thread that renews a lease until it is collected; returns the function to stop it."""
     stop = threading.Event()
-    held = weakref.ref(lease)
+    lease_ref = weakref.ref(lease)
     threading.Thread(
-        target=_renew, args=(held, stop), name="stepping-spark-lease", daemon=True
+        target=_renew, args=(lease_ref, stop), name="stepping-spark-lease", daemon=True
     ).start()
     return weakref.finalize(lease, stop.set)
 
 
-def _renew(held: weakref.ref[Lease], stop: threading.Event) -> None:
+def _renew(lease_ref: weakref.ref[Lease], stop: threading.Event) -> None:
     while not stop.wait(LEASE / 3):
-        lease = held()
+        lease = lease_ref()
         if lease is None:
             return
         try:

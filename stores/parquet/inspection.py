@@ -378,11 +378,11 @@ def _duplicate(source: Directory, to: Directory, offsets: Mapping[str, int]) -> 
     with reaching(to.shown, "copy a state to it"):
         check_no_others(to)
         to.make((DATA, FOLDER, CLAIMS, CIRCUITS))
-        held = lock(to)
+        target_lock = lock(to)
         try:
             _copy(source, to, offsets)
         finally:
-            held.release()
+            target_lock.release()
 
 
 def _copy(source: Directory, to: Directory, offsets: Mapping[str, int]) -> None:

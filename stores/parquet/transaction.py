@@ -302,10 +302,10 @@ class Committed:
     def give_way(self) -> None:
         """Let another writer in, and stop writing. Any thread may call it at any time."""
         self._gave_way = True
-        held = self._lock
-        if held is not None:
+        lock_held = self._lock
+        if lock_held is not None:
             with reaching(self._directory.shown, "release its lock"):
-                held.release()
+                lock_held.release()
 
     def _described(self) -> Described:
         """The original registers of the state. Raises `StoreUnavailable` if there is no state."""

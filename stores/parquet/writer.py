@@ -114,8 +114,8 @@ class BatchFiles:
         changes = [(name, a) for name, some in added.items() for a in some]
         jobs: list[Callable[[], FileBatch]] = [partial(self._added, a) for _, a in changes]
         jobs += [
-            partial(self._output, held, output_content(i, schema), f"output{i}-{stem}")
-            for i, (held, schema) in enumerate(zip(outputs or (), schemas, strict=False))
+            partial(self._output, relation, output_content(i, schema), f"output{i}-{stem}")
+            for i, (relation, schema) in enumerate(zip(outputs or (), schemas, strict=False))
         ]
         batches = side_by_side(lambda job: job(), jobs)
         written: dict[str, tuple[FileBatch, ...]] = {}
@@ -136,13 +136,13 @@ class BatchFiles:
         self._reader.keep_small(file_batch, batch.table, batch.places)
         return file_batch
 
-    def _output(self, held: Relation, content: Content, stem: str) -> FileBatch:
+    def _output(self, relation: Relation, content: Content, stem: str) -> FileBatch:
         schema = content.schema
-        if isinstance(held, SparkRelation):
-            frame = held.frame.select(*[column(n) for n, _ in schema.all])
+        if isinstance(relation, SparkRelation):
+            frame = relation.frame.select(*[column(n) for n, _ in schema.all])
             directory = self._reader.directory
             return self._noted(spark_files.write_plain(frame, content, directory, stem))
-        table = conform(held.fetched().table, schema)
+        table = conform(relation.fetched().table, schema)
         return self._written(table, None, content, stem) if table.num_rows else FileBatch(())
 
     def merge(self, register: Register, run: Sequence[FileBatch], stem: str) -> Work[FileBatch]:

@@ -61,24 +61,24 @@ class Changes:
 
     register: str
     layout: Layout
-    held: list[DriverRelation] = field(default_factory=list)
+    relations: list[DriverRelation] = field(default_factory=list)
     staged: list[Staged] = field(default_factory=list)
 
     def table(self) -> pa.Table:
         """The part on the driver, as one consolidated relation."""
-        if len(self.held) == 1:
-            return self.held[0].added_up().table
+        if len(self.relations) == 1:
+            return self.relations[0].added_up().table
         schema = self.layout.schema
-        return consolidate(concat((held.table for held in self.held), schema), schema)
+        return consolidate(concat((part.table for part in self.relations), schema), schema)
 
 
-def accepted(held: Relation, register: str, layout: Layout, driver_bytes: int) -> Relation:
+def accepted(relation: Relation, register: str, layout: Layout, driver_bytes: int) -> Relation:
     """A change, computed and consolidated; on the driver, if it has at most `driver_bytes`."""
     schema = layout.schema
-    if not isinstance(held, SparkRelation):
-        table = conform(held.fetched().table, schema)
-        return DriverRelation(table, schema, held.consolidated)
-    settled = settle(held, Register(register, schema, layout.key))
+    if not isinstance(relation, SparkRelation):
+        table = conform(relation.fetched().table, schema)
+        return DriverRelation(table, schema, relation.consolidated)
+    settled = settle(relation, Register(register, schema, layout.key))
     if (settled.nbytes or 0) <= driver_bytes or not schema.columns:
         return settled.fetched()
     return settled
@@ -122,9 +122,9 @@ class Transaction:
             layouts = [layout for layout, _ in outputs]
             self._catalog.make_outputs(self._connection, old, layouts)
         large = [
-            (layout, self._staged(layout, held))
-            for layout, held in outputs
-            if isinstance(held, Staged) or self._is_large(held)
+            (layout, self._staged(layout, relation))
+            for layout, relation in outputs
+            if isinstance(relation, Staged) or self._is_large(relation)
         ]
         with self._connection.pipeline() if self._together else nullcontext():
             # Rows come in the order of the index, so it is best, whatever a cached generic plan
@@ -135,10 +135,14 @@ class Transaction:
             for change, table in small:
                 with self._blame(change.register):
                     self._merge(change.register, change.layout, table)
-            for layout, held in outputs:
+            for layout, relation in outputs:
                 self._emptied.append((layout, self._connection.execute(layout.empty)))
-                if not isinstance(held, Staged) and held.num_rows and not self._is_large(held):
-                    self._insert(layout, held)
+                if (
+                    not isinstance(relation, Staged)
+                    and relation.num_rows
+                    and not self._is_large(relation)
+                ):
+                    self._insert(layout, relation)
         for layout, staged in large:
             self._insert_staged(layout, staged)
         self._check()
@@ -176,13 +180,13 @@ class Transaction:
         arrays = layout.array_columns(table)
         self._connection.execute(layout.insert_parameters, arrays, prepare=True)
 
-    def _staged(self, layout: Layout, held: TableChange) -> Staged:
-        if isinstance(held, Staged):
-            return held
+    def _staged(self, layout: Layout, relation: TableChange) -> Staged:
+        if isinstance(relation, Staged):
+            return relation
         table = self._catalog.staging()
         self._connection.execute(layout.create_staging(table).as_bytes())
-        put(self._connection, layout, [held], table)
-        return Staged(table, (0,), held.num_rows, 0)
+        put(self._connection, layout, [relation], table)
+        return Staged(table, (0,), relation.num_rows, 0)
 
     def _merge_staged(self, layout: Layout, staged: Staged) -> None:
         run = self._connection.execute
@@ -266,16 +270,20 @@ class Additions:
 
     def add(self, register: str, layout: Layout, change: Relation) -> None:
         """Add a change; a DataFrame is computed here, once."""
-        held = accepted(change, register, layout, self._driver_bytes)
+        relation = accepted(change, register, layout, self._driver_bytes)
         changes = self._changes.setdefault(layout.table, Changes(register, layout))
-        if held.frame is not None:
+        if relation.frame is not None:
             with self._session.use("could not take a change") as connection:
                 staged = stage(
-                    connection, held.frame, layout, self._session.catalog, self._session.connected
+                    connection,
+                    relation.frame,
+                    layout,
+                    self._session.catalog,
+                    self._session.connected,
                 )
                 changes.staged.append(staged)
-        elif isinstance(held, DriverRelation) and held.table.num_rows:
-            changes.held.append(held)
+        elif isinstance(relation, DriverRelation) and relation.table.num_rows:
+            changes.relations.append(relation)
 
     def clear(self) -> None:
         """Forget the changes, after they were written."""
@@ -370,8 +378,8 @@ class Outputs:
                 f"{len(self.layouts)}; open it with the schemas of the outputs"
             )
         staged_outputs: list[tuple[Layout, TableChange]] = []
-        for layout, held in zip(self.layouts, outputs, strict=True):
-            rows = accepted(held, layout.table, layout, self._driver_bytes)
+        for layout, relation in zip(self.layouts, outputs, strict=True):
+            rows = accepted(relation, layout.table, layout, self._driver_bytes)
             if rows.frame is not None:
                 connected = self._session.connected
                 staged = stage(connection, rows.frame, layout, self._session.catalog, connected)

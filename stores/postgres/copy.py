@@ -249,8 +249,8 @@ class TaskTables(BeforeStep):
                 return ()
             where = layout.of_keys(conform(keys.table, of.keys))
         with self.address.errors("could not be read by a worker"):
-            held = self._read(register, layout, where)
-        return () if held.is_empty else (held,)
+            arrays = self._read(register, layout, where)
+        return () if arrays.is_empty else (arrays,)
 
     def _read(self, register: str, layout: Layout, where: sql.Composed | None) -> DriverRelation:
         connection = self._connection()

@@ -421,8 +421,8 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
             with snapshot(connection):
                 return self._whole(connection, layout, None if where is None else 0)
 
-        held = self._reader.answer(found)
-        return () if held.is_empty else (held,)
+        answer = self._reader.answer(found)
+        return () if answer.is_empty else (answer,)
 
     def add(self, register: str, change: Relation) -> None:
         """Add a change in the current step; a DataFrame is computed here, once."""

@@ -94,18 +94,18 @@ def _where(n: Where, rows: Kernel) -> Kernel:
     values = values_of(n.schema, (n.condition,))
 
     def where(run: Context) -> DriverRelation:
-        held = rows(run)
-        (mask,) = values(held.table, run.ask)
-        return held.filter(mask)
+        relation = rows(run)
+        (mask,) = values(relation.table, run.ask)
+        return relation.filter(mask)
 
     return where
 
 
 def _due(n: Due, rows: Kernel) -> Kernel:
     def due(run: Context) -> DriverRelation:
-        held = rows(run)
+        relation = rows(run)
         now: Any = pa.scalar(n.time.encode(run.now, "now"), n.time.arrow)
-        return held.filter(pc.less_equal(held.table.column("time"), now))
+        return relation.filter(pc.less_equal(relation.table.column("time"), now))
 
     return due
 
@@ -115,13 +115,13 @@ def _before(n: BelowGreatest, rows: Kernel, greatest: Kernel) -> Kernel:
     ((column, _),) = n.greatest.schema.columns
 
     def before(run: Context) -> DriverRelation:
-        held, greatest_rows = rows(run), greatest(run).table
+        relation, greatest_rows = rows(run), greatest(run).table
         if not greatest_rows.num_rows:
-            return held if n.others else DriverRelation.empty(held.schema)
+            return relation if n.others else DriverRelation.empty(relation.schema)
         limit = int(_numbers(one_array(greatest_rows.column(column))).max()) - n.distance
-        (array,) = values(held.table, run.ask)
+        (array,) = values(relation.table, run.ask)
         is_before = np.asarray(array.is_valid()) & (_numbers(array) < max(limit, INT_MIN))
-        return held.filter(pa.array(~is_before if n.others else is_before))
+        return relation.filter(pa.array(~is_before if n.others else is_before))
 
     return before
 
@@ -176,8 +176,8 @@ def _negate(n: Negate, rows: Kernel) -> Kernel:
     schema = n.schema
 
     def negated(run: Context) -> DriverRelation:
-        held = rows(run)
-        return DriverRelation(negate(held.table, schema), schema, held.consolidated)
+        relation = rows(run)
+        return DriverRelation(negate(relation.table, schema), schema, relation.consolidated)
 
     return negated
 
@@ -226,15 +226,15 @@ def _anti_join(n: AntiJoin, left: Kernel, right: Kernel) -> Kernel:
     names = [c for c, _ in n.right.schema.columns]
 
     def anti_join(run: Context) -> DriverRelation:
-        held, others = left(run), right(run).table
-        rows = held.table
+        relation, others = left(run), right(run).table
+        rows = relation.table
         if not (rows.num_rows and others.num_rows):
-            return held
+            return relation
         keys = [one_array(others.column(c)) for c in names]
         at, _ = join_indices(key(rows, run.ask), keys, run.limits.given_rows)
         absent = np.ones(rows.num_rows, np.bool_)
         absent[at.to_numpy()] = False
-        return held.filter(pa.array(absent))
+        return relation.filter(pa.array(absent))
 
     return anti_join
 

@@ -423,12 +423,12 @@ _DECODED = 4
 
 def _added_up(parts: Sequence[Relation], schema: Schema, size: Callable[[], Size]) -> Relation:
     """All rows of a register of the state, as rows of its stream."""
-    held = plus([p.select(schema, beside=True) for p in parts], schema)
-    if not isinstance(held, SparkRelation):
-        return held.fetched().added_up()
+    relation = plus([p.select(schema, beside=True) for p in parts], schema)
+    if not isinstance(relation, SparkRelation):
+        return relation.fetched().added_up()
     size_of_state, width = size(), width_of(schema)
     nbytes = size_of_state.nbytes * _DECODED if width is None else size_of_state.rows * width
-    return replace(held, rows=size_of_state.rows, nbytes=nbytes)
+    return replace(relation, rows=size_of_state.rows, nbytes=nbytes)
 
 
 def _label(v: Vertex) -> str:
