@@ -9,9 +9,9 @@ correlations, regressions) and `lists` (aggregates of the values of a group) are
 the library itself creates. `arrow_evaluator` evaluates expressions in Arrow, with the kernels of
 operators in `arrow_kernels`; `spark_functions` is the table of Spark's functions that the driver
 computes, with kernels in `text_kernels` and `number_kernels`, and `spark_to_arrow` reads Columns
-with them. `fdlibm` has powers and logarithms bit for bit as Java, `hashes` those hashes that Spark
-has, and `zones` the clocks of time zones. `fingerprint` tells expressions and Python functions
-apart, the same in every process.
+with them. `fdlibm` has powers and logarithms that equal Java's bit for bit, `hashes` has Spark's
+hashes, and `zones` the clocks of time zones. `fingerprint` identifies expressions and Python
+functions, the same in every process.
 
 Input: Python functions. Output: typed expressions, as SQL, as Columns and on Arrow tables. Imports
 `relations` and the packages before it.

@@ -1,7 +1,7 @@
 """Evaluates expressions over small relations with Arrow, exactly as Spark does, without Spark.
 
-Each expression is compiled once, when a plan is prepared, to a function of tables. What Arrow
-cannot compute, or where it overflows, is asked of Spark.
+Each expression is compiled once, when a plan is prepared, to a function of tables. Spark evaluates
+expressions that Arrow cannot compute, or that overflow.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from stepping_spark.rows.types import Struct, unwrap
 pc: Any = pyarrow.compute
 
 ZoneOf: TypeAlias = Callable[[], dt.tzinfo | None]
-"""Tells the session's time zone; None if it is unknown, or if only Spark knows its rules."""
+"""Returns the session's time zone; None if it is unknown, or if only Spark knows its rules."""
 
 Evaluator: TypeAlias = Callable[[pa.Table, ZoneOf], Any]
 """Computes the column of an expression over a table's rows; None on an overflow: ask Spark."""
 
 
 def unknown_zone() -> None:
-    """No time zone: Spark is asked for functions of times."""
+    """No time zone: Spark evaluates functions of times."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Evaluates expressions over the rows of a relation where Arrow alone cannot."""
+    """Evaluates expressions over the rows of a relation that Arrow alone cannot."""
 
     values: Callable[[pa.Table, Schema, tuple[Expr, ...]], Arrays]  # Spark evaluates these
     zone: ZoneOf = unknown_zone
@@ -193,7 +193,7 @@ def _at(name: str, *path: str) -> Evaluator:
 
 
 def _part(rows: Any, name: str) -> Array:
-    """The column of a field; NULL where the row is."""
+    """The column of a field; NULL if the row is NULL."""
     column: Array = pc.struct_field(rows, name) if rows.null_count else rows.field(name)
     return column
 
@@ -214,7 +214,7 @@ def _of_parts(parts: Sequence[Evaluator], kernel: Callable[[Arrays], Any]) -> Ev
 
 
 def _of_parts_in_zone(parts: Sequence[Evaluator], kernel: ZonedKernel) -> Evaluator:
-    """The same for a function of times, of the session's time zone."""
+    """`_of_parts` for a kernel that also depends on the session's time zone."""
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
         time_zone = zone()
@@ -226,12 +226,12 @@ def _of_parts_in_zone(parts: Sequence[Evaluator], kernel: ZonedKernel) -> Evalua
 
 
 def _column_of(variable: Variable) -> str:
-    """The column of a variable, beside those of the rows that the lists are in."""
+    """The name of a variable's column, which is added to the columns of the lists' rows."""
     return f"item {variable.name}"
 
 
 def _of_items(e: Transformed, items: Evaluator, body: Evaluator) -> Evaluator:
-    """A function that computes lists, of a row for each item of others."""
+    """A function that computes lists from lists, by a row for each item."""
     list_type: Any = unwrap(e.type).arrow
 
     def compute(table: pa.Table, zone: ZoneOf) -> Any:
@@ -257,7 +257,7 @@ def _of_items(e: Transformed, items: Evaluator, body: Evaluator) -> Evaluator:
 
 
 def _lists(t: RowType, columns: Arrays) -> Any:
-    """The lists of one item of each column."""
+    """The lists with one item from each column."""
     list_type: Any = unwrap(t).arrow
     width, rows = len(columns), len(columns[0])
     each = pa.concat_arrays(cast(columns, [list_type.value_field] * width))

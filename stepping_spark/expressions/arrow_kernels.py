@@ -1,9 +1,9 @@
 """Arrow's kernels of the operators on values, exactly as Spark computes them.
 
 Only operators that are exact in both are here: whole numbers within 64 bits, Decimals, which are
-rounded once where their type lacks room for each digit, floats by the rules of IEEE 754,
-comparisons, days and times, and logic with NULL. Arrow's checked arithmetic fails on an overflow.
-Spark would fail or wrap around there, depending on its settings, so then Spark is asked.
+rounded once if their type lacks room for each digit, floats by the rules of IEEE 754, comparisons,
+days and times, and logic with NULL. Arrow's checked arithmetic fails on an overflow. Spark would
+fail or wrap around there, depending on its settings, so then Spark evaluates the expression.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MOST_EXACT = 76
 """The digits of Arrow's largest decimals."""
 _DIGITS_OF_SIGNED = 34
 _EXACT_IN_FLOATS = 15
-"""The digits that a float has for certain; a power of ten of as many is exact in it, too."""
+"""The digits that every float can represent; powers of ten with so many digits are exact, too."""
 _ORDERED = ("int", "str", "bytes", "date", "datetime", "LocalDateTime", "timedelta", "Decimal")
 _ARITHMETIC: dict[str, KernelFunction] = {
     "+": pc.add_checked,
@@ -95,10 +95,10 @@ def is_known(e: Expr) -> bool:
 
 
 def kernel_of(e: Call) -> Callable[[Sequence[Any]], Any] | None:
-    """The function that computes an operator's column from those of its arguments, in Arrow.
+    """The function that computes an operator's column from the columns of its arguments, in Arrow.
 
-    None if Arrow cannot. The function returns None where Spark must compute it: on an overflow of
-    64 bits, or of the digits of a Decimal.
+    None if Arrow cannot. The function returns None if Spark must compute the column: on an overflow
+    of 64 bits, or of the digits of a Decimal.
     """
     function = _function(e)
     if function is None:
@@ -201,7 +201,7 @@ def _by_row(op: str, given: RowType, a: Any, b: Any) -> Any:
 def remainder(a: Any, b: Any) -> Any:
     """The remainder of ints, with the sign of the dividend. Raises ArrowInvalid for a zero divisor.
 
-    It also does for the quotient that is beyond 64 bits, of the least int and -1.
+    It also raises it for the least int and -1, whose quotient is beyond 64 bits.
     """
     return pc.subtract_checked(a, pc.multiply_checked(b, pc.divide_checked(a, b)))
 
@@ -230,7 +230,7 @@ def _float_remainder(a: Any, b: Any) -> Any:
 
 
 def as_floats(x: Any) -> Any:
-    """Numbers as Spark casts them: an int beyond 2**53 and a Decimal become the nearest floats."""
+    """Numbers cast to floats as in Spark: ints beyond 2**53 and Decimals to the nearest floats."""
     if not pa.types.is_decimal(x.type):
         return x if x.type == pa.float64() else x.cast(pa.float64(), safe=False)
     if isinstance(x, pa.Scalar):
@@ -244,7 +244,7 @@ def as_floats(x: Any) -> Any:
 
 
 def one_nan(x: Any) -> Any:
-    """The floats with one kind of NaN: processors make several, and rows hold one."""
+    """The floats with a single kind of NaN: processors make several, and rows contain one."""
     return pc.if_else(pc.is_nan(x), pa.scalar(NAN), x)
 
 
@@ -270,7 +270,7 @@ def _of_one(op: str, t: RowType, given: RowType) -> KernelFunction | None:
 
 
 def is_rounded(x: Any) -> bool:
-    """Whether Spark rounds the negatives of Decimals: those of more than 34 digits."""
+    """Whether some Decimals have more than 34 digits, so that Spark rounds their negatives."""
     t = x.type
     if t.precision <= _DIGITS_OF_SIGNED:
         return False
@@ -321,7 +321,7 @@ def _of_local_times(op: str, t: RowType) -> KernelFunction | None:
 
 
 def _shift(op: str) -> KernelFunction:
-    """The kernel that moves times by exactly these durations."""
+    """The kernel that moves times by exact durations, in any time zone."""
     return shifted if op == "+" else lambda x, by: shifted(x, _negated(by))
 
 
@@ -330,7 +330,7 @@ def _negated(durations: Any) -> Any:
 
 
 def _is_below_a_day(e: Expr) -> bool:
-    """Whether an expression is a constant duration that moves instants alike in each zone."""
+    """Whether an expression is a constant duration that moves instants equally in every zone."""
     span = e.constant if isinstance(e, Literal) else None
     return isinstance(span, dt.timedelta) and abs(span) < dt.timedelta(days=1)
 
@@ -413,7 +413,7 @@ def compared_floats(op: str, a: Any, b: Any) -> Any:
 
 
 def _of_nulls(op: str, types: Sequence[RowType]) -> KernelFunction | None:
-    """The kernel of an operator that does not give NULL for each NULL."""
+    """The kernel of an operator that may return other values than NULL for NULL."""
     # Of several values Spark finds one type: floats, if one is a float
     one = FLOAT if FLOAT in types and all(map(rank, types)) else types[0]
     equals = [_comparison("==", one, t, may_round=False) for t in types[1:]]

@@ -1,4 +1,4 @@
-"""Converts values to the types of fields, where nothing is lost."""
+"""Converts values to the types of fields, without loss."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def _retype(e: Expr, target: RowType) -> Expr:
 
 
 def renamed(e: Expr, t: RowType) -> Expr | None:
-    """The same values as rows of another class, whose fields have other names; None if they differ.
+    """The values as rows of another class with other field names; None if the types differ.
 
-    It may be a list of them.
+    The expression may also be a list of rows.
     """
     have, want = unwrap(e.type), unwrap(t)
     if isinstance(e, Transformed) and isinstance(want, ListOf):

@@ -110,7 +110,7 @@ class ExprColumn(DeferredColumn):
         return to_column(self.__expr__)
 
 
-# The calls that are only ever made of Columns.
+# The calls that only Columns need.
 _OF_COLUMNS: dict[str, Callable[..., Column]] = {
     "coalesce": lambda *args: functions.coalesce(*args),
     "isNotNull": lambda a: a.isNotNull(),
@@ -122,8 +122,8 @@ _OF_COLUMNS: dict[str, Callable[..., Column]] = {
 def to_column(expr: Expr) -> Column:
     """The pyspark Column of an expression.
 
-    It is of the active session, and one is started if there is none. While a function is traced, it
-    is a tree, which needs no session.
+    It belongs to the active session; one is started if there is none. While a function is traced,
+    it is a tree, which needs no session.
     """
     if isinstance(expr, Directed):
         raise not_a_value(expr, str(user_line()))
@@ -153,7 +153,7 @@ def to_column(expr: Expr) -> Column:
 
 
 def opaque(column: Column, at: str = "") -> Expr:
-    """The expression of a Column. Spark is asked for its type where no table tells it."""
+    """The expression of a Column. Spark determines its type, unless a table here has it."""
     ordered = sort_order(column)
     if ordered is not None:
         of = opaque(ordered.of, at)

@@ -35,11 +35,11 @@ YEARS = {
         "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'",
     ),
 }
-"""The least and the greatest value that Python has, in SQL: Spark's calendar has 290,000 years."""
+"""The least and the greatest value of Python, in SQL: Spark's calendar has 290,000 years."""
 
 
 def guarded(column: Column, t: RowType) -> Column:
-    """The same Column, with an error for values that the type does not allow.
+    """The Column, with an error for values that the type does not allow.
 
     Such values are text that is no UUID or member of the Enum, and years beyond 9999. A UUID is
     converted to lower case, so that equal UUIDs are equal text.
@@ -85,7 +85,7 @@ class Expr:
     type: RowType
 
     on_driver: ClassVar[bool] = False
-    """Whether it only reads and arranges the values of its parts, so that Arrow can do so too."""
+    """Whether the expression only reads and arranges the values of its parts, as Arrow can too."""
 
     @final
     def sql(self, row: str) -> Sql:
@@ -101,11 +101,11 @@ class Expr:
         raise NotImplementedError
 
     def parts(self) -> tuple[Expr, ...]:
-        """The expressions that this one is made of."""
+        """The direct parts of the expression."""
         return ()
 
     def under(self, side: str) -> Expr:
-        """The same expression, over rows that have the row at field `side`."""
+        """The expression, over rows that contain the original row in field `side`."""
         if not self.in_sql:
             raise CompileError(
                 f"{user_line()}: the key {self}, which only Spark can read, cannot go with a "
@@ -115,7 +115,7 @@ class Expr:
 
     @property
     def in_sql(self) -> bool:
-        """Whether it has an `sql`: it contains no opaque Column and no Python function."""
+        """Whether `sql` exists: there is no opaque Column and no Python function in it."""
         return all(p.in_sql for p in self.parts())
 
 
@@ -181,7 +181,7 @@ class Literal(Expr):
 
 @dataclass(frozen=True)
 class Build(Expr):
-    """A row made of the values of its fields."""
+    """A row built from expressions for its fields."""
 
     fields: tuple[Expr, ...]
 
@@ -238,12 +238,12 @@ class Items(Expr):
 
 
 _BOUND: ContextVar[Mapping[str, Any]] = ContextVar("bound", default=MappingProxyType({}))
-"""The values of variables, where plain Python evaluates a function of items."""
+"""The values of variables, while plain Python evaluates a function of items."""
 
 
 @dataclass(frozen=True)
 class Variable(Expr):
-    """An item of a list, or its place in it, within the function of `Transformed`."""
+    """An item of a list, or its position, within the function of `Transformed`."""
 
     name: str
 
@@ -261,7 +261,7 @@ class Variable(Expr):
 
 @dataclass(frozen=True)
 class Transformed(Expr):
-    """The list of what a function gives for each item of a list, and for its place if it asks."""
+    """The list of a function's results for the items of a list, optionally with their positions."""
 
     items: Expr
     variables: tuple[Variable, ...]
@@ -321,13 +321,13 @@ class Singleton(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """An operator on values, with Spark's meaning (ANSI). Most operators give NULL for NULL."""
+    """An operator on values, with Spark's meaning (ANSI). Most operators return NULL for NULL."""
 
     op: str
     args: tuple[Expr, ...]
 
     def __str__(self) -> str:
-        # A store tells circuits apart by this text, so parentheses show the operands.
+        # A store distinguishes circuits by this text, so parentheses show the operands.
         args = [closed(str(a)) if isinstance(a, Call) else str(a) for a in self.args]
         rest = ", ".join(args[1:])
         return OPERATORS[self.op].sql.format(*args, rest=rest, type=self.type)
@@ -353,12 +353,12 @@ class Call(Expr):
 
 @dataclass(frozen=True)
 class Opaque(Expr):
-    """A pyspark Column, as a function of rows gave it. Equal if the parts of the Columns are."""
+    """A pyspark Column, returned by a function of rows. Equal if the parts of the Columns are."""
 
     column: Column = dataclasses.field(compare=False)
-    meaning: Hashable  # what tells it apart, over rows of the type that it was traced with
+    meaning: Hashable  # its identity, over rows of the type that it was traced with
     text: str
-    types: tuple[RowType, ...]  # what the Column is converted to, one after the other
+    types: tuple[RowType, ...]  # the types to which the Column is converted, one after the other
     # The same expression for Arrow, if there is one
     reading: Expr | None = dataclasses.field(default=None, compare=False)
 
@@ -408,7 +408,7 @@ def is_plain(e: Expr) -> bool:
 
 
 def for_spark(exprs: Iterable[Expr]) -> list[str]:
-    """The functions in expressions that only Spark evaluates, as text for people."""
+    """The texts of functions in expressions that only Spark can evaluate."""
     functions: dict[str, None] = {}
     for e in exprs:
         inner = e.parts() if isinstance(e, Build) else ()
@@ -418,7 +418,7 @@ def for_spark(exprs: Iterable[Expr]) -> list[str]:
 
 
 def fields_of(e: Expr) -> Iterator[Field]:
-    """The fields that an expression reads, as far as it is not opaque."""
+    """The fields that an expression reads, except in opaque parts."""
     if isinstance(e, Field):
         yield e
     for part in e.parts():
@@ -426,13 +426,13 @@ def fields_of(e: Expr) -> Iterator[Field]:
 
 
 class NotComposed(Exception):
-    """A function of a row cannot be made one of the row that this row is a function of."""
+    """The error for two functions of rows that cannot be composed to one."""
 
 
 def replaced(e: Expr, f: Callable[[Field], Expr]) -> Expr:
-    """An expression with others in the place of its fields, as the driver computes it.
+    """An expression with its fields replaced by `f`, in the form that the driver computes.
 
-    Raises `NotComposed` where only Spark or Python can read it.
+    Raises `NotComposed` if only Spark or Python can evaluate it.
     """
     if isinstance(e, Field):
         return f(e)
@@ -444,7 +444,7 @@ def replaced(e: Expr, f: Callable[[Field], Expr]) -> Expr:
 
 
 def with_parts(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
-    """An expression with `f` of its parts in their places."""
+    """An expression with each direct part replaced by `f` of it."""
     changed: dict[str, Any] = {}
     for own in dataclasses.fields(e):
         value = getattr(e, own.name)
@@ -456,7 +456,7 @@ def with_parts(e: Expr, f: Callable[[Expr], Expr]) -> Expr:
 
 
 def field_of(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
-    """The field, of type `t`, of the row that an expression makes; else `NotComposed`."""
+    """The field, of type `t`, of an expression's row. Raises `NotComposed` if it cannot be read."""
     if not path:
         return e
     if isinstance(e, Field):
@@ -480,7 +480,7 @@ def bare(e: Expr) -> Expr:
 
 
 def places_in(f: Expr, value: Expr) -> Iterator[Expr]:
-    """Where a value of the row stands in what a function gives."""
+    """The places of a value of the row in the result of a function."""
     if bare(f) == value:
         yield Field(value.type, ())
     elif isinstance(f, Build):
@@ -499,7 +499,7 @@ def places_in(f: Expr, value: Expr) -> Iterator[Expr]:
 
 
 def _within(value: Expr, path: tuple[str, ...]) -> Expr | None:
-    """A value of a row as one of what is at a path in it; None where it is of more than that."""
+    """A value over a row, as one over the part at a path; None if it reads other parts too."""
     if isinstance(value, Field):
         starts = value.path[: len(path)] == path
         return Field(value.type, value.path[len(path) :]) if starts else None
@@ -519,7 +519,7 @@ _EPOCHS = {
 
 
 def units_of(time: Any, t: RowType) -> int:
-    """A time as a number: of days, of microseconds, or the number itself."""
+    """A time as a number of days or microseconds; a number is unchanged."""
     if t in _EPOCHS:
         return int((time - _EPOCHS[t]) // _MICROSECOND)
     return int(time.toordinal()) if t == DATE else int(time)

@@ -1,9 +1,9 @@
-"""Functions that Java computes as fdlibm does: powers and logarithms.
+"""Powers and logarithms by fdlibm's algorithms, as in Java.
 
-They are bit for bit those of Java's StrictMath, which Spark calls. The processor's own functions
-differ from it in the last bit, and from one another.
+The results equal those of Java's StrictMath, which Spark calls, bit for bit. The functions of
+processors differ from it, and from one another, in the last bit.
 
-They are after e_exp.c, e_log.c, e_log10.c and e_pow.c of fdlibm 5.3: Copyright (C) 2004 by Sun
+They follow e_exp.c, e_log.c, e_log10.c and e_pow.c of fdlibm 5.3: Copyright (C) 2004 by Sun
 Microsystems, Inc. All rights reserved. Permission to use, copy, modify, and distribute this
 software is freely granted, provided that this notice is preserved.
 """
@@ -185,7 +185,7 @@ def power(x: float, y: float) -> float:
 
 
 def _special_power(x: float, y: float) -> float | None:
-    """The power where one of the numbers is special; None where none is."""
+    """The power if one of the numbers is special; None if none is."""
     size = abs(x)
     if y == 0.0:
         return 1.0
@@ -213,7 +213,7 @@ def _special_power(x: float, y: float) -> float | None:
 
 
 def _log2_near_one(x: float) -> tuple[float, float]:
-    """The logarithm to base 2, as a number of few digits and the rest."""
+    """The logarithm to base 2 of a number near 1, as a number of few digits and the rest."""
     whole, first, rest = _1_LN2
     t = x - 1.0
     w = (t * t) * (0.5 - t * (0.3333333333333333333333 - t * 0.25))
@@ -224,7 +224,7 @@ def _log2_near_one(x: float) -> tuple[float, float]:
 
 
 def _log2(x: float) -> tuple[float, float]:
-    """The same of any number."""
+    """The logarithm to base 2 of any number, as a number of few digits and the rest."""
     x, bits, n = _scaled(x)
     part = bits & 0x000FFFFF
     bits, k = part | 0x3FF00000, 0

@@ -3,19 +3,19 @@
 A state is the sum of the outputs of operators, so it must not be used with different operators.
 `identity_of` converts an operator's arguments to the text that decides. For expressions it contains
 the whole computation, with the names and types of the fields that they read. For types it contains
-what their columns hold. It leaves out the names of the user's row classes, and everything that no
-expression reads.
+the types of their columns. It leaves out the names of the user's row classes, and everything that
+no expression reads.
 
-Two kinds of expression do not tell which fields they read. An expression that only Spark evaluates
+Two kinds of expression do not show which fields they read. An expression that only Spark evaluates
 reads at most the columns whose names appear in its text. A Python function may read the whole row,
 and the name of its class too (`repr(row)`).
 
 A state is the sum of a function's past results. If the function changes, a deletion would remove
-results that were never added. So this text goes into the digests by which a store tells circuits
-apart.
+results that were never added. So this text goes into the digests by which a store distinguishes
+circuits.
 
 The text is the source, as Python's own parser writes it. Comments, layout, the names of variables
-and the version of Python do not count. The values that the function refers to do count: those of
+and the version of Python do not count. The values that the function refers to do count: values of
 its closure and defaults, the constants of its module, and the functions of its module, recursively.
 An imported object counts by its name.
 """
@@ -67,7 +67,7 @@ def _is_of(node: FunctionNode, code: CodeType) -> bool:
 
 
 def _holds(node: FunctionNode, code: CodeType) -> bool:
-    """Whether the code is that of this node: there may be several functions in one line."""
+    """Whether the code belongs to this node: a line may contain several functions."""
     assert isinstance(node, ast.Lambda)
     body = node.body
     begin, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
@@ -78,7 +78,7 @@ def _holds(node: FunctionNode, code: CodeType) -> bool:
 
 
 def source_of(code: CodeType) -> str | None:
-    """The source of a function, reduced to what counts; None if it is unknown."""
+    """The source of a function, without irrelevant parts; None if it is unknown."""
     nodes = [n for n in _functions(code.co_filename) if _is_of(n, code)]
     if len(nodes) > 1:
         nodes = [n for n in nodes if _holds(n, code)]
@@ -307,7 +307,7 @@ def read_unseen(argument: Any, inputs: tuple[StreamType, ...]) -> str:
 
 
 def _hidden(value: Any) -> Iterator[Opaque | PythonCall]:
-    """The expressions in an argument of an operator that do not tell which fields they read."""
+    """The expressions in an argument of an operator that do not show which fields they read."""
     if isinstance(value, Opaque | PythonCall):
         yield value
     elif isinstance(value, tuple):

@@ -259,7 +259,7 @@ def _refuse_is(f: Callable[..., Any], where: str) -> None:
 
 
 def _is_spark_s(f: Callable[..., Any]) -> bool:
-    """Whether it is one of pyspark.sql.functions, as in `f=F.upper`."""
+    """Whether a function is one of pyspark.sql.functions, as in `f=F.upper`."""
     return str(getattr(f, "__module__", "")).startswith("pyspark.")
 
 
@@ -297,19 +297,19 @@ def _names(code: CodeType) -> list[str]:
 
 
 def _is_part_of_spark(g: Any) -> bool:
-    """Whether it is a function or a module of pyspark."""
+    """Whether an object is a function or a module of pyspark."""
     return _is_spark_s(g) or (isinstance(g, ModuleType) and g.__name__.startswith("pyspark."))
 
 
 def _asks_for_a_session(g: Any) -> bool:
-    """Whether it is a Column of a classic session, a UDF, or what makes one."""
+    """Whether an object is a Column of a classic session, a UDF, or a function that makes UDFs."""
     if isinstance(g, ClassicColumn) or "evalType" in getattr(g, "__dict__", {}):
         return True
     return _is_spark_s(g) and getattr(g, "__name__", "") in ("udf", "pandas_udf", "arrow_udf")
 
 
 def _used(f: Callable[..., Any]) -> Iterator[Any]:
-    """What a function names, itself or in a function that it names."""
+    """The values that a function names, directly or in a function that it names."""
     seen: set[CodeType] = set()
     pending: list[Any] = [f]
     while pending:

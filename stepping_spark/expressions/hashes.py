@@ -1,6 +1,7 @@
 """Spark's hashes of values, by Python and by NumPy: `xxhash64` of 64 bits, and `hash` of 32 bits.
 
-The second is Murmur3. A hash of several values is that of each, with the hash before as its seed.
+The second is Murmur3. The hash of several values is computed one by one: each hash is the seed of
+the next.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def _of_texts(texts: Any, seeds: Hashes) -> Hashes:
     return hashes
 
 
-_FEW_TEXTS = 1_000  # each takes 0.1 us, and the operations on arrays 100 in any case
+_FEW_TEXTS = 1_000  # each takes 0.1 us, and the operations on arrays at least 100 us
 
 
 def _turned(values: Hashes, by: int) -> Hashes:
@@ -225,7 +226,7 @@ def _murmurs_of_texts(texts: Any, seeds: Hashes32) -> Hashes32:
 
 
 def _murmur(data: bytes, seed: np.uint32) -> np.uint32:
-    """The hash of bytes: of words of four, and of the last ones, each as a number with a sign."""
+    """The hash of bytes: words of four, then the last bytes, each as a signed number."""
     whole = len(data) & ~3
     words = np.frombuffer(data[:whole], "<u4").tolist()
     words += [b - 256 if b > 127 else b for b in data[whole:]]

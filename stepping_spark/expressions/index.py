@@ -35,7 +35,7 @@ class Key:
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The expressions that form the key: one, or those of a tuple."""
+        """The expressions that form the key: one, or the parts of a tuple."""
         t = self.expr.type
         if isinstance(self.expr, Build) and isinstance(t, Struct) and t.python is tuple:
             return self.expr.fields
@@ -52,8 +52,8 @@ class Index(Generic[T, K]):
     """The key of a row, and its order: for joins, groups, state and iteration.
 
     Create it with `pick`, `atom`, `composite` or `identity`. `T` is the type of the rows, and `K`
-    that of the keys: a field, a computed value, or a tuple of them, each with its direction. A
-    function of the row may be given instead of an `Index`; its order is ascending. Keys are equal
+    the type of the keys: a field, a computed value, or a tuple of them, each with its direction. A
+    function of the row may be used instead of an `Index`; its order is ascending. Keys are equal
     and ordered as in Spark. Raises `CompileError` for an index of other rows, and for a `st.python`
     function.
 
@@ -114,7 +114,7 @@ def key_of(
     *,
     in_order: bool = False,
 ) -> Key:
-    """The key for an index or a bare function, over rows of the type. A `Key` is returned as it is.
+    """The key for an index or a bare function, over rows of the type. A `Key` stays unchanged.
 
     `in_order`: its parts may be `Directed`.
     """

@@ -128,7 +128,7 @@ def _item(at: str) -> str:
 
 
 def _known_values(lists: EngineColumn) -> tuple[EngineColumn, NumberList, NumberList]:
-    """The non-NULL items of all lists together, and where each list begins and ends in them."""
+    """The non-NULL items of all lists together, and the begin and end of each list in them."""
     flat: Any = pc.list_flatten(lists)  # a NULL list has no items
     lengths = np.asarray(pc.list_value_length(lists).fill_null(0).to_numpy(), np.int64)
     edges = np.append(0, np.cumsum(lengths))
@@ -139,7 +139,7 @@ def _known_values(lists: EngineColumn) -> tuple[EngineColumn, NumberList, Number
 
 @dataclass(frozen=True)
 class Shape(_OfList):
-    """The skewness or, with `fourth`, the kurtosis of a list of sorted floats, as Spark has them.
+    """The skewness or, with `fourth`, the kurtosis of a list of sorted floats, as in Spark.
 
     The deviations from the mean are added in the order of the list, so that each engine gives the
     same bits. NULL if there are no values, or if all are equal; NaN if one is not finite.

@@ -31,7 +31,7 @@ def _decimal(precision: int, scale: int) -> Atom:
 
 
 def rounded_type(t: RowType, *constants: int) -> RowType:
-    """The type of `round`: a Decimal has as many digits as its whole part may get."""
+    """The type of `round`: a Decimal has room for the largest rounded whole part."""
     size, places = _digits(t), constants[0] if constants else 0
     if size is None:
         return t
@@ -47,7 +47,7 @@ def are_places(*values: Any) -> bool:
 
 
 def rounded(x: Any, places: int = 0) -> Any:
-    """Rounded half away from zero, of the shortest text that a float has."""
+    """Numbers rounded half away from zero; floats are rounded by their shortest text."""
     if pa.types.is_integer(x.type):
         return x
     unit = Decimal(1).scaleb(-places)
@@ -104,22 +104,22 @@ def powers_of_e(x: Any) -> Any:
 
 
 def logarithms(x: Any) -> Any:
-    """Natural logarithms; NULL of what has none."""
+    """Natural logarithms; NULL for a number without one."""
     return _each_float(lambda v: None if v <= 0 else ln(v), x)
 
 
 def logarithms_of_2(x: Any) -> Any:
-    """Logarithms to base 2, divided as in Spark; NULL of what has none."""
+    """Logarithms to base 2, divided as in Spark; NULL for a number without one."""
     return _each_float(lambda v: None if v <= 0 else ln(v) / _LN_2, x)
 
 
 def logarithms_of_10(x: Any) -> Any:
-    """Logarithms to base 10; NULL of what has none."""
+    """Logarithms to base 10; NULL for a number without one."""
     return _each_float(lambda v: None if v <= 0 else log10(v), x)
 
 
 def logarithms_of(base: Any, x: Any) -> Any:
-    """Logarithms to a base; NULL where the base or the number has none."""
+    """Logarithms to a base; NULL if the base or the number has no logarithm."""
     with np.errstate(divide="ignore", invalid="ignore"):  # the base may be 1
         return one_nan(pc.divide(logarithms(x), logarithms(base)))
 
@@ -140,26 +140,26 @@ def _each_float(f: Callable[[float], float | None], x: Any) -> Any:
 
 
 def absolute(x: Any) -> Any:
-    """Numbers without their signs. Raises ArrowInvalid for the least int, which has none such."""
+    """Absolute values. Raises ArrowInvalid for the least int, whose absolute value is too large."""
     if pa.types.is_decimal(x.type) and is_rounded(pc.if_else(pc.less(pc.sign(x), 0), x, None)):
         return None
     return pc.abs_checked(x)
 
 
 def sign(x: Any) -> Any:
-    """1.0, -1.0, or the zero or NaN that a number is."""
+    """The signs of numbers: 1.0, -1.0, or the number itself if it is zero or NaN."""
     floats = as_floats(x)
     signs = pc.if_else(pc.greater(floats, 0.0), 1.0, pc.if_else(pc.less(floats, 0.0), -1.0, floats))
     return one_nan(signs)
 
 
 def greatest(*columns: Any) -> Any:
-    """The greatest of the values that are not NULL; of equal ones the first, as of two zeros."""
+    """The greatest non-NULL value; the first of equal ones, such as two zeros."""
     return _extreme(">", pc.max_element_wise, columns)
 
 
 def least(*columns: Any) -> Any:
-    """The least of the values that are not NULL; of equal ones the first."""
+    """The least non-NULL value; the first of equal ones."""
     return _extreme("<", pc.min_element_wise, columns)
 
 
@@ -188,7 +188,7 @@ def quotients(a: Any, b: Any) -> Any:
 
 
 def made_date(year: Any, month: Any, day: Any) -> Any:
-    """The days; None where one does not exist: Spark raises the error."""
+    """The days; None if one does not exist: then Spark raises the error."""
     rows = zip(*(c.to_pylist() for c in (year, month, day)), strict=True)
     try:
         days = [None if None in row else dt.date(*row) for row in rows]
@@ -198,7 +198,7 @@ def made_date(year: Any, month: Any, day: Any) -> Any:
 
 
 def months_later(x: Any, months: int) -> Any:
-    """The days so many months later, or the last of the month. None beyond the years of Python."""
+    """The days `months` later, at most the last day of a month. None beyond Python's years."""
 
     def moved(day: dt.date) -> dt.date:
         year, month = divmod(day.year * 12 + day.month - 1 + months, 12)

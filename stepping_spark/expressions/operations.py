@@ -24,7 +24,7 @@ from stepping_spark.rows.types import Optional, unwrap
 
 
 def fit(value: Any, t: RowType, what: str) -> Any:
-    """A Python value as a column of the type holds it. Overflow raises an error, as in Spark."""
+    """A Python value, as stored in a column of the type. Overflow raises an error, as in Spark."""
     t = unwrap(t)
     if value is None or not isinstance(t, Atom):
         return value
@@ -49,11 +49,11 @@ class OperatorInfo:
 
 
 _OF_DIVISIONS = decimal.Context(prec=77, rounding=decimal.ROUND_HALF_UP)
-"""What Spark rounds a quotient to, before it rounds it to its type."""
+"""The precision to which Spark rounds a quotient, before it rounds it to its type."""
 
 
 def _alike(*values: Any) -> tuple[Any, ...]:
-    """The numbers as Spark finds one type for them: floats, if one is a float."""
+    """The numbers in the common type that Spark uses: floats, if one is a float."""
     if not any(isinstance(v, float) for v in values):
         return values
     return tuple(None if v is None else float(v) for v in values)
@@ -77,7 +77,7 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 _OF_JAVA = decimal.Context(prec=34)
-"""What Spark rounds the negative of a Decimal to."""
+"""The precision to which Spark rounds the negative of a Decimal."""
 
 
 def _negative(a: Any) -> Any:
@@ -278,6 +278,6 @@ def digits_of_result(op: str, a: RowType, b: RowType) -> tuple[int, int]:
 
 
 def digits(t: RowType) -> tuple[int, int]:
-    """The digits of a number, and how many of them are after the point."""
+    """The number of digits of a number, and of its digits after the point."""
     assert isinstance(t, Atom)
     return (20, 0) if t.name == "int" else (t.precision, t.scale)

@@ -1,4 +1,4 @@
-"""Expressions that Spark, Arrow and plain Python compute alike, with Spark's hashes.
+"""Expressions with equal results in Spark, Arrow and plain Python, also of Spark's hashes.
 
 The driver may compute one change and Spark another, and the two must cancel exactly. So these
 expressions use only operations that are the same everywhere: integers, and doubles added,
@@ -34,7 +34,7 @@ EngineColumn = Any  # a pyarrow array
 
 @dataclass(frozen=True)
 class Derived(Expr):
-    """An expression with a third meaning: in Arrow, on the columns of its parts."""
+    """An expression that Arrow can compute too, from the columns of its parts."""
 
     args: tuple[Expr, ...]
 
@@ -102,7 +102,7 @@ class Bucket(Derived):
 class Hashed(Derived):
     """Spark's `hash` of values, or its `xxhash64`.
 
-    It depends on the width of whole numbers: `narrow` tells the parts that are an INT in Spark.
+    It depends on the width of whole numbers: `narrow` is true for parts that are an INT in Spark.
     """
 
     name: str = "hash"
@@ -220,7 +220,7 @@ class Choice(Derived):
         return f"if({', '.join(a.sql(row) for a in self.args)})"
 
     def value(self, row: Any) -> Any:
-        """The value; the part that is not chosen may have none, as `1 / 0` has not."""
+        """The value; the part that is not chosen is not evaluated: it may fail, such as `1 / 0`."""
         condition, one, other = self.args
         return (one if condition.value(row) is True else other).value(row)
 
@@ -240,10 +240,10 @@ _NTZ_EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 @dataclass(frozen=True)
 class Slid(Derived):
-    """The last time that is not later, of those each `slide` microseconds; then `shift` later.
+    """The latest multiple of `slide` microseconds that is not later than a time, plus `shift`.
 
-    One of these times is `offset` microseconds after the epoch. So begins and ends a window of
-    time.
+    Multiples are counted from `offset` microseconds after the epoch. This is the begin or the end
+    of a window of time.
     """
 
     slide: int = 1
@@ -291,7 +291,7 @@ _BITS = {8: "TINYINT", 16: "SMALLINT", 32: "INT"}
 
 @dataclass(frozen=True)
 class Narrowed(Derived):
-    """An int that must fit fewer bits. A greater one is an error, as in Spark's integers."""
+    """An int that must fit fewer bits. A larger one is an error, as in Spark's integers."""
 
     bits: int = 32
     label: ClassVar[str] = "narrowed"
@@ -370,7 +370,7 @@ def widened(e: Expr, t: Atom) -> Expr:
 
 @dataclass(frozen=True)
 class Mean(Derived):
-    """A sum divided by a count. Floats and ints give a float, Decimals the exact mean, rounded.
+    """A sum divided by a count: for floats and ints a float, for Decimals the exact mean, rounded.
 
     As in Spark's avg, the mean of Decimals has four more digits, and halves are rounded away from
     zero.
@@ -409,7 +409,7 @@ def _decimal_mean(total: Sql, n: Sql, scale: int, more: int, t: RowType) -> str:
 
     A quotient of Spark's decimals may keep only six digits after the point, and is rounded twice. A
     product may lose digits as well. So this divides as on paper: first the digits above 10**19,
-    then those below, then the new ones, and each remainder is carried on. Strings move the point.
+    then the lower digits, then the new ones, carrying each remainder. Strings move the point.
     """
     wide, ten = "DECIMAL(38, 0)", "10000000000000000000BD"
     step = f"CAST(1{'0' * more}BD AS {wide})"

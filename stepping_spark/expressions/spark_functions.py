@@ -1,9 +1,9 @@
 """Spark's functions that the driver computes: one table of their signatures and kernels.
 
 A kernel computes a column of Arrow from columns and constants, with Spark's result bit for bit. It
-returns None, or raises `ArrowInvalid`, where Spark must be asked. Kernels of text are in
+returns None, or raises `ArrowInvalid`, if only Spark can compute the result. Kernels of text are in
 `text_kernels`, of numbers in `number_kernels`, of days, times and casts here. `spark_to_arrow`
-makes expressions of calls. The page *functions of rows* lists the names; a test compares them.
+turns calls into expressions. The page *functions of rows* lists the names; a test compares them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ ArrowFunction = Callable[..., Any]
 
 
 def _doubted_of(*types: RowType) -> Callable[[RowType], str]:
-    """Spark takes its own conversions of these types for nullable."""
+    """The `nulls` of a form whose result Spark calls nullable for these column types."""
     return lambda t: "doubted" if t in types or (_is_decimal(t) and DECIMALS in types) else "any"
 
 
@@ -108,7 +108,7 @@ def _has_instants(types: frozenset[RowType], constants: tuple[Any, ...]) -> bool
 
 
 def _has_hours(types: frozenset[RowType], constants: tuple[Any, ...]) -> bool:
-    """Whether a day is formatted as its midnight, which may be in a gap of the clock."""
+    """Whether a format depends on hours: a day's midnight may be in a gap of the clock."""
     return DATETIME in types or "HH" in constants[0] or "mm" in constants[0]
 
 
@@ -124,20 +124,20 @@ def _never(types: frozenset[RowType], constants: tuple[Any, ...]) -> bool:
 class Form:
     """A function of Spark that the driver computes: its columns, constants, result and kernel.
 
-    `columns` is the number of columns; 0 is any, and -1 is all but the last argument. The other
-    arguments are constants, which the function `takes`. `nulls` says when Spark takes the result
-    for nullable: if `any` column is, if `all` are, `always`, or `never`. It is `doubted` if Spark
-    takes it for nullable always, and it is NULL only of NULL. The kernel gets instants as the
-    local times of the session's zone, and days as days. `in_zone` is the kernel of what needs the
-    zone itself, which is its last argument; `needs_zone` says for which types and constants.
-    `bits` are those of a whole number in Spark: 32 of an INT. If the function is
-    `constant_first`, its first argument is the constant that the kernel takes last.
+    `columns` is the number of columns; 0 is any number, and -1 is all but the last argument. The
+    other arguments are constants, which `takes` checks. `nulls` is the case in which Spark calls
+    the result nullable: if `any` column is, if `all` are, `always`, or `never`. With `doubted`,
+    Spark always calls it nullable, but only NULL yields NULL. The kernel gets instants as local
+    times of the session's zone, and days as days. `in_zone` is the kernel that gets the zone as its
+    last argument; `needs_zone` selects it by types and constants. `bits` is the width of a whole
+    number in Spark: 32 for an INT. If the function is `constant_first`, its first argument is the
+    constant that the kernel gets last.
     """
 
     types: frozenset[RowType]
     kernel: ArrowFunction
-    # The type of the result, or what makes it of the column's type and the constants
-    given: RowType | Callable[..., RowType] | None = None  # None: that of the columns
+    # The type of the result, or a function of the column's type and the constants for it
+    given: RowType | Callable[..., RowType] | None = None  # None: the type of the columns
     columns: int = 1
     takes: Callable[..., bool] = lambda *constants: not constants
     nulls: str | Callable[[RowType], str] = "any"
@@ -186,7 +186,7 @@ def strftime(pattern: str) -> str | None:
 
 
 def _letters(change: ArrowFunction, x: Any) -> Any:
-    """The text with letters changed; None beyond ASCII, where Java has rules of its own."""
+    """The text with changed letters; None beyond ASCII, where Java has its own rules."""
     return change(x) if pc.all(pc.string_is_ascii(x)).as_py() is not False else None
 
 
@@ -200,7 +200,7 @@ def _long(part: ArrowFunction, x: Any) -> Any:
 
 
 def _days(x: Any) -> Any:
-    """Days, and those of local times."""
+    """The days of local times; days are unchanged."""
     return day_of(x) if pa.types.is_timestamp(x.type) else x
 
 
@@ -221,7 +221,7 @@ def _positive_remainder(a: Any, b: Any) -> Any:
 
 
 def _joined(*columns: Any) -> Any:
-    """The texts that are not NULL, with a separator, which comes last."""
+    """The non-NULL texts, joined with a separator, which is the last argument."""
     first, *rest, separator = columns
     none = reduce(pc.and_, (pc.is_null(x) for x in (first, *rest)))
     first = pc.if_else(none, "", first)  # Arrow would leave out a row of NULLs alone
@@ -266,7 +266,7 @@ def _instants(x: Any, zone: dt.tzinfo) -> Any:
 
 
 def _whole_units(start: Any, end: Any, unit: str, zone: dt.tzinfo) -> Any:
-    """How many whole units are between the local times of two days, local times or instants."""
+    """The number of whole units between the local times of two days, local times or instants."""
     first, last = (local_times(_instants(x, zone), zone) for x in (start, end))
     return whole_units(first, last, UNITS_BETWEEN[unit.lower()])
 
@@ -280,7 +280,7 @@ def _formatted_in(x: Any, pattern: str, zone: dt.tzinfo) -> Any:
 
 
 def _only_in_zone(*_: Any) -> Any:
-    """The kernel of what has none without a zone."""
+    """The kernel without a zone, of a function that always needs one; never called."""
 
 
 # Casts
@@ -321,7 +321,7 @@ def _bigint(x: Any) -> Any:
     return pc.trunc(x).cast(pa.int64(), safe=False)
 
 
-# Constants that a function takes
+# Checks of the constants of functions
 
 
 def _is_padding(*values: Any) -> bool:

@@ -1,9 +1,9 @@
-"""Spark's functions that Arrow computes as Spark does, without a call of Spark.
+"""Spark's functions that Arrow computes with equal results, without a call of Spark.
 
 A Column of such functions has a reading: an expression of fields, constants, operators and
-functions, of the type that Spark's analyzer says. The driver computes the reading, and Spark the
+functions, with the type from Spark's analyzer. The driver computes the reading, and Spark the
 Column itself. Only Spark computes functions of times in zones whose rules `zones` does not have, or
-of the letters of a language beyond ASCII.
+of letters beyond ASCII.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ pc: Any = pyarrow.compute
 
 @dataclass(frozen=True)
 class SparkFunction(Derived):
-    """A function of Spark, with the constants that it takes beside columns."""
+    """A function of Spark, with its constant arguments."""
 
     name: str = ""
     constants: tuple[Any, ...] = ()
@@ -88,7 +88,7 @@ class SparkFunction(Derived):
         return f"CAST({called} AS {self.type.ddl})" if wide else called
 
     def of(self, *values: Any) -> Any:
-        """The value by the same kernel, for a column of one value."""
+        """The value, computed by the kernel on a column of one value."""
         pairs = zip(self.args, values, strict=True)
         columns = [pa.array([a.type.encode(v, str(self))], a.type.arrow) for a, v in pairs]
         column = None if self.in_session_zone else self.arrow(columns)
@@ -127,7 +127,7 @@ class SparkFunction(Derived):
 
 
 def reading_of(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
-    """A Column's parts as an expression that Arrow can evaluate, of Spark's type; None if none.
+    """A Column as an expression of Spark's type that Arrow can evaluate; None if there is none.
 
     `texts` maps texts of SQL to the expressions that they stand for.
     """
@@ -136,7 +136,7 @@ def reading_of(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
 
 
 def function_of(name: str, args: Sequence[Expr]) -> Expr | None:
-    """A call of one of Spark's functions as an expression of the driver; None if it is unknown.
+    """A call of one of Spark's functions, as an expression for the driver; None if unknown.
 
     It is nullable if an argument is. Spark's own type may be wider.
     """
@@ -179,7 +179,7 @@ _VARIABLE = "variable "
 
 
 def _transformed(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
-    """`transform`, whose function may take an item's place too."""
+    """A `transform`, whose function may also have an item's position as a parameter."""
     of, function = tree.parts
     items = _read(of, texts)
     if (
@@ -200,7 +200,7 @@ def _transformed(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
 
 
 def _struct(tree: Tree, texts: Mapping[str, Expr]) -> Expr | None:
-    """`struct` of values that have names."""
+    """A `struct` of named values."""
     named = [(p.value, _read(p.parts[0], texts)) for p in tree.parts if p.kind == "alias"]
     fields = [(n, e) for n, e in named if e is not None]
     if len(fields) < len(tree.parts) or len({n.lower() for n, _ in fields}) < len(fields):
@@ -219,7 +219,7 @@ def _constant(value: Any) -> Expr | None:
 
 
 def _cast(e: Expr, ddl: str, *, is_try: bool = False) -> Expr | None:
-    """A cast; None for one that only Spark computes. `is_try`: NULL where there is no value."""
+    """A cast; None for one that only Spark computes. `is_try`: NULL instead of an error."""
     have = unwrap(e.type)
     if have.ddl == ddl:
         return None if is_try else e
@@ -413,7 +413,7 @@ def _family(t: RowType) -> RowType:
 
 
 def _as_spark_says(f: SparkFunction) -> SparkFunction:
-    """The function with a type as nullable as Spark takes it for."""
+    """The function with the nullability that Spark assigns to its type."""
     optional = [isinstance(a.type, Optional) for a in f.args]
     nullable = {"any": any(optional), "all": all(optional), "never": False}
     t = unwrap(f.type)

@@ -1,4 +1,4 @@
-"""Deviations, correlations, covariances and regressions, from exact sums, alike on each engine.
+"""Deviations, correlations, covariances and regressions, from exact sums, equal on each engine.
 
 A product of doubles is exactly the sum of two doubles: x·y = p + e (T. J. Dekker, 1971). The sums
 of p and of e are exact, and so are those of x and y; their rounding errors are known too. So
@@ -38,7 +38,7 @@ def square_rest(x: float, p: float) -> float:
 
 
 def square_rest_sql(x: str, p: str) -> str:
-    """The same in SQL, for two names."""
+    """`square_rest` in SQL, for two names."""
     rest = closed(f"((high * high - {p}) + 2D * (high * low)) + low * low")
     body = let("high", f"c - (c - {x})", let("low", f"{x} - high", rest))
     return f"if(abs({x}) < {LARGE}D, {let('c', f'{SPLIT}D * {x}', body)}, 0D)"
@@ -109,9 +109,9 @@ class TimesRest(Derived):
 class Deviation(Derived):
     """√((Σx² − (Σx)²/n) / (n − 1)); NULL for n < 2, NaN if a sum is not finite.
 
-    With `population` it is divided by n, and NULL for n < 1. Without `root` it is the variance. The
-    parts: n; Σx and its rest; the sum of the rounded squares and its rest; the sum of the squares'
-    own rests.
+    With `population` the divisor is n, and the result NULL for n < 1. Without `root` it is the
+    variance. The parts: n; Σx and its rest; the sum of the rounded squares and its rest; the sum of
+    the squares' own rests.
     """
 
     population: bool = False
@@ -217,7 +217,7 @@ def centred(
 
 
 def centred_sql(x: str, x_rest: str, y: str, y_rest: str, p: str, p_rest: str, e: str) -> str:
-    """The same in SQL, for names; the number of rows has the name `v.n`."""
+    """`centred` in SQL, for names; the number of rows has the name `v.n`."""
     small = closed(
         f"({_product_rest_sql('v.n', p, 'm.a')} - {_times_rest_sql(x, y, 'm.b')}) + "
         f"(v.n * {p_rest} + v.n * {e} - ({x} * {y_rest} + {y} * {x_rest}))"
@@ -231,7 +231,7 @@ def _times_rest(x: float, y: float, p: float) -> float:
 
 
 def _times_rest_sql(x: str, y: str, p: str) -> str:
-    """The same in SQL, for names."""
+    """`_times_rest` in SQL, for names."""
     small = all_of([f"abs({x}) < {LARGE}D", f"abs({y}) < {LARGE}D"])
     return f"if({small}, {_product_rest_sql(x, y, p)}, 0D)"
 
@@ -247,7 +247,7 @@ def _product_rest(x: float, y: float, p: float) -> float:
 
 
 def _product_rest_sql(x: str, y: str, p: str) -> str:
-    """The same in SQL, for names."""
+    """`_product_rest` in SQL, for names."""
     low, rest = closed(f"{x} - h.high"), closed(f"{y} - h.top")
     last = closed(f"(((h.high * h.top - {p}) + h.high * k.rest) + k.low * h.top) + k.low * k.rest")
     body = let_all("k", {"low": low, "rest": rest}, last)
@@ -281,12 +281,12 @@ def _of_both(x: Expr, y: Expr) -> RowType:
 
 
 def deviation(parts: tuple[Expr, ...], *, population: bool = False, root: bool = True) -> Expr:
-    """The standard deviation, or the variance; `parts` are those of `Deviation`."""
+    """The standard deviation, or the variance; for `parts` see `Deviation`."""
     return Deviation(Optional(FLOAT), parts, population, root)
 
 
 def correlation(parts: tuple[Expr, ...]) -> Expr:
-    """The correlation; `parts` are those of `Correlation`."""
+    """The correlation; for `parts` see `Correlation`."""
     return Correlation(Optional(FLOAT), parts)
 
 
@@ -300,14 +300,14 @@ PAIRED: Mapping[str, tuple[str, ...]] = {
     "regr_sxy": ("x", "y", "xy"),
     "regr_syy": ("y", "yy"),
 }
-"""Of which values, squares and products each of them needs the sums."""
+"""The values, squares and products whose sums each function needs."""
 
 _DIVIDED = {"covar_pop": "v.n * v.n", "covar_samp": "v.n * (v.n - 1D)"}
 
 
 @dataclass(frozen=True)
 class Paired(Derived):
-    """A covariance, or a number of the line of regression; NULL without rows.
+    """A covariance, or a number of the regression line; NULL without rows.
 
     NaN if a sum is not finite. A line needs two values of x, and a sample's covariance two rows:
     without them they are NULL. The parts: n; for x and y the sum and its rest; for the squares and
@@ -403,5 +403,5 @@ def _take(rest: Iterator[Any], n: int) -> list[Any]:
 
 
 def paired(kind: str, parts: tuple[Expr, ...]) -> Expr:
-    """A covariance or a number of a line; `parts` are those of `Paired`."""
+    """A covariance, or a number of the regression line; for `parts` see `Paired`."""
     return Paired(Optional(FLOAT), parts, kind)

@@ -397,7 +397,7 @@ def symbolic(expr: Expr) -> SymbolicColumn:
 def trace_row(f: Callable[[Any], Any], t: RowType, where: str, *, trees: bool = True) -> Expr:
     """Call a function with a symbolic row of the type, and return the result as an expression.
 
-    `where` is the place of the function, for errors about its result. PySpark's functions give
+    `where` is the place of the function, for errors about its result. PySpark's functions return
     trees in it; without `trees`, Columns of the active session.
     """
     token, texts = ROW.set(t), TEXTS.set({})

@@ -1,7 +1,7 @@
-"""Kernels of text: patterns, parts, hashes, and casts to numbers and days, as Spark has them.
+"""Kernels of text: patterns, parts, hashes, and casts to numbers and days, as in Spark.
 
-A pattern is computed here if Java and Python read it alike: `pattern_of` says which. Text is made a
-number or a day here if it has the usual form; for other forms Spark is asked.
+A pattern is computed here if Java and Python read it alike, see `pattern_of`. Text is cast to a
+number or a day here if it has the usual form; Spark casts the other forms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pc: Any = pyarrow.compute
 
 
 def each(f: Callable[[str], Any], t: pa.DataType, x: Any) -> Any:
-    """A function of each text; NULL of NULL."""
+    """The results of a function for each text; NULL for NULL."""
     return pa.array([None if v is None else f(v) for v in x.to_pylist()], t)
 
 
@@ -49,15 +49,15 @@ _IN_PYTHON = {
     ".": f"[^{_ENDS}]",
     "$": rf"(?=(?:\r\n|(?<!\r)\n|[{_ENDS[1:]}])?\Z)",
 }
-"""What Java means by a dot, and by the end of a text: its lines end in more ways."""
+"""Java's meaning of a dot, and of the end of a text: it has more line ends than Python."""
 
 
 @cache
 def pattern_of(written: Any) -> re.Pattern[str] | None:
-    """A pattern of Java's for Python, with the same matches; None for one that may differ.
+    """A Java pattern for Python, with the same matches; None for one whose matches may differ.
 
-    It has letters, digits, classes, groups, alternatives and quantifiers, `^` at its begin and `$`
-    at its end.
+    It may have letters, digits, classes, groups, alternatives and quantifiers, `^` at its begin and
+    `$` at its end.
     """
     if not isinstance(written, str) or not written:
         return None
@@ -75,7 +75,7 @@ def pattern_of(written: Any) -> re.Pattern[str] | None:
         pattern = re.compile("".join(pieces), re.ASCII)
     except (re.error, OverflowError):
         return None
-    # Where nothing matches, Java and Python go on in ways of their own
+    # After an empty match, Java and Python continue differently
     return None if pattern.fullmatch("") else pattern
 
 
@@ -86,7 +86,7 @@ def matches(x: Any, written: str) -> Any:
 
 
 def extracted(x: Any, written: str, group: int = 1) -> Any:
-    """The group of the first match; empty where there is none."""
+    """The group of the first match; empty if there is no match."""
     pattern = pattern_of(written)
     assert pattern is not None
 
@@ -121,7 +121,7 @@ def is_substitution(*values: Any) -> bool:
 
 
 def letters_of(written: Any) -> str | None:
-    """The text that a pattern stands for, if it is no more than that."""
+    """The text that a pattern matches, if it is plain text; otherwise None."""
     if not isinstance(written, str) or not written:
         return None
     plain = re.sub(r"\\([][.*+?^$(){}|/-])", "", written)
@@ -157,7 +157,7 @@ def is_part(*values: Any) -> bool:
 
 
 def before(x: Any, separator: str, n: int) -> Any:
-    """What is before the n-th separator, or behind the n-th from the end."""
+    """The text before the n-th separator, or after the n-th from the end."""
 
     def cut(v: str) -> str:
         parts = v.split(separator)
@@ -173,7 +173,7 @@ def is_index(*values: Any) -> bool:
 
 
 def place(x: Any, *constants: Any) -> Any:
-    """Where a text begins within another, from 1; 0 if it is not there."""
+    """The position, from 1, of a text within another; 0 if it does not occur."""
     sought = next(c for c in constants if isinstance(c, str))
     return each(lambda v: v.find(sought) + 1, pa.int64(), x)
 
@@ -194,7 +194,7 @@ def are_texts(*values: Any) -> bool:
 
 
 def with_capitals(x: Any) -> Any:
-    """Each word with a capital first; None beyond ASCII, where Java has rules of its own."""
+    """Each word with a capital first letter; None beyond ASCII, where Java has its own rules."""
     if pc.all(pc.string_is_ascii(x)).as_py() is False:
         return None
     return each(
@@ -213,7 +213,7 @@ def crc32(x: Any) -> Any:
 
 
 _SOUNDS = dict(zip(string.ascii_letters, "01230127022455012623017202" * 2, strict=True))
-"""The digits of letters: 0 is a vowel, and 7 is H and W, which do not part equal digits."""
+"""The digits of letters: 0 is a vowel, and 7 is H and W, which do not separate equal digits."""
 
 
 def _sound(text: str) -> str:
@@ -245,22 +245,22 @@ def _is_some(value: Any) -> bool:
 # Casts
 
 _BLANK = "".join(map(chr, range(33))) + "\x7f"
-"""What Spark leaves out at both ends of a number, of what is in ASCII."""
+"""The ASCII characters that Spark trims at both ends of a number."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _FRACTION = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?")
 _DATE = re.compile(
     r"([0-9]{4,7}|[+-][0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL
 )
-"""A year, a month of one or two digits, a day; behind it a time, which does not count."""
+"""A year, a month of one or two digits, a day, and a time, which is ignored."""
 _LETTERS = set(string.ascii_letters) - set("dDfFeEnNiI")
 
 
 class _Asks(Exception):
-    """Spark is to be asked, or raises an error."""
+    """Signal: Spark must cast the text, or raise an error."""
 
 
 def _cast(of: Callable[[str], Any], is_try: bool, t: pa.DataType, x: Any) -> Any:
-    """The values of texts. What is none is NULL where it `is_try`, else Spark raises an error."""
+    """The values of texts. An invalid text is NULL if `is_try`; otherwise Spark raises an error."""
 
     def value(v: str) -> Any:
         result = of(v.strip(_BLANK)) if v.isascii() else _Asks
@@ -307,7 +307,7 @@ def _day(v: str) -> Any:
 
 
 def day_of_text(text: str) -> dt.date | None:
-    """The day that Spark's CAST makes of a text; None if there is none, or if Spark is to say."""
+    """The day of a text by Spark's CAST; None if it is invalid, or if only Spark can decide."""
     date = _day(text.strip(_BLANK)) if text.isascii() else None
     return None if date is _Asks else date
 

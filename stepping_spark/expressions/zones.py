@@ -1,8 +1,8 @@
-"""Instants as local times of a time zone and back, as Java's rules have them.
+"""Instants as local times of a time zone and back, by Java's rules.
 
-The rules are those of `zoneinfo`, exact to the second, before 1900 too. `known_zone` says which
-zones are computed here: those of `TESTED`, whose clock changes a test compares with Spark's, and
-fixed offsets. For others Spark is asked.
+The rules come from `zoneinfo`, exact to the second, before 1900 too. `known_zone` returns the zones
+that are computed here: the zones in `TESTED`, whose clock changes a test compares with Spark's, and
+fixed offsets. Spark computes other zones.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LEAST, _MOST = ((t - _EPOCH) // _MICROSECOND for t in (dt.datetime.min, dt.date
 
 
 def known_zone(name: str) -> dt.tzinfo | None:
-    """The zone of this name; None where Spark is asked."""
+    """The zone of this name; None if only Spark computes it."""
     if name in UTC:
         return dt.UTC
     fixed = _OFFSET.fullmatch(name)
@@ -62,7 +62,7 @@ def local_times(x: Any, zone: dt.tzinfo) -> Any:
 
 
 def instants(x: Any, zone: dt.tzinfo) -> Any:
-    """Local times as instants: in a gap later by its length; the earlier of two."""
+    """Local times as instants: times in a gap move by its length; of two instants the earlier."""
     if zone is dt.UTC:
         return x.cast(pa.timestamp("us", "UTC"))
     local = _micros(x)
@@ -70,7 +70,7 @@ def instants(x: Any, zone: dt.tzinfo) -> Any:
 
 
 def instants_beside(local: Any, x: Any, zone: dt.tzinfo) -> Any:
-    """Local times as instants, with the offsets that the instants `x` have, where these fit."""
+    """Local times as instants, with the offsets of the instants `x` if these are valid."""
     return _as_times(_beside(_micros(local), _micros(x), zone), x, pa.timestamp("us", "UTC"))
 
 
@@ -93,7 +93,7 @@ def shifted(x: Any, by: Any) -> Any:
 def moved(x: Any, by: Any, zone: dt.tzinfo) -> Any:
     """Instants moved by durations: by their whole days on the clock of the zone, then by the rest.
 
-    So a day later is the same time of the day, also where clocks change between. Raises
+    So a day later is the same time of the day, even if clocks change in between. Raises
     ArrowInvalid beyond the years 1 to 9999.
     """
     span = _micros(by)
@@ -107,15 +107,15 @@ def moved(x: Any, by: Any, zone: dt.tzinfo) -> Any:
 
 
 def between(a: Any, b: Any, zone: dt.tzinfo) -> Any:
-    """The durations from instants `b` to instants `a`, as a clock of the zone measures them."""
+    """The durations from instants `b` to instants `a`, as differences of local times."""
     return pc.subtract_checked(local_times(a, zone), local_times(b, zone))
 
 
 def whole_units(start: Any, end: Any, unit: tuple[str, int]) -> Any:
-    """How many whole units are between local times: multiples of a microsecond, day or month.
+    """The number of whole units between local times: multiples of a microsecond, day or month.
 
-    As in Java: a day that is not whole does not count, and then the days of the month decide
-    whether a month is whole.
+    As in Java, an incomplete day does not count, and then the days of the month decide whether a
+    month is complete.
     """
     (name, multiple), first, last = unit, _micros(start), _micros(end)
     if name == "microsecond":
@@ -169,7 +169,7 @@ def _seconds(offset: dt.timedelta | None) -> int:
 
 
 def _offsets(micros: Micros, zone: dt.tzinfo, of: Callable[[int, dt.tzinfo], int]) -> Micros:
-    """The offsets from UTC in microseconds: by the hour where clocks do not change within it."""
+    """The offsets from UTC in microseconds, computed by the hour unless clocks change within it."""
     hours, at = np.unique(micros // _HOUR, return_inverse=True)
     try:
         first = np.array([of(h * 3600, zone) for h in hours.tolist()], np.int64)
