@@ -1,12 +1,12 @@
 """The passes of the optimizer, in the order they run.
 
 Equal vertices are one object from the moment they are made (`circuit.graph.Vertex`), so common
-parts merge without a pass; what a pass makes equal merges too. A pass changes the cost of a step,
-never its result: `compile(query, optimize=False)` runs none of them.
+parts merge without a pass; vertices that a pass makes equal merge too. A pass changes the cost of a
+step, never its result: `compile(query, optimize=False)` runs none of them.
 
-`incremental` makes whole tables changes, `top_n` keeps the first rows of groups, `cleanup` merges,
-shares and removes vertices. `watermarks` tells which values of the rows to come are known to be
-late enough, and `expire_state` removes the rows that no later change can touch.
+`incremental` turns queries on whole tables into queries on changes, `top_n` keeps the first rows of
+groups, `cleanup` merges, shares and removes vertices. `watermarks` derives lower bounds for values
+of future rows, and `expire_state` removes the rows that no later change can touch.
 """
 
 from __future__ import annotations

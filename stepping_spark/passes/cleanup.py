@@ -1,7 +1,7 @@
-"""Fuses and merges linear operators, shares registers, and removes what nothing needs.
+"""Fuses and merges linear operators, shares registers, and removes unneeded vertices.
 
-The planner runs `fuse`, on what the others have made: a circuit is printed and drawn with the
-vertices that the user wrote, and `st.explain` tells which of them are one.
+The planner runs `fuse`, on the result of the passes: a circuit is printed and drawn with the
+vertices that the user wrote, and `st.explain` shows which of them are fused.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from stepping_spark.rows.types import unwrap
 
 
 def fuse(graph: AnyCircuit) -> tuple[AnyCircuit, dict[Vertex, Vertex]]:
-    """Make one vertex of a chain of linear operators, with the join before or the sum behind it.
+    """Fuse each chain of linear operators into one vertex, with a join before or a sum behind it.
 
-    f(g(a)) = (f·g)(a);  f(a + b) = f(a) + f(b), where f only picks fields of what joins give.
-    Saves a materialised stream where a chain is evaluated on the driver, and the pairs of a join
-    that a map takes apart. What several read, or the user asked for, stays a vertex. Gives also
-    the vertex of the circuit that each new one stands for.
+    f(g(a)) = (f·g)(a);  f(a + b) = f(a) + f(b), if f only picks fields of the results of joins.
+    Saves a materialised stream if a chain is evaluated on the driver, and the pairs of a join that
+    a map takes apart. A vertex with several readers, or one that the user requested, stays. Returns
+    also the circuit's vertex for which each new vertex stands.
     """
     return _Fusing(graph).fused()
 
@@ -50,7 +50,7 @@ def fuse(graph: AnyCircuit) -> tuple[AnyCircuit, dict[Vertex, Vertex]]:
 class _Fusing:
     def __init__(self, graph: AnyCircuit) -> None:
         self.graph = graph
-        # Under the names that the circuit is printed with, whatever others are gone.
+        # Keep the names of the printed circuit, whichever vertices disappear.
         self.origins = {
             v: dataclasses.replace(graph.origins[v], path=graph.paths[v]) for v in graph.walk()
         }
@@ -70,7 +70,7 @@ class _Fusing:
         return fused, self.stands_for
 
     def _follows(self, v: Vertex) -> Vertex | None:
-        """The vertex that does what v does, and what is before it; None where v stays."""
+        """The fused vertex of `v` and the vertex before it; None if `v` stays."""
         if not _may_follow(v.operator):
             return None
         (before,) = v.inputs
@@ -104,16 +104,16 @@ class _Fusing:
 
 
 def _may_follow(op: Operator) -> bool:
-    """Whether it takes one row at a time, and no Python function does."""
+    """Whether an operator processes one row at a time, without a Python function."""
     f = op.pick if isinstance(op, Accumulate) else op.f if isinstance(op, RowByRow) else None
     return f is not None and not isinstance(f, PythonCall)
 
 
 def merge_maps(graph: AnyCircuit) -> AnyCircuit:
-    """Make one map of two, where a text made them and the rows between them have no class.
+    """Merge two maps that come from a text, if the rows between them have no class.
 
-    f(g(a)) = (f·g)(a), where one of them only picks fields; f(a + b) = f(a) + f(b). A text nests
-    selections, so it gives more maps than a query that somebody writes in Python.
+    f(g(a)) = (f·g)(a), if one of them only picks fields; f(a + b) = f(a) + f(b). A text nests
+    selections, so it has more maps than a query written in Python.
     """
     return _Merging(graph).merged()
 
@@ -140,7 +140,7 @@ class _Merging:
         return self.origins[v].of_text and not getattr(v.operator, "carried", ())
 
     def _after(self, f: Map, a: Vertex, named: Origin) -> Vertex | None:
-        """The map of a vertex that nobody else reads, as one with the maps before it."""
+        """The map of a vertex without other readers, merged with the maps before it."""
         if self.readers[a] != 1 or not self._is_of_text(a):
             return None
         if isinstance(a.operator, Add) and only_projects(f):
@@ -167,9 +167,9 @@ class _Merging:
 
 
 def _composed(f: Expr, g: Expr) -> Expr:
-    """An expression over the row that another one makes, over that one's own row.
+    """The composition of two expressions: `f` over the result of `g`, as one over the row of `g`.
 
-    Raises `NotComposed` where an operator would be of what only Spark can compute.
+    Raises `NotComposed` if an operator would apply to a value that only Spark can compute.
     """
     if isinstance(f, Build):
         return with_parts(f, lambda part: _composed(part, g))
@@ -180,7 +180,7 @@ def _composed(f: Expr, g: Expr) -> Expr:
 
 
 def _readers(graph: AnyCircuit) -> Counter[Vertex]:
-    """How many read each vertex; one that is read from outside has two more."""
+    """The number of readers of each vertex; a reader outside of the circuit counts twice."""
     readers = Counter(i for v in graph.walk() for i in v.inputs)
     readers.update(graph.loops.values())
     for root in (*graph.outputs, *graph.no_output, *graph.caches.values()):
@@ -189,11 +189,11 @@ def _readers(graph: AnyCircuit) -> Counter[Vertex]:
 
 
 def share_registers(graph: AnyCircuit) -> AnyCircuit:
-    """Leave it to the readers by which key a state is kept.
+    """Let the readers of a state decide by which keys it is arranged.
 
     A register belongs to the stream that it sums, so I(a) and z⁻¹I(a) are its new and its old
-    value, and all who read it by one key share one arrangement. An index that was asked for, but
-    by which nobody reads, would be one more: only a cache keeps those.
+    value, and all readers with the same key share one arrangement. An index without readers would
+    be an additional arrangement: only the indexes of caches stay.
     """
     asked = {v: _indexes(v) for v in (*graph.no_output, *graph.caches.values())}
     bare = rewrite(graph, drop_index)
@@ -214,12 +214,12 @@ def share_registers(graph: AnyCircuit) -> AnyCircuit:
 
 
 def drop_index(v: Vertex) -> Vertex | None:
-    """arrange(a, key) = a, as values."""
+    """The input of an arrangement, which has the same value."""
     return v.inputs[0] if isinstance(v.operator, Arrange) else None
 
 
 def _indexes(v: Vertex) -> list[Vertex]:
-    """The indexes that a cache was asked for, innermost first."""
+    """The indexes of a cache, innermost first."""
     indexes = []
     while isinstance(v.operator, Arrange):
         indexes.append(v)
@@ -228,7 +228,7 @@ def _indexes(v: Vertex) -> list[Vertex]:
 
 
 def drop_dead(graph: AnyCircuit) -> AnyCircuit:
-    """Forget vertices and loops that nothing needs."""
+    """Remove unneeded vertices and loops."""
     needed = set(graph.walk())
     return dataclasses.replace(
         graph,

@@ -1,6 +1,6 @@
 """Expires rows from the state once no later change can affect or need them, by the watermarks.
 
-Which rows these are of an operator, the pass that expires them, and why a state keeps all rows.
+It has the conditions for each operator, the pass, and the reasons why a state keeps all rows.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ _Side: TypeAlias = tuple[Vertex, Vertex, tuple[Expr, ...], tuple[Expr, ...]]
 
 @dataclass(frozen=True)
 class Frees:
-    """When rows of a window are free to go.
+    """The condition under which rows of a window expire.
 
-    `further` is how far a row's time must be before the watermarks for its partition to be looked
-    at. Where `window` is None, such a row goes. Else the window finds out more of it: it goes when
-    each value of `free`, over pairs of the row and what the window gives, is before the watermarks,
-    less a distance.
+    `further` is the least distance of a row's time before the watermarks at which its partition is
+    checked. If `window` is None, such a row expires. Otherwise the window computes further values:
+    a row expires when each value of `free`, over pairs of the row and the window's results, is
+    before the watermarks minus a distance.
     """
 
     further: int
@@ -71,7 +71,7 @@ class Frees:
 
 
 def is_state_of(state: Vertex, change: Vertex) -> tuple[Vertex, bool] | None:
-    """The stream a of z⁻¹I(a) and a, or of their negatives, and whether it is these."""
+    """The stream a if the arguments are z⁻¹I(a) and a, or both negated, and whether they are."""
     negated = isinstance(state.operator, Neg) and isinstance(change.operator, Neg)
     if negated:
         (state,), (change,) = state.inputs, change.inputs
@@ -80,14 +80,14 @@ def is_state_of(state: Vertex, change: Vertex) -> tuple[Vertex, bool] | None:
 
 
 def summed(state: Vertex) -> Vertex | None:
-    """The stream a of I(a), or of z⁻¹I(a)."""
+    """The stream a if the argument is I(a) or z⁻¹I(a); otherwise None."""
     if isinstance(state.operator, Delay):
         (state,) = state.inputs
     return state.inputs[0] if isinstance(state.operator, Integrate) else None
 
 
 def is_kept(a: Vertex) -> bool:
-    """Whether a stream is one without the rows that watermarks pass."""
+    """Whether expired rows are already removed from a stream: it is a − expire(a)."""
     return (
         isinstance(a.operator, Add)
         and isinstance(a.inputs[1].operator, Neg)
@@ -96,13 +96,13 @@ def is_kept(a: Vertex) -> bool:
 
 
 def in_key(fold: Operator, a: Vertex, bounds: LowerBounds) -> LowerBound | None:
-    """The bound of a value that rows of one key have in common."""
+    """The bound of a value that is determined by the key."""
     keys = {bare(e) for e in fold.keyed_by(a.type)}
     return next((b for b in bounds if b.value.in_sql and is_of(b.value, keys)), None)
 
 
 def met_by(on: Iterable[Expr], key: Iterable[Expr], bounds: LowerBounds) -> LowerBound | None:
-    """A value of one side of a join, by the watermarks of what is equal to it on the other side."""
+    """A bound of a value on one side of a join, from an equal value on the other side."""
     for mine, theirs in zip(on, key, strict=True):
         for b in bounds:
             is_time = mine.in_sql and not isinstance(mine.type, Optional)
@@ -118,7 +118,7 @@ def _sides(join: Join, left: Vertex, right: Vertex) -> Iterator[_Side]:
 
 
 def frees_of(op: Window, bound: LowerBound) -> Frees | str:
-    """When rows of a window are free to go, by the watermarks of a value; or why none ever is."""
+    """The condition under which rows of a window expire, by a bound; or why none ever do."""
     if not op.sorting or bare(op.sorting[0].expr) != bound.value:
         return f"its order does not begin with {bound.value}"
     near = nearby_of(op.sorting, op.calls)
@@ -138,7 +138,7 @@ def _result_field(number: int, c: WindowCall) -> Field:
 
 
 def _of_sessions(op: Window, bound: LowerBound, gap: int) -> Frees:
-    """Rows of sessions that ended so long ago that no row to come joins them."""
+    """Rows of sessions that ended so long ago that no future row joins them."""
     end = WindowCall("session_end", bound.value.type, gap=op.calls[0].gap)
     return Frees(gap, _probe(op, end), ((_result_field(1, end), gap),))
 
@@ -146,9 +146,9 @@ def _of_sessions(op: Window, bound: LowerBound, gap: int) -> Frees:
 def _of_nearest(op: Window, bound: LowerBound, match: Expr) -> Frees:
     """As-of joins: a probe row expires, and of matched rows the last before the watermark stays.
 
-    A row that is found is needed until a later one of its partition is before the watermark. One
-    that finds the nearest before it is done when the watermark has passed it; one that looks for
-    the nearest after it, when that is before the watermark.
+    A matched row is needed until a later one of its partition is before the watermark. A probe row
+    that looks for the nearest row before it expires when the watermark has passed it; one that
+    looks for the nearest row after it, when that row is before the watermark.
     """
     time = Optional(bound.value.type)
     is_none = Call(BOOL, "isNull", (match,))
@@ -165,7 +165,7 @@ def _optional(e: Expr) -> Expr:
 
 
 def _of_frames(op: Window, bound: LowerBound) -> Frees | str:
-    """Rows that no frame of a row to come reaches, nor of a row that one of those reaches."""
+    """Rows outside of the frames of future rows, and of rows that future rows can affect."""
     reach = reach_of(op.sorting, op.calls)
     if isinstance(reach, str):
         return reach
@@ -189,10 +189,10 @@ def _of_frames(op: Window, bound: LowerBound) -> Frees | str:
 
 
 def drop_settled(graph: AnyCircuit) -> AnyCircuit:
-    """Keep of a state what rows to come can meet: saves the rows from before the watermarks.
+    """Keep only rows that future rows can meet in a state: saves rows from before the watermarks.
 
-    Does nothing without an input that has a lateness. With a the changes of a stream, and e those
-    of its rows that are before the watermark (`Expire`), for rows to come that are not:
+    Does nothing without an input with a lateness. With a the changes of a stream, and e its rows
+    that are before the watermark (`Expire`), for future rows that are not before it:
 
     key with the time   H_F(z⁻¹I(a), a)  = H_F(z⁻¹I(a − e), a)
     window              H_W(z⁻¹I(a), a)  = H_W(z⁻¹I(k), a),  k = a − settled(z⁻¹I(k), a, e)
@@ -255,7 +255,7 @@ class _Settling:
         return Vertex(Expire(bound.value, distances), a, *greatest)
 
     def _kept_of_window(self, a: Vertex, op: Window, bound: LowerBound, frees: Frees) -> Vertex:
-        """The state of a window before a step: without the rows that were settled then."""
+        """The state of a window before a step, without the rows that were settled by then."""
         passed = self._passed(a, bound, frees.further)
         if frees.window is None:
             return Vertex(Delay(), Vertex(Integrate(), Vertex(Add(), a, Vertex(Neg(), passed))))
@@ -299,7 +299,7 @@ UNKNOWN = "nothing is known of how late its rows come: no field that it has is t
 
 
 def kept_whole(graph: AnyGraph) -> Iterator[tuple[Vertex, str]]:
-    """The vertices that keep all rows of such an input, each with the reason."""
+    """The vertices that keep all rows of an input with a lateness, each with the reason."""
     if not graph.lateness:
         return
     late = _Late(graph)
@@ -317,12 +317,12 @@ class _Late:
         self._depends: dict[Vertex, bool] = {}
 
     def look_at(self, v: Vertex) -> None:
-        """Learn what is known of a vertex, when that is known of its inputs."""
+        """Compute the bounds and the dependence of a vertex, after those of its inputs."""
         self.depends(v)
         self.known.of(v)
 
     def why(self, v: Vertex) -> str:
-        """Why the state that a vertex reads keeps all rows; "" where it does not, or has none."""
+        """The reason why the state of a vertex keeps all rows; "" if it does not, or has none."""
         op = v.operator
         if isinstance(op, Haitch):
             reasons = map(self._of_state, op.of.folds, v.inputs[::2], v.inputs[1::2])
@@ -367,9 +367,9 @@ class _Late:
         return ""
 
     def depends(self, v: Vertex) -> bool:
-        """Whether a stream is made of an input that has a lateness."""
+        """Whether a stream depends on an input with a lateness."""
         if v not in self._depends:
-            self._depends[v] = False  # what a loop gives back is made of what is around it
+            self._depends[v] = False  # a fed back stream depends on the loop's other inputs
             inputs = (self.graph.loops[v],) if v in self.graph.loops else v.inputs
             is_dependent = isinstance(v.operator, InTime) or any(map(self.depends, inputs))
             self._depends[v] = is_dependent

@@ -1,4 +1,4 @@
-"""From whole tables to changes: pushes integrals through operators, until they meet a D."""
+"""Makes queries incremental: pushes integrals through operators, until they meet a D."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from stepping_spark.rows.schema import ZSetType
 
 
 def cancel(graph: AnyCircuit) -> AnyCircuit:
-    """Remove what undoes itself: saves two registers, and reading one of them in full."""
+    """Remove pairs of inverse operators: saves two registers, and a full read of one of them."""
     return rewrite(graph, cancel_inverses)
 
 
 def cancel_inverses(v: Vertex) -> Vertex | None:
-    """D(I(a)) = a;  −(−a) = a;  I(D(a)) = a, but where a is a function of integrals.
+    """D(I(a)) = a;  −(−a) = a;  I(D(a)) = a, unless a is a function of integrals.
 
     Such an a would be computed in full at each step; its D is made incremental instead.
     """
@@ -50,7 +50,7 @@ def cancel_inverses(v: Vertex) -> Vertex | None:
 
 
 def is_integral(v: Vertex) -> bool:
-    """Whether a value is known to be a sum of changes, through and through."""
+    """Whether a value is a function of integrals only, by operators that can be incremental."""
     if isinstance(v.operator, Integrate):
         return True
     if isinstance(v.operator, MakeSet):  # one row: it may be read in full
@@ -61,7 +61,7 @@ def is_integral(v: Vertex) -> bool:
 
 
 def push_integrals(graph: AnyCircuit) -> AnyCircuit:
-    """Make D∘Q∘I work on changes: what was read in full is then read by key, or not at all."""
+    """Make D∘Q∘I work on changes: full reads become reads by key, or disappear."""
     named_after: dict[Vertex, Vertex] = {}
 
     def rule(v: Vertex) -> Vertex | None:
@@ -75,14 +75,14 @@ def push_integrals(graph: AnyCircuit) -> AnyCircuit:
 
 
 def push_integral(v: Vertex, named_after: dict[Vertex, Vertex] | None = None) -> Vertex | None:
-    """D(Q(I a)), by what Q is; applied where everything under the D is an integral.
+    """D(Q(I a)) as a query on changes; applied if everything under the D is an integral.
 
     linear Q      D(Q(I a))      = Q(a)
     bilinear Q    D(I a ⋈ I b)   = I(a) ⋈ b + a ⋈ z⁻¹I(b)         (DBSP, theorem 3.4)
-    temporal Q    D(Q_t(I a))    = hold(a): what is to come is held back until its time
+    temporal Q    D(Q_t(I a))    = hold(a): rows are held back until their time
     per key F     D(F(I a))      = H_F(z⁻¹I(a), a), if F(0) = 0    (DBSP, proposition 4.7)
     make_set      D(set(Q(I a))) = D(set(I(Q'(a)))), with Q' as above: the sum is one row
-    lookups       D(I a ⋈ I b ⋈ …) = Σ changes of each, by `deltas`
+    lookups       D(I a ⋈ I b ⋈ …) = Σ changes of each, by `circuit.delta_join`
 
     `named_after` collects the changes of inner operators: each takes the name of its operator.
     """
@@ -118,7 +118,7 @@ def push_integral(v: Vertex, named_after: dict[Vertex, Vertex] | None = None) ->
 
 
 def _push_through_lookups(last: Vertex, named_after: dict[Vertex, Vertex]) -> Vertex | None:
-    """D(I a ⋈ I b ⋈ …), as a delta join; None where the lookups do not begin at a base."""
+    """D(I a ⋈ I b ⋈ …), as a delta join; None if the lookups do not begin at a base."""
     lookups: list[LookUp] = []
     inputs: list[Vertex] = []
     known = last
@@ -147,7 +147,7 @@ def _integral(change: Vertex) -> Vertex:
 
 
 def recognise_integrals(graph: AnyCircuit) -> AnyCircuit:
-    """A loop z = y + a, y = z⁻¹(z) is z = I(a): one register that grows by the change."""
+    """Replace a loop z = y + a, y = z⁻¹(z) by z = I(a): one register that adds up changes."""
     for leaf, source in graph.loops.items():
         total = source.inputs[0] if isinstance(source.operator, Delay) else source
         change = _summed(leaf, source)
@@ -174,7 +174,7 @@ def _replace(
 
 
 def _summed(leaf: Vertex, source: Vertex) -> Vertex | None:
-    """The a of z = y + a, where y is z⁻¹(z); None where the loop is another."""
+    """The stream a of a loop z = y + a, where y is z⁻¹(z); None for another loop."""
     if isinstance(source.operator, Delay):
         total, before = source.inputs[0], leaf
     else:
@@ -186,7 +186,7 @@ def _summed(leaf: Vertex, source: Vertex) -> Vertex | None:
 
 
 def recognise_differences(graph: AnyCircuit) -> AnyCircuit:
-    """a − z⁻¹(a) is D(a)."""
+    """Replace a − z⁻¹(a) by D(a)."""
     return rewrite(graph, difference)
 
 
@@ -201,11 +201,11 @@ def difference(v: Vertex) -> Vertex | None:
 
 
 def collate_at_once(graph: AnyCircuit) -> AnyCircuit:
-    """Compute the rows of touched keys from the states of the reductions: saves one of pieces.
+    """Compute the rows of touched keys from the states of the reductions: saves a state of pieces.
 
     H_collate(z⁻¹I(p), p) = H_(collate ∘ Σ fᵢ)(z⁻¹I(a₁), a₁, z⁻¹I(a₂), a₂, …), if p is the sum of
-    changes H_fᵢ(z⁻¹I(aᵢ), aᵢ): the sum of such a change is what fᵢ gives for the sum of aᵢ. A step
-    reads the states of all reductions at the keys that any of them changes.
+    changes H_fᵢ(z⁻¹I(aᵢ), aᵢ): such changes add up to fᵢ(I(aᵢ)). A step reads the states of all
+    reductions at the keys that any of them changes.
     """
     fed_back = frozenset(graph.loops.values())
     return rewrite(graph, partial(_at_once, fed_back))
@@ -231,7 +231,7 @@ def _at_once(fed_back: frozenset[Vertex], v: Vertex) -> Vertex | None:
 
 
 def _addends(v: Vertex) -> Iterator[Vertex]:
-    """The streams that a stream is the sum of."""
+    """The terms of which a stream is the sum."""
     if isinstance(v.operator, Add):
         for i in v.inputs:
             yield from _addends(i)
@@ -242,7 +242,7 @@ def _addends(v: Vertex) -> Iterator[Vertex]:
 def _part(
     v: Vertex, fed_back: frozenset[Vertex]
 ) -> tuple[tuple[Operator, ...], tuple[Vertex, Vertex]] | None:
-    """What makes pieces of rows by key, and the state of these rows with their change."""
+    """The operators that make pieces of rows by key, and the state of the rows with its change."""
     maps: list[Operator] = []
     while isinstance(v.operator, Map) and not isinstance(v.operator.f, PythonCall):
         maps.append(v.operator)
@@ -251,7 +251,7 @@ def _part(
         return None
     fold, (state, change) = v.operator.of, v.inputs
     if v in fed_back and isinstance(fold, Top):
-        # Its own sum is its state, and first rows are the first among themselves.
+        # Its own sum is its state: the first rows of the first rows are themselves.
         state, change = _before(v), v
     if state is not _before(change):
         return None

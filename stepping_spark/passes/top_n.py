@@ -1,4 +1,4 @@
-"""First rows of groups: a tower of buckets; for streams that only grow, the first rows alone."""
+"""First rows of groups: towers of buckets; for streams that only grow, only the first rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from stepping_spark.rows.types import Struct, unwrap
 
 
 def keep_only_first(graph: AnyCircuit) -> AnyCircuit:
-    """Of a stream that only grows, keep what is among the first: saves the register of the rest.
+    """Keep only the first rows of a stream that only grows: saves the register of all rows.
 
     H_Top(z⁻¹I(a), a) = y,  y = H_Top(z⁻¹I(y), a),  if a has no negative weights: a row that is not
     among the first n once never is again.
@@ -53,7 +53,7 @@ def keep_only_first(graph: AnyCircuit) -> AnyCircuit:
 
 
 def _growing(graph: AnyCircuit) -> Vertex | None:
-    """The first rows of changes that only insert."""
+    """The next vertex of first rows over changes that only insert; None if there is none left."""
     vertices = (v for v in graph.walk() if _is_of_change(v) and is_positive(v.inputs[1]))
     return next(vertices, None)
 
@@ -68,11 +68,11 @@ def _number(leaf: Vertex) -> int:
 
 
 def build_towers(graph: AnyCircuit) -> AnyCircuit:
-    """Have a change read a few buckets of a group, and not the group.
+    """Make a change read a few buckets of a group, and not the whole group.
 
     Top_k = Top_k ∘ Top_(k, bucket of 256), each of the same order, so
     H_Top(z⁻¹I(a), a) = H_Top(z⁻¹I(b), b), where b = H_Top'(z⁻¹I(a), a), and Top' is by buckets.
-    Groups that the query says are large have two levels, and small ones none.
+    Groups with a large `group_size` have two levels, and small ones none.
     """
     while vertices := _bare(graph):
         origins = dict(graph.origins)
@@ -91,9 +91,9 @@ def build_towers(graph: AnyCircuit) -> AnyCircuit:
 
 
 def _bare(graph: AnyCircuit) -> list[Vertex]:
-    """The first rows of changes that have no tower yet, and are made of no others of these.
+    """The vertices of first rows without a tower that do not depend on another such vertex.
 
-    They are replaced at once: one rewrite for each takes too long in a circuit of many views.
+    They are replaced together: one rewrite for each takes too long in a circuit of many views.
     """
     vertices: list[Vertex] = []
     above: set[Vertex] = set()
@@ -116,7 +116,7 @@ def _is_bare(v: Vertex) -> bool:
 
 
 def tower(v: Vertex) -> tuple[Vertex, ...]:
-    """The first rows by bucket, by larger bucket, and at last by key."""
+    """The levels of a tower: first rows by bucket, by larger bucket, and finally by key."""
     top, change = _top_of(v), v.inputs[1]
     assert isinstance(change.type, ZSetType)
     fields = tuple(Field(t, (n,)) for n, t in change.type.schema.columns)
@@ -135,7 +135,7 @@ def _top_of(v: Vertex) -> Top:
 
 
 def _is_built(top: Top, change: Vertex) -> bool:
-    """Whether what changes is the first rows by bucket."""
+    """Whether the change has the first rows by bucket."""
     h = change.operator
     if not isinstance(h, Haitch) or not isinstance(h.of, Top):
         return False
@@ -152,17 +152,17 @@ def _is_of_change(v: Vertex) -> bool:
     return isinstance(h, Haitch) and isinstance(h.of, Top) and v is _of_change(h.of, v.inputs[1])
 
 
-# How a field is compared with a constant, so that the field is at most so much.
+# Comparisons of a field with a constant n, by which the field is at most n plus this number.
 AT_MOST = {"<=": 0, "<": -1, "==": 0}
 MIRRORED = {">=": "<=", ">": "<", "==": "=="}
 
 
 def first_of_ranked(graph: AnyCircuit) -> AnyCircuit:
-    """Compute a window over the first n rows of partitions, where a filter on a rank keeps those.
+    """Compute a window over the first n rows of partitions, if a filter on a rank keeps only these.
 
-    σ_(row_number ≤ n)(W(a)) = σ_(row_number ≤ n)(W(Top_n(a))), and of a rank with all that tie with
-    the n-th, if no function of W looks at rows that come later. The filter stays. Saves reading
-    partitions: a change reads the buckets of `build_towers`, and the window at most n rows.
+    σ_(row_number ≤ n)(W(a)) = σ_(row_number ≤ n)(W(Top_n(a))), for a rank including ties with the
+    n-th row, if no function of W looks at later rows. The filter stays. Saves reading partitions: a
+    change reads the buckets of `build_towers`, and the window at most n rows.
     """
     ranked = _ranked(graph)
     while ranked is not None:
@@ -174,7 +174,7 @@ def first_of_ranked(graph: AnyCircuit) -> AnyCircuit:
 
 
 def _ranked(graph: AnyCircuit) -> tuple[Vertex, Top] | None:
-    """A window of which only a filter on a rank is read, and the first rows that it needs."""
+    """A window whose only reader is a filter on a rank, and the first rows that it needs."""
     readers = Counter(i for v in graph.walk() for i in v.inputs)
     readers.update((*graph.outputs, *graph.no_output, *graph.caches.values()))
     readers.update(graph.loops.values())
@@ -195,7 +195,7 @@ def _on_changes(op: object, a: Vertex) -> Vertex:
 
 
 def _first_rows(condition: Expr, mapped: Vertex, windowed: Vertex) -> Top | None:
-    """The first rows that a condition on what is mapped of a window keeps at most."""
+    """The first rows to which a condition on the mapped result of a window is limited."""
     op, built = windowed.operator, mapped.operator
     assert isinstance(built, Map)
     if not isinstance(op, Haitch) or not isinstance(op.of, Window):
@@ -218,7 +218,7 @@ def _first_rows(condition: Expr, mapped: Vertex, windowed: Vertex) -> Top | None
 
 
 def _bounds(condition: Expr) -> Iterator[tuple[tuple[str, ...], int]]:
-    """The fields that are at most a constant, where a condition is true."""
+    """The fields that a condition limits to at most a constant, with the constants."""
     if not isinstance(condition, Call):
         return
     if condition.op == "&":
@@ -234,14 +234,14 @@ def _bounds(condition: Expr) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def _call(e: Expr | None, window: Window) -> WindowCall | None:
-    """The function of a window whose value a field has."""
+    """The window function whose result a field is; None for another expression."""
     if not isinstance(e, Field) or len(e.path) != 2 or e.path[0] != "right":
         return None
     return window.calls[int(e.path[1][1:]) - 1]
 
 
 def _looks_back(c: WindowCall, *, ties: bool) -> bool:
-    """Whether a function looks only at rows before, and with `ties` also at rows that tie."""
+    """Whether a function looks only at previous rows, and with `ties` also at rows that tie."""
     if c.frame is None:
         return c.kind in ("row_number", "rank", "dense_rank", "lag")
     if c.frame.end is None or c.frame.end > type(c.frame.end)(0):

@@ -1,9 +1,9 @@
-"""Which values of the rows to come are known to be at or after a watermark.
+"""Lower bounds of values in future rows, derived from the watermarks of inputs.
 
-An input with a lateness gives no row any more whose time is before its watermark. What is made of
-it inherits that, as far as it follows from the operators: filters keep it, maps that keep the
-column, joins by it, windows that do not look forward. It is derived, never guessed; where it cannot
-be derived, nothing is known.
+No future row of an input with a lateness has a time before its watermark. Streams that depend on
+the input inherit this bound if their operators preserve it: filters, maps that keep the column,
+joins by it, windows that do not look forward. Bounds are derived, never guessed; a stream without a
+derived bound has none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from stepping_spark.rows.types import Struct, unwrap
 
 @dataclass(frozen=True)
 class InputWatermark:
-    """The watermark of an input: the greatest time that it has had, less a distance."""
+    """The watermark of an input: its greatest time so far, minus a distance."""
 
     greatest: Vertex  # the feedback of the stream whose sum is the row of that time
     distance: int
@@ -54,7 +54,7 @@ class InputWatermark:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """A value of the rows of a stream: in changes to come it is not before all these watermarks."""
+    """A value of the rows of a stream that in future changes is not before all these watermarks."""
 
     value: Expr
     marks: frozenset[InputWatermark]
@@ -69,7 +69,7 @@ LONGEST_UNITS = {
         "quarter": 93 * 24, "year": 367 * 24,
     }.items()
 }  # fmt: skip
-"""More than what lies between a time and the beginning of its unit, where clocks may be changed."""
+"""An upper limit of the distance from a time to the beginning of its unit, with clock changes."""
 
 
 class KnownBounds:
@@ -112,7 +112,7 @@ class KnownBounds:
                 yield from _of_change(op.of, changes[0].type, *of)
 
     def _of_join(self, op: Join, left: Vertex, right: Vertex) -> Iterator[LowerBound]:
-        """The bounds of a side that is a change, and those that its key has with the other's."""
+        """The bounds of a side that is a change, also for equal key values of the other side."""
         sides = [("left", left, op.left.parts), ("right", right, op.right.parts)]
         for (own, stream, key), (other, _, other_key) in (sides, sides[::-1]):
             if stream in self._states:
@@ -129,7 +129,7 @@ def _in_order(b: LowerBound) -> tuple[str, list[str]]:
 
 
 def _of_both(a: LowerBounds, b: LowerBounds) -> Iterator[LowerBound]:
-    """The bounds of a sum: a row of it may come from either stream."""
+    """The bounds of a sum, whose rows may come from either stream."""
     for mine in a:
         for theirs in b:
             if mine.value == theirs.value:
@@ -139,7 +139,7 @@ def _of_both(a: LowerBounds, b: LowerBounds) -> Iterator[LowerBound]:
 def _of_collated(
     op: Collated, types: Sequence[StreamType], bounds: Sequence[LowerBounds]
 ) -> Iterator[LowerBound]:
-    """The bounds of H of several operators: those that the pieces of all of them have."""
+    """The bounds of H of several operators: the common bounds of all their pieces."""
     by_part: list[LowerBounds] = []
     for (fold, *maps), t, of in zip(op.parts, types, bounds, strict=True):
         pieces, t = tuple(_of_change(fold, t, of)), fold.type_of(t)
@@ -152,7 +152,7 @@ def _of_collated(
 
 
 def _of_change(of: Operator, t: StreamType, bounds: LowerBounds) -> Iterator[LowerBound]:
-    """The bounds of H: it gives rows of the keys that change, old ones among them."""
+    """The bounds of H, whose result has rows of the changed keys, including old ones."""
     if of.key_at is not None:
         (key,) = of.keyed_by(t)
         for b in _kept_by(bounds, key):
@@ -184,7 +184,7 @@ def _looks_back(of: Operator, value: Expr) -> bool:
 
 
 def is_of(value: Expr, keys: Iterable[Expr]) -> bool:
-    """Whether a value is one of the keys, or made of parts of them."""
+    """Whether a value is one of the keys, or computed from parts of them."""
     key_set = set(keys)
     if value in key_set or ALL in key_set:
         return True
@@ -194,14 +194,14 @@ def is_of(value: Expr, keys: Iterable[Expr]) -> bool:
 
 
 def _moved(bounds: LowerBounds, f: Expr) -> Iterator[LowerBound]:
-    """The bounds of the rows that a function makes."""
+    """The bounds of the results of a map."""
     for b in _kept_by(bounds, f):
         is_row = any(not field.path for field in fields_of(b.value))
         yield LowerBound(b.value.under(VALUE), b.marks) if is_row else b
 
 
 def _kept_by(bounds: LowerBounds, f: Expr) -> Iterator[LowerBound]:
-    """The bounds of what a function makes of rows: of the values that it keeps, or rounds down."""
+    """The bounds of values in the result of a function that it copies or rounds down."""
     for b in bounds:
         for place in places_in(f, b.value):
             yield LowerBound(place, b.marks)
@@ -210,7 +210,7 @@ def _kept_by(bounds: LowerBounds, f: Expr) -> Iterator[LowerBound]:
 
 
 def _parts(f: Expr, *path: str) -> Iterator[tuple[Expr, Field]]:
-    """What a function gives, part by part, and where each stands."""
+    """The parts of a function's result, each with its place in it."""
     if isinstance(f, Call) and f.op == "known":
         f = f.args[0]
     own_type = unwrap(f.type)
@@ -222,7 +222,7 @@ def _parts(f: Expr, *path: str) -> Iterator[tuple[Expr, Field]]:
 
 
 def _rounded_down(b: LowerBound, e: Expr, place: Field) -> Iterator[LowerBound]:
-    """The bound of a day, or of the beginning of an hour, that a time is rounded down to."""
+    """The bound of a day, or of the beginning of an hour, to which a time is rounded down."""
     reading = e.reading if isinstance(e, Opaque) and e.reading is not None else e
     if not isinstance(reading, SparkFunction) or tuple(map(bare, reading.args)) != (b.value,):
         return
