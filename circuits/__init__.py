@@ -1,8 +1,8 @@
 """The operators on changes: each is D ∘ Q ∘ I of an operator on values, with its theorem.
 
-`joins`, `groups`, `sets` and `windows` publish a family each: `lifting` makes an operator of
-`st.linear` incremental, and gives it a docstring. `graphs` has queries over edges, as fixpoints of
-the others. What an operator computes is not here: its function is in `stepping_spark.language`.
+`joins`, `groups`, `sets` and `windows` each publish a family: `lifting` makes an operator of
+`st.linear` incremental, and adds a docstring. `graphs` has queries over edges, as fixpoints of the
+other operators. The functions that compute the operators are in `stepping_spark.language`.
 """
 
 # Must come first: it loads the facade, which imports the modules below. If they were half loaded

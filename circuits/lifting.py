@@ -16,7 +16,7 @@ Q = TypeVar("Q", bound=Callable[..., Any])
 def incremental(q: Q, doc: str = "") -> Q:
     """D ∘ q ∘ I as an operator of its own, with this docstring and the signature of `q`.
 
-    Its vertices are in a scope with its name: the frame of its code is called so.
+    Its vertices are in a scope with its name, because its code object has this name.
     """
     lifted = incrementalize(q)
 
@@ -25,7 +25,7 @@ def incremental(q: Q, doc: str = "") -> Q:
 
     name = q.__name__
     code = operator.__code__.replace(co_name=name, co_qualname=name)
-    # In the module of q, whose names its annotations have.
+    # In the module of q, so that its annotations resolve there.
     published: Any = FunctionType(code, q.__globals__, name, None, operator.__closure__)
     published.__module__ = sys._getframe(1).f_globals["__name__"]
     published.__doc__ = inspect.cleandoc(doc) or q.__doc__

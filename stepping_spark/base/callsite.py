@@ -1,4 +1,4 @@
-"""Where in the user's program something was written: for paths, clusters and error messages."""
+"""Places in the user's program, for paths, clusters and error messages."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def is_ours(file: str) -> bool:
 
 
 def is_engine(file: str) -> bool:
-    """Whether a source file belongs to `stepping_spark`, so is neither a query nor a circuit."""
+    """Whether a source file belongs to `stepping_spark`, and not to a query or `circuits`."""
     return file.startswith(ENGINE)
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame that is not this library's.
+    """The innermost frame outside of this library.
 
-    A `with` of ours calls us by contextlib, and PySpark where it is given a Column of ours.
+    Skips contextlib, which calls our context managers, and PySpark, which calls our Columns.
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and (
@@ -59,7 +59,7 @@ def user_frame() -> FrameType | None:
 
 
 def line_of(frame: FrameType | None) -> Line:
-    """The line that a frame stands at."""
+    """The current line of a frame."""
     if frame is None:
         return Line("<unknown>", 0, "<unknown>")
     code = frame.f_code
@@ -73,7 +73,7 @@ def user_line() -> Line:
 
 @contextlib.contextmanager
 def standing_at(line: Line | None) -> Iterator[None]:
-    """Take this for the user's line; None: leave it as it is."""
+    """Use this as the user's line within the block; None leaves it unchanged."""
     token = _PLACE.set(line or _PLACE.get())
     try:
         yield
@@ -85,9 +85,9 @@ _PLACE: ContextVar[Line | None] = ContextVar("place", default=None)
 
 
 class SqlText(str):
-    """A text of SQL, what errors call it, and the file that it stands in, if it does.
+    """A text of SQL, with its name in errors, and its file if it has one.
 
-    With `quoted_names`, `"x"` is a name in it, as in standard SQL, and otherwise a string, as in
+    With `quoted_names`, `"x"` is a name in it, as in standard SQL; otherwise it is a string, as in
     Spark.
     """
 

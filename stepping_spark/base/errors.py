@@ -1,4 +1,4 @@
-"""What can go wrong, as one tree of exceptions.
+"""The errors of the library, as one tree of exceptions.
 
     SteppingError
     ├── CompileError        a query, or a function of rows in it, cannot become a circuit
@@ -6,14 +6,14 @@
     ├── StoreError          the state could not be read or written
     │   ├── StoreMismatch       it belongs to another circuit
     │   ├── StoreLocked         somebody else is writing it
-    │   ├── StoreCorrupt        what is stored is damaged
-    │   └── StoreUnavailable    it cannot be reached, or is not there
+    │   ├── StoreCorrupt        the stored data is damaged
+    │   └── StoreUnavailable    it cannot be reached, or does not exist
     ├── StepError           a vertex failed while a step ran
     ├── FixpointError       a recursion did not end
     ├── SourceError         a table that a pipeline follows could not be read
     └── SinkError           a table that a pipeline writes a view to could not be written
 
-Every message says what happened, where, what was found, and the remedy.
+Every message has the problem, its place, the wrong value, and the remedy.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StoreError(SteppingError):
 
 
 class StoreMismatch(StoreError):
-    """The state belongs to another circuit or another version, or was never created."""
+    """The state belongs to another circuit, or was written by another version."""
 
 
 class StoreLocked(StoreError):
@@ -65,7 +65,7 @@ class StoreLocked(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """What is stored is damaged."""
+    """The stored data is damaged."""
 
 
 class StoreUnavailable(StoreError):
@@ -101,7 +101,7 @@ def short(value: object) -> str:
 
 
 def refused_deletion(row: object, count: int, where: str) -> InputError:
-    """The error for a change that takes a row away from what only grows."""
+    """The error for a change that deletes a row of an append-only input."""
     return InputError(
         f"{where}: append-only, and the change has the count {count} for {row!r}; leave it out, or "
         "compile the query without append_only for this input, with a store of its own"
@@ -112,7 +112,7 @@ SHOWN_ROWS = 3
 
 
 def not_there(rows: Sequence[object], where: str) -> InputError:
-    """The error for a change of a strict input that removes rows that are absent."""
+    """The error for a change of a strict input that deletes absent rows."""
     shown = ", ".join(map(repr, rows[:SHOWN_ROWS])) + (", …" if len(rows) > SHOWN_ROWS else "")
     return InputError(
         f"{where}: strict, and the change removes rows that are not there, or removes them more "

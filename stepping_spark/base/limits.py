@@ -18,7 +18,7 @@ def _limit(default: int, of: str, *, zero: str = "") -> Any:
 
 
 def _refusing_others(cls: type[C]) -> type[C]:
-    """A class of such fields; the error of its constructor for another name lists the fields.
+    """A class of such fields, whose constructor lists the fields in the error for another name.
 
     It keeps its signature, which notebooks show.
     """
@@ -55,29 +55,29 @@ class Limits:
     # -- where a stream is computed
 
     local_rows: int = _limit(100_000_000, "rows", zero="sends everything to Spark")
-    """Rows that a stream reads to be computed on the driver. Beyond: Spark computes it.
+    """Rows that a stream may read to be computed on the driver. Beyond: Spark computes it.
 
-    Up to that many, it is computed where that is estimated to take less time, if there is the
-    memory for it.
+    Up to that number, it is computed on the driver or in Spark, whichever is estimated to be
+    faster, if there is enough memory.
     """
 
     task_rows: int = _limit(10_000, "rows", zero="allows it for any number of rows")
-    """Rows of an input's change for which streams are computed one by one. Beyond: Spark's tasks.
+    """Rows of an input's change up to which streams are computed one by one. Beyond: Spark's tasks.
 
     Then tasks take the whole step as one job and compute with Arrow, if they know all of its
-    functions, can read the state, and are estimated to take less time than the driver. A change of
-    more than `local_rows` rows is for them in any case.
+    functions, can read the state, and are estimated to be faster than the driver. They always take
+    a change of more than `local_rows` rows.
     """
 
     parallelism: int = _limit(0, "tasks", zero="asks the session")
     """Tasks that Spark runs at the same time, for these estimates. Beyond: further tasks wait.
 
     With 0 it is the session's `defaultParallelism`, usually its cores. Without a session, and on
-    Spark Connect, which does not tell, it is the cores of this machine, at most 8.
+    Spark Connect, which does not report it, it is the cores of this machine, at most 8.
     """
 
     working_bytes: int = _limit(0, "bytes", zero="allows a quarter of the machine's memory")
-    """Bytes of the driver's memory for one computation: up to five times what it reads.
+    """Bytes of the driver's memory for one computation: up to five times the bytes that it reads.
 
     Beyond: Spark computes it. 0 allows a quarter of the memory that this process may use.
     """
@@ -85,13 +85,13 @@ class Limits:
     given_rows: int = _limit(100_000_000, "rows")
     """Rows in the result of one driver computation, or one read by key.
 
-    Beyond: Spark does it, even if it reads few rows.
+    Beyond: Spark computes it, even if it reads few rows.
     """
 
     given_bytes: int = _limit(0, "bytes", zero="allows a fifth of working_bytes")
     """Bytes in the result of a join, a window or a list's rows on the driver, or of a read by key.
 
-    Those of a computation are estimated by the average rows that it reads. Beyond: Spark does it.
+    The bytes of a result are estimated from the average rows read. Beyond: Spark computes it.
     """
 
     broadcast_bytes: int = _limit(32 << 20, "bytes")
@@ -101,22 +101,22 @@ class Limits:
     up to that size are broadcast to all workers.
     """
 
-    # -- what comes to the driver
+    # -- fetches to the driver
 
     fetched_rows: int = _limit(2_000_000, "rows")
     """Computed rows that the driver fetches from Spark. Beyond: they stay in Spark.
 
-    With more rows of the driver, Spark computes what needs a function that only Spark knows.
+    With more rows on the driver, Spark computes streams that need a function only Spark knows.
     """
 
     fetched_bytes: int = _limit(256 << 20, "bytes")
     """Bytes of such rows, in Arrow. Beyond: they stay in Spark."""
 
     eager_rows: int = _limit(10_000, "rows", zero="adds up any number of rows first")
-    """Rows on the driver that are joined one by one, or each counted by itself in a sum.
+    """Rows on the driver up to which a join or a sum processes them one by one.
 
-    Beyond: rows that are equal in all that is read of them are added up before, if the driver
-    computes the functions that read them, and if many are equal.
+    Beyond: rows that agree in all columns that are read are added up first, if the driver computes
+    the functions that read them, and if many agree.
     """
 
     def __post_init__(self) -> None:

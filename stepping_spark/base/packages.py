@@ -1,14 +1,14 @@
 """PySpark and other packages, each imported at the first use of a name.
 
-PySpark takes a second to import, and it is an extra: what the driver computes does without. So no
-other module imports it. The other packages take some milliseconds each, and few programs use them.
-The names here stand for modules and classes:
+PySpark takes a second to import, and it is an extra: computations on the driver do not need it. So
+no other module imports it. The other packages take some milliseconds each, and few programs use
+them. The names here stand for modules and classes:
 
-- An attribute of a module or a class is that of PySpark's. It imports PySpark, and raises
-  `SteppingError` with the name of the extra where there is none.
+- Access to an attribute of a module or a class imports PySpark, and returns its attribute. Without
+  PySpark it raises `SteppingError` with the name of the extra.
 - `isinstance` imports nothing: before the import there are no objects of the class.
 - The exceptions in `raised` import nothing either: before the import they are a class that nothing
-  raises. So `except raised.PySparkException` works where there is no PySpark.
+  raises. So `except raised.PySparkException` works without PySpark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EXTRAS = {"pyspark": (f"PySpark {OLDEST}.0 or newer", "spark"), "sqlglot": ("sql
 
 
 class Late:
-    """Stands for a module, which is imported when an attribute of it is used."""
+    """A stand-in for a module, which imports it when an attribute is used."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -66,18 +66,18 @@ class Late:
 
 
 class Raised(Late):
-    """Stands for a module of exceptions: what cannot have been raised yet is not imported."""
+    """A stand-in for a module of exceptions, which never imports it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sys.modules.get(self._name), name, NeverRaised)
 
 
 class NeverRaised(Exception):
-    """Stands for an exception of a package that is not imported."""
+    """A stand-in for an exception of a package that is not imported."""
 
 
 class LateClass(type):
-    """The class of names that stand for a class, which is imported when it is used."""
+    """The metaclass of stand-ins for classes, which import the class when it is used."""
 
     __module_name__: str
 
@@ -101,12 +101,12 @@ class LateClass(type):
 
 
 def is_imported(package: str) -> bool:
-    """Whether this process has imported a package, and not in a version that is too old."""
+    """Whether this process has imported a package, in a version that is not too old."""
     return package in sys.modules and not too_old(package.partition(".")[0])
 
 
 def too_old(package: str = "pyspark") -> str:
-    """A message if this process has imported a PySpark that is too old; else an empty text."""
+    """A message if this process has imported a PySpark that is too old; otherwise ""."""
     version = str(getattr(sys.modules.get("pyspark"), "__version__", ""))
     major = version.partition(".")[0]
     if package != "pyspark" or not major.isdecimal() or int(major) >= OLDEST:
@@ -118,7 +118,7 @@ def too_old(package: str = "pyspark") -> str:
 
 
 def folder_of(package: str) -> Path | None:
-    """The folder of a package's source files, which is not imported; None if there is none."""
+    """The folder of a package's source files, without importing it; None if there is none."""
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):  # something keeps it from being imported
@@ -127,7 +127,7 @@ def folder_of(package: str) -> Path | None:
 
 
 AFTER_IMPORT: dict[str, Callable[[], None]] = {}
-"""What is called when a package, by its name, has been imported because it is used."""
+"""Functions to call after the import of a package, by the name of the package."""
 
 
 def _imported(name: str) -> Any:
@@ -151,7 +151,7 @@ def _imported(name: str) -> Any:
 
 
 def module_of_extra(name: str, what: str, extra: str, packages: Collection[str]) -> Any:
-    """A module that needs the packages of an extra; an InputError if one is not there."""
+    """A module that needs the packages of an extra. Raises `InputError` if one is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as e:

@@ -1,4 +1,4 @@
-"""What identifies a stream, the same in every process and for every version that reads a state."""
+"""The identity of a stream, equal in every process and for every version that reads a state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _TEXT = re.compile(f"(.*?) ({_DIGEST})(?: by (.*?))?(?: of((?: {_DIGEST})+) ?)?"
 
 @dataclass(frozen=True)
 class Signature:
-    """What a stream is: its operator in words, and a digest of all that it depends on.
+    """The identity of a stream: its operator in words, and a digest of its whole computation.
 
-    That of a register also has the `key`, as text, and in a recursion the digests of what it is
-    `within`: the fixpoint, then its inputs. Words are for people: they name classes, which may get
-    other names, so they tell no two streams apart.
+    The signature of a register also has the `key`, as text, and in a recursion the digests of the
+    fixpoint and its inputs (`within`). Words are for people: they contain names of classes, which
+    may change, so they do not distinguish streams.
 
     >>> s = Signature("filter [x > 2]", "0123456789abcdef", key="x.name")
     >>> str(s)
@@ -31,24 +31,24 @@ class Signature:
 
     @property
     def identity(self) -> Signature:
-        """All of it but the words: equal for streams that are the same. Without a digest, all."""
+        """The signature without its words: equal for equal streams. Unchanged without a digest."""
         return replace(self, words="") if self.digest else self
 
     @property
     def shown(self) -> str:
-        """The words, for people."""
+        """The text for people: the words and the key."""
         by = f" by {self.key}" if self.key else ""
         return f"{self.words}{by}{', in a recursion' if self.within else ''}"
 
     def __str__(self) -> str:
-        """The text that the format 1 of a state has of it."""
+        """The signature as text, in format 1 of a state."""
         by = f" by {self.key}" if self.key else ""
         within = f" of {' '.join(self.within)}" if self.within else ""
         return f"{self.words} {self.digest}{by}{within}" if self.digest else self.words
 
     @classmethod
     def of_text(cls, text: str) -> Signature:
-        """The signature that a state has as text. One that somebody has edited has no digest."""
+        """The signature from its text in a state. An edited text yields one without a digest."""
         match = _TEXT.fullmatch(text)
         if match is None:
             return cls(text)

@@ -1,4 +1,4 @@
-"""The meaning of each operator, in plain Python; and of a circuit, which steps by them."""
+"""The meaning of each operator in plain Python, and a circuit that steps with them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def in_time(at: VertexContext, a: Value, greatest: Value) -> Value:
 
 
 def expire(at: VertexContext, a: Value, *rest: Value) -> Value:
-    """The rows behind the watermarks, among those of a change and the stored ones."""
+    """The rows before the watermarks, among the rows of a change and the pending rows."""
     *greatest, rows = rest
     op, every = at.operator, added((*rows.items(), *a.items()))
     is_grouped = isinstance(at.inputs[0], GroupedType)

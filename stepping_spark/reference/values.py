@@ -141,7 +141,7 @@ def parts_of(value: Any, sum_: Accumulated) -> Iterator[tuple[Element, int]]:
 def total_of(value: Value, sum_: Accumulated, where: str, *, is_change: bool = False) -> Any:
     """The number, row of numbers or Z-set with these parts.
 
-    The change of a Decimal may have more digits than a Decimal that is a value of a row.
+    The change of a Decimal may have more digits than a Decimal in a row.
     """
     if isinstance(sum_.value, ZSetOf):
         return sum_.value.build(value.items())

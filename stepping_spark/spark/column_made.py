@@ -1,7 +1,7 @@
-"""Columns of the running session, made of those that a traced function gave.
+"""Columns of the running session, made from the Columns of traced functions.
 
-A session of Spark Connect takes these as they are. A classic one takes Columns that PySpark's own
-functions make anew, from the leaves up.
+A session of Spark Connect uses these unchanged. For a classic session, PySpark's own functions
+build them again, from the leaves up.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _LAMBDAS: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     2: lambda f: lambda x, y: f(x, y),
     3: lambda f: lambda x, y, z: f(x, y, z),
 }
-"""Functions of so many parameters: PySpark looks at their signatures."""
+"""Wrappers with the given number of parameters: PySpark inspects their signatures."""
 
 
 def in_running_session(column: Column) -> Column:
     """The Column for the active session. Starts a session if none is active.
 
-    Raises `CompileError` for a part that a classic session has no Column for.
+    Raises `CompileError` for a part without a Column in a classic session.
     """
     session = get_session()
     if not is_tree(column) or not isinstance(session, SparkSession):

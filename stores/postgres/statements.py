@@ -70,7 +70,7 @@ class TableColumn:
 
     @property
     def shown(self) -> sql.Composable:
-        """The value as `postgres_types.table_of` reads it."""
+        """The value in the form that `types.table_of` reads."""
         if self.leaf.pg == "interval":
             return sql.SQL("(extract(epoch from {}) * 1000000)::bigint").format(self.ident)
         return self.ident
