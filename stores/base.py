@@ -25,7 +25,7 @@ PositiveNumber = Annotated[int, msgspec.Meta(ge=1)]
 
 
 def decoded(text: bytes | str, of: type[T]) -> T:
-    """The value in a text. Raises a ValueError that says where the text is not as expected."""
+    """The value in a JSON text. Raises a ValueError with the first place that does not fit."""
     try:
         return msgspec.json.decode(text, type=of)
     except (msgspec.MsgspecError, RecursionError) as e:
@@ -94,7 +94,7 @@ class Served(Generic[T]):
         self._find()
 
     def serve(self, names: Mapping[str, str]) -> None:
-        """Serve one more circuit; `names` maps its names to those of the state (see `matched`)."""
+        """Serve one more circuit; `names` maps its names to names in the state (see `matched`)."""
         self._names |= names
         self._find()
 

@@ -229,7 +229,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         return here and not any(isinstance(b, SparkBatch) and b.nbytes > KEPT_BYTES for b in every)
 
     def for_tasks(self) -> MappedState:
-        """The state for tasks on this machine; what is not in files goes there first."""
+        """The state for tasks on this machine; moves other batches to files first."""
         self._begin_step()
         self._end_merging()
         folder, batches = self._files.folder, self._state.batches
@@ -269,7 +269,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def _commit(
         self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None
     ) -> None:
-        # Before the commit: a failure here changes nothing that can be read.
+        # Before the commit: a failure here changes nothing for readers.
         self._end_merging()
         self._end_building()
         self._tend(self._state.batches, self._added)

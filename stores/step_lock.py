@@ -71,8 +71,8 @@ class Turns:
         self._owner: threading.Thread | None = None
         self._process = this_process()
         self._pid = os.getpid()
-        self._writes: object = None  # the identity of the state that it writes
-        self._opened = ""  # the line that opened it
+        self._writes: object = None  # the identity of the state that the store writes
+        self._opened = ""  # the line that opened the store
 
     def begin(self) -> None:
         """Start a step in this thread, unless the thread is in one already.

@@ -198,7 +198,7 @@ def _call(f: Callable[[Any], Any], row: RowType, where: str) -> Expr:
             get_session()
         return trace_row(f, row, where, trees=trees)
     except SteppingError as e:
-        if type(e) is SteppingError:  # Spark is not there: this is no error of the query alone
+        if type(e) is SteppingError:  # Spark is missing: not only an error of the query
             raise CompileError(f"{where}: {e}") from e
         raise
     except Exception as e:

@@ -388,7 +388,7 @@ def _function(name: str, args: list[Expr]) -> Expr | None:
     if form.constant_first:
         args = [*args[1:], args[0]]
     columns, constants = args[: form.columns or None], args[form.columns or len(args) :]
-    if len(columns) < form.columns:  # Spark says how many it takes
+    if len(columns) < form.columns:  # Spark raises the error for a wrong number of arguments
         return None
     types = {unwrap(a.type) for a in columns}
     families = {_family(t) for t in types}

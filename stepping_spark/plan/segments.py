@@ -337,7 +337,7 @@ class _Cut:
         return frozenset()
 
     def _place_loop(self, loop: LoopPlan, members: tuple[Materialized, ...]) -> None:
-        """Find the segment of a loop, after those of its inputs."""
+        """Find the segment of a loop, after the segments of its inputs."""
         inputs = [v for v in dict.fromkeys(loop.inputs) if v not in self._empty]
         if not inputs:
             self._empty.update(m.vertex for m in members)

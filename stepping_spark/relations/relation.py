@@ -123,7 +123,7 @@ class Relation(ABC):
 
     @abstractmethod
     def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
-        """The same relation in Spark."""
+        """The relation in Spark."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,14 +168,14 @@ class DriverRelation(Relation):
         return DriverRelation(self.table.filter(kept), self.schema, self.consolidated)
 
     def select(self, schema: Schema, *, beside: bool = False) -> DriverRelation:
-        """Some of the columns, those of a schema."""
+        """The columns of a schema."""
         if schema == self.schema:
             return self
         once = beside and self.consolidated
         return DriverRelation(self.table.select(schema.names), schema, once)
 
     def renamed(self, names: Sequence[str]) -> DriverRelation:
-        """The same relation with other column names. It must have no diffs."""
+        """The relation with other column names. It must have no diffs."""
         table = self.table.rename_columns(list(names))
         return DriverRelation(table, _renamed(self.schema, names), self.consolidated)
 
@@ -198,7 +198,7 @@ class DriverRelation(Relation):
         return self
 
     def in_spark(self, spark: Callable[[], SparkSession]) -> SparkRelation:
-        """The same relation in Spark."""
+        """The relation in Spark."""
         frame = frame_of(self.table, self.schema, spark())
         return SparkRelation(frame, self.schema, self.consolidated)
 
@@ -241,14 +241,14 @@ class SparkRelation(Relation):
         return SparkRelation(once.select(*by, *totals), self.schema, consolidated=True)
 
     def select(self, schema: Schema, *, beside: bool = False) -> SparkRelation:
-        """Some of the columns, those of a schema."""
+        """The columns of a schema."""
         if schema == self.schema:
             return self
         frame = self.frame.select(*[column(n) for n, _ in schema.all])
         return SparkRelation(frame, schema, beside and self.consolidated)
 
     def renamed(self, names: Sequence[str]) -> SparkRelation:
-        """The same relation with other column names. It must have no diffs."""
+        """The relation with other column names. It must have no diffs."""
         frame = self.frame.toDF(*names)
         return SparkRelation(frame, _renamed(self.schema, names), self.consolidated)
 
@@ -265,7 +265,7 @@ class SparkRelation(Relation):
         return SparkRelation(frame, self.schema, self.consolidated)
 
     def fetched(self) -> DriverRelation:
-        """The same relation on the driver, however large it is.
+        """The relation on the driver, however large it is.
 
         Several jobs fetch a large relation, if its size is known. Spark holds the result of a task
         in memory three or four times until it is sent, and the heap needs room for that too.
@@ -447,7 +447,7 @@ _ROWS_OF_PARTITION = 1 << 33
 
 
 class FanOut(Exception):
-    """A computation produces too many rows for the driver. The text says how many."""
+    """The error for a computation with too many rows for the driver; the text has their number."""
 
     @classmethod
     def of(cls, rows: int, what: str, most: int) -> FanOut:

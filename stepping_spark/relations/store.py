@@ -194,7 +194,7 @@ class Store(StepStore, Protocol):
     def open(self, registers: Sequence[Register], outputs: Sequence[Schema] = ()) -> None:
         """Prepare to serve these registers, and to keep outputs of these schemas.
 
-        Raises `StoreMismatch`, which names the registers that differ from those of the state.
+        Raises `StoreMismatch` with the registers that differ between circuit and state.
         Outputs may differ; then the output of the last step is not available. A store that is
         already open stays open.
         """

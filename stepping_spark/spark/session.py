@@ -313,7 +313,7 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
     try:
         yield
     except BaseException:
-        with suppress(Exception):  # Java may have ended, and the first error says more
+        with suppress(Exception):  # Java may have ended, and the first error is more useful
             restore()
         raise
     restore()

@@ -42,7 +42,7 @@ ARRAY_BYTES = 800
 _MANY = 4_096
 """Rows per key from which on they are returned as slices: one piece of each column per key."""
 
-_OTHER_BITS = np.uint64(64 - 24)  # of the hash of the other columns, that are left out
+_OTHER_BITS = np.uint64(64 - 24)  # of the hash of the other columns, which places leave out
 _REST = np.uint64((1 << 24) - 1)
 _KEY = ~_REST
 

@@ -1,7 +1,8 @@
 """Keeps a second writer out: by a lock or a lease, and by generations that writers claim.
 
-A lock refuses a second writer at once, and says who writes. A lock may fail: it was removed, it has
-run out, or the file system does not lock. Then generations decide, and no committed step is lost:
+A lock refuses a second writer at once, and names the writer. A lock may fail: it was removed, it
+has run out, or the file system does not lock. Then generations decide, and no committed step is
+lost:
 
 1. A new writer creates `claims/<generation>.json` for the first unclaimed generation: only one
    writer can create a file. The claim records the first manifest of the writer.
@@ -277,7 +278,7 @@ class FileLock:
     def __init__(self, directory: LocalDirectory) -> None:
         self._directory = directory
         self._released = False
-        self._changing = threading.RLock()  # else it could be taken again after it was released
+        self._changing = threading.RLock()  # otherwise it could be taken again after its release
         self._take()
 
     def keep(self, check: Callable[[], None]) -> None:

@@ -162,7 +162,7 @@ class Copies:
         self._most = most
         self._copies: dict[str, DriverBatch] = {}
         self._decoded = Counter[str]()  # row groups, by file
-        self._made: set[str] = set()  # files that were copied, or are, or for which is no room
+        self._made: set[str] = set()  # files that were copied, are being copied, or had no room
         self._lock = threading.Lock()
 
     @property

@@ -115,7 +115,7 @@ class ParquetState:
                 return None
             if not self._log.orders() and not self._directory.sizes(DATA):
                 names_in(described, registers, evolves=evolve)
-                return None  # somebody died making it: a writer goes on with that
+                return None  # its first writer has died: the next writer completes it
         return StoreParquet(
             self._path,
             registers,
@@ -304,7 +304,7 @@ class StepsCheck:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """Compares files with their descriptions; those of a register are in order of place."""
+    """Compares files with their descriptions; files of a register are in order of place."""
 
     directory: Directory
     content: Content
@@ -398,9 +398,9 @@ def _copy(source: Directory, to: Directory, offsets: Mapping[str, int]) -> None:
                 _copy_file(source, to, name)
         except FileNotFoundError:
             if manifest.order in log.orders():
-                log.check(manifest)  # which says what is missing
+                log.check(manifest)  # raises an error with the missing file
                 raise
-            continue  # its writer has swept it
+            continue  # the writer has removed it
         to.write(REGISTERS, source.read(REGISTERS))
         Log(to).write(_with(manifest, offsets), [*names, REGISTERS])
         return

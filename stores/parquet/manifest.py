@@ -328,7 +328,7 @@ class Log:
             if manifest is None:
                 return False
             return next(damages(manifest, self._directory), None) is None
-        except OSError:  # what is there is no file
+        except OSError:  # there is something else than a file
             return False
 
     def check(self, manifest: Manifest) -> None:

@@ -189,7 +189,7 @@ class Reading:
                 self._committed.check_there(pinned[0])
             raise self._committed.damaged(self.state[0].step, e) from e
         except StoreLocked:
-            self._turns.check_open()  # another store of this process says where it was opened
+            self._turns.check_open()  # its error names the other store of this process
             raise
 
     def _whole(self, register: Register, batches: FileBatches, most: int) -> tuple[Relation, ...]:
@@ -375,7 +375,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
                 self._registers.open(self._tiers_of_each(registers_by_name.values()))
             self._outputs = tuple(outputs)
         except StoreLocked:
-            self._turns.check_open()  # another store of this process says where it was opened
+            self._turns.check_open()  # its error names the other store of this process
             raise
         finally:
             self._turns.end()
@@ -512,7 +512,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
     def _commit(
         self, last: LastStep, outputs: Sequence[Relation] | None, circuit: str | None
     ) -> None:
-        now_to_text(last.now)  # an error leaves the step as it was
+        now_to_text(last.now)  # checked first: an error here changes nothing
         self._end_merging()
         manifest, _ = self._reading.current()
         self._added = ended(self._added)

@@ -76,8 +76,8 @@ class Sweeper:
         self._log = log
         self._large_rows = large_rows
         self._kept: list[tuple[FileOrder, frozenset[str], frozenset[str]]] = []
-        self._pinned = Counter[FileOrder]()  # by how many snapshots of this process
-        self._leaving: dict[str, float] = {}  # large files, and when their time is up
+        self._pinned = Counter[FileOrder]()  # the number of snapshots of this process
+        self._leaving: dict[str, float] = {}  # large files, and the times of their removal
         self._removing: Future[None] | None = None
         self._has_warned = False
 
@@ -112,7 +112,7 @@ class Sweeper:
         dropped: list[FileOrder] = []
         orders = to_keep([order for order, _, _ in self._kept])
         pinned = min((order for order, n in self._pinned.items() if n), default=None)
-        if pinned is not None:  # and with it those that come after
+        if pinned is not None:  # and all later ones
             orders |= {order for order, _, _ in self._kept if order >= pinned}
         left = [entry for entry in self._kept if entry[0] not in orders]
         self._kept = [entry for entry in self._kept if entry[0] in orders]
@@ -269,7 +269,7 @@ class Committed:
             self._know(kept_at(self._directory, base), registers, base)
             check_belongs(self.kept, base, self._directory)
         except TooFast:
-            pass  # it is looked for again once this one has a claim
+            pass  # searched again once this writer has a claim
 
     def _base(self, at_step: int | None) -> Manifest:
         """The newest manifest, or the one of a step; retried if a writer has gone on meanwhile."""
@@ -323,7 +323,7 @@ class Committed:
         registers: Sequence[Register],
         manifest: Manifest | None,
     ) -> None:
-        """Find the registers of a circuit among those of the state, as it is at a step."""
+        """Find the registers of a circuit in the description of the state at a step."""
         try:
             self.names = names_in(description.registers, registers, evolves=self.evolves)
         except StoreMismatch:
@@ -338,7 +338,7 @@ class Committed:
             self._begin(registers, at_step)
         except (OSError, StoreCorrupt):
             if self._claim is not None:
-                self._check_claim()  # a later writer has removed what is missing
+                self._check_claim()  # a later writer may have removed the missing file
             raise
 
     def _begin(self, registers: Sequence[Register], at_step: int | None) -> None:
@@ -470,7 +470,7 @@ class Committed:
                 "writer has committed the step; open the store again"
             ) from e
         except OSError:
-            self._check_claim()  # a later writer removes what this one has half-made
+            self._check_claim()  # a later writer removes half-made files of this one
             raise
         except BaseException as e:
             self._doubt = manifest

@@ -33,7 +33,7 @@ except ImportError as e:
 
         @classmethod
         def from_graph(cls, *_: object, **__: object) -> NoReturn:
-            """Raise an error that says what to install."""
+            """Raise an error with the package to install."""
             _refuse()
 
     class PostgresState:  # type: ignore[no-redef]

@@ -256,7 +256,7 @@ class Additions:
         tables = {layout.table: (layout, self._session.catalog.staging()) for layout in layouts}
         create = sql.SQL("; ").join(layout.create_staging(x) for layout, x in tables.values())
         with self._session.use("could not take a change") as connection:
-            self._drop_unused(connection)  # those of tasks that failed
+            self._drop_unused(connection)  # the tables of failed tasks
             self._for_tasks = {table: staging for table, (_, staging) in tables.items()}
             connection.execute(create.as_bytes())
         return self._for_tasks

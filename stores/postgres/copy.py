@@ -225,8 +225,8 @@ class TaskTables(BeforeStep):
     address: Address
     registers: Mapping[str, tuple[Register, Layout]]
     staging: Mapping[str, sql.Identifier]
-    most_rows: int  # that a task reads for some keys at once
-    most_bytes: int  # of a register that a task reads whole
+    most_rows: int  # the most rows that a task reads for some keys at once
+    most_bytes: int  # the most bytes of a register that a task reads whole
     _open: list[Connection] = field(default_factory=list)
 
     @contextmanager

@@ -331,7 +331,7 @@ class Layout:
         )
 
     def comments(self, what: str) -> list[Statement]:
-        """Comments: what the table stores, and the full names of columns with cut names."""
+        """Comments with the contents of the table, and the full names of columns with cut names."""
         statements = [
             sql.SQL("COMMENT ON TABLE {} IS {}").format(self.place, sql.Literal(escape(what)))
         ]

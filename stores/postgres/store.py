@@ -213,7 +213,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
             make_way=self._take_over,
         )
         self._catalog = self._session.catalog
-        self._opening: Sequence[Register] = ()  # those of the circuit that opens it
+        self._opening: Sequence[Register] = ()  # of the circuit that opens the store
         self._registers: Served[tuple[Register, Layout]] = Served()
         self._stay: Mapping[str, Layout] = {}  # of registers that the next circuit keeps
         self._outputs = Outputs(self._session, driver_bytes)

@@ -77,7 +77,7 @@ class Operator:
     how: ClassVar[str] = ""  # how it takes a step, unless its linearity says so
 
     def is_positive(self, *inputs: bool) -> bool:
-        """Whether the result has no negative weights; `inputs` says which inputs have none."""
+        """Whether the result has no negative weights; `inputs` is true for inputs without any."""
         return False
 
     @property
@@ -103,7 +103,7 @@ class Operator:
         return ""
 
     def is_nothing(self, *inputs: bool) -> bool:
-        """Whether the result is certainly empty; `inputs` says which inputs are."""
+        """Whether the result is certainly empty; `inputs` is true for empty inputs."""
         return all(inputs)
 
     def physical(self, *args: Argument) -> Physical:

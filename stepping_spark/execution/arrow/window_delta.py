@@ -267,7 +267,7 @@ class _Divider(Protocol):
 
     @property
     def reads(self) -> Sequence[Expr]:
-        """The columns that it reads, besides those of the order."""
+        """The columns that the divider reads, besides the columns of the order."""
 
     @property
     def carried(self) -> Sequence[WindowCall]:
