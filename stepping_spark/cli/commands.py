@@ -100,9 +100,9 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
     The command waits for transactions that write the table, and copies its rows into the log. The
     user must own the table, or be able to create triggers on it and tables in its schema.
 
-    With --again it writes to a log what the table has and the log does not, so that pipelines go
-    on. Use it when a pipeline says so: partitions were attached or detached, triggers disabled, the
-    table was replaced, or columns that are read were changed.
+    With --again it adds the changes that the log lacks, so that pipelines go on. Use it when the
+    error of a pipeline asks for it: partitions were attached or detached, triggers disabled, the
+    table was replaced, or columns that a pipeline reads were changed.
     """
     is_new = _with_short_errors(
         lambda: st.Postgres(url, table=table, schema=schema).install(again=again)
@@ -194,7 +194,7 @@ def _with_short_errors(work: Callable[[], object]) -> object:
     "sources",
     multiple=True,
     metavar=TABLE,
-    help="The table of an input, which says its columns: orders=delta:lake/orders.",
+    help="The table of an input, for its columns: orders=delta:lake/orders.",
 )
 @click.option(
     "--columns",
@@ -232,9 +232,9 @@ def sql(
 ) -> None:
     """Explain the circuit of the views in FILE, and draw it.
 
-    FILE is views in SQL (.sql), or a TOML file for `stepping-spark run`. The command prints what is
-    kept, and what a step of each view reads. It reads no rows and keeps no state. What cannot be
-    kept up to date is an error, with its line.
+    FILE is views in SQL (.sql), or a TOML file for `stepping-spark run`. The command prints the
+    registers of the state, and what a step of each view reads. It reads no rows and keeps no state.
+    A query that cannot be maintained is an error, with its line.
 
     Exit codes: 0, the views can be maintained; 1, a part of them would be recomputed in full at
     each step; 2, an error, with a message.

@@ -102,7 +102,7 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
 @click.option(
     "--evolve",
     is_flag=True,
-    help="Let the state of another query become that of this one, and fill sinks that are new.",
+    help="Evolve the state of an earlier query to this one, and fill new sinks.",
 )
 @with_renames
 @click.option(
@@ -114,7 +114,7 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     "--refresh",
     metavar="VIEW",
     multiple=True,
-    help="With --evolve: give the tables of this view all rows anew.",
+    help="With --evolve: replace all rows in the tables of this view.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what a run would do, and change nothing.")
 @click.option(
@@ -153,7 +153,7 @@ def run(
 
     If FILE has no st.Pipeline, its functions with @st.view are run, with their sources and sinks;
     NAME selects one of them. FILE may also be a module: shop.views:revenue; or views in SQL
-    (.sql), with --source and --sink for their tables; or a TOML file that says these. With --dbt,
+    (.sql), with --source and --sink for their tables; or a TOML file with all of this. With --dbt,
     the views are the models of a dbt project: tables and incremental models are written, and its
     tests are checked before a step is committed. Other users of the machine can see the command
     line (ps), so put passwords into a password file (~/.pgpass), not into --store.
@@ -163,8 +163,8 @@ def run(
     If the query has changed, --evolve corrects the state and the tables by a step of their own, and
     fills the tables of sinks that are new; --evolve --dry-run says how, and with --count, how many
     rows leave and enter each view. --copy-of leaves the old state and its tables as they are, and
-    fills new tables beside them. --refresh gives the tables of a view all rows anew, in the place
-    of those that they have.
+    fills new tables beside them. --refresh replaces all rows in the tables of a view.
+
     Each step writes a line to the log, on standard error. Ctrl-C and SIGTERM stop it between two
     steps.
 

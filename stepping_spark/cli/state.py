@@ -250,7 +250,7 @@ def evolve(
     circuit, in a Python file or a module.
 
     The evolution is one step, and the state keeps its output. If an input must be read again, the
-    command says so and changes nothing: Stepper.evolve takes its rows. The state of a pipeline
+    command names it and changes nothing: Stepper.evolve takes its rows. The state of a pipeline
     evolves with its tables: use stepping-spark run --evolve.
     """
     console = StandardOutput()
