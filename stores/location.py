@@ -71,7 +71,7 @@ class Place:
             case "postgres":
                 return PostgresState(self.where, self.schema)
         raise StoreUnavailable(
-            "memory: what it keeps ends with its process; give the path or the URL of a state"
+            "memory: its state ends with its process; give the path or the URL of a state"
         )
 
 

@@ -140,7 +140,7 @@ def _imported(name: str) -> Any:
         what, extra = EXTRAS[package]
         raise SteppingError(
             too_old(package)
-            or f"this needs {what}, and importing it gives: {e}; install it with "
+            or f"this needs {what}, and its import fails: {e}; install it with "
             f"pip install 'stepping-spark[{extra}]'"
         ) from e
     if message := too_old(package):
@@ -158,7 +158,7 @@ def module_of_extra(name: str, what: str, extra: str, packages: Collection[str])
         if not any(package in f"{e.name} {e}" for package in packages):
             raise
         raise InputError(
-            f"{what}: this needs a package, and importing it gives: {e}; install what it needs "
+            f"{what}: this needs a package, and its import fails: {e}; install what it needs "
             f"with pip install 'stepping-spark[{extra}]'"
         ) from e
 

@@ -191,7 +191,7 @@ def inputs_of(e: Expr) -> set[int]:
     def note(field: Field) -> Expr:
         if not field.path:
             raise CompileError(
-                f"{user_line()}: on gives all that is known so far; name fields of it: row[0].id"
+                f"{user_line()}: on returns the whole row so far; return fields of it: row[0].id"
             )
         read.add(int(field.path[0][1:]) - 1)
         return field

@@ -341,7 +341,7 @@ def check_is_graph(value: object, hint: str = "") -> None:
     """Raise an error for anything but a graph, such as a query that is not compiled."""
     if not isinstance(value, Graph):
         raise CompileError(
-            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
+            f"{user_line()}: expected a Graph from st.compile(query), found "
             f"{type(value).__name__}{hint}"
         )
 

@@ -109,7 +109,7 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
         name = missing[0]
         in_file = f"write [sources.{name}] in it, or " if file.suffix == ".toml" else ""
         raise click.UsageError(
-            f"{file} reads {', '.join(missing)}, and no source is said for {name}; {in_file}give "
+            f"{file} reads {', '.join(missing)}, and there is no source for {name}; {in_file}give "
             f"--source {name}=delta:lake/{name}, or another {TABLE}"
         )
     unread = getattr(query, "unread", ())

@@ -161,7 +161,7 @@ def _python_expr(f: Python[Any, Any], to: Any, where: str) -> Expr:
     declared = to if to is not None else f.to if f.to is not None else _declared(f.function)
     if declared is None:
         raise CompileError(
-            f"{where}: the type that it gives is unknown; say it by a return annotation or by "
+            f"{where}: its result type is unknown; declare it with a return annotation or with "
             "st.python(f, to=T)"
         )
     return PythonCall(_type_of(declared, where), f.function, name_of(f))

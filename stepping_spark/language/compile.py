@@ -314,7 +314,7 @@ def _check_returns(
         wanted = wanted[:1] * len(graph.outputs)
     if len(wanted) != len(graph.outputs):
         raise CompileError(
-            f"{line}: {graph.name} is annotated to give {declared}, and gives "
+            f"{line}: {graph.name} is annotated to return {declared}, and returns "
             f"{len(graph.outputs)} streams; correct the annotation"
         )
     for i, (annotation, v) in enumerate(zip(wanted, graph.outputs, strict=True)):
@@ -333,8 +333,8 @@ def _check_loops(graph: AnyCircuit, tracer: Tracer) -> None:
     for leaf in graph.loops:
         if leaf not in needed:
             raise CompileError(
-                f"{tracer.entries[leaf].line}: nothing that the query gives depends on this "
-                "feedback; use it, or take it out"
+                f"{tracer.entries[leaf].line}: no output of the query depends on this feedback; "
+                "use it, or remove it"
             )
     sorter: TopologicalSorter[Vertex] = TopologicalSorter()
     for v in needed:

@@ -83,7 +83,7 @@ def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: L
     where = f"{line}: lateness of {label!r}"
     if not isinstance(given, tuple) or len(given) != 2 or not callable(given[0]):
         raise CompileError(
-            f"{where}: expected a function that gives the time of a row, and how late rows may "
+            f"{where}: expected a function that returns the time of a row, and how late rows may "
             f"come, found {short(given)}; write {EXAMPLE}"
         )
     f, lateness = given

@@ -300,7 +300,7 @@ def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
     where = f"{user_line()}: zero"
     if not callable(zero):
         raise CompileError(
-            f"{where} should be a function that gives the sum of no rows, found {zero!r}; write "
+            f"{where} should be a function that returns the sum of no rows, found {zero!r}; write "
             f"{type(zero).__name__}, or lambda: {zero!r}"
         )
     start = zero()
@@ -310,7 +310,7 @@ def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
         if not isinstance(expr.type, ZSetOf):
             raise CompileError(
                 f"{where} gives a ZSetPython, and pick_value {expr.type}, from {expr}; write "
-                "pick_value=st.agg.collect(…) to collect what it gives"
+                "pick_value=st.agg.collect(…) to collect its values"
             )
         return expr
     t = unwrap(expr.type)

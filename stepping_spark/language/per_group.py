@@ -159,11 +159,15 @@ def _lifted(g: Any, f: Callable[..., Any]) -> Stream:
     current.name_streams([frame for frame in current.labels if frame not in running])
     result = vertex_of(given, "per_group")
     if set(current.caches) != caches:
-        raise CompileError(f"{line}: a cache inside per_group; keep what st.flatten gives instead")
+        raise CompileError(
+            f"{line}: a cache inside per_group; keep the result of st.flatten instead"
+        )
     lifting = _Lifting(source, placeholder.vertex, column, line, set(loops))
     vertex = lifting.of(result)
     if not lifting.depends(result):
-        raise CompileError(f"{line}: what per_group gives does not depend on the group; use it")
+        raise CompileError(
+            f"{line}: the result of per_group does not depend on the group; use the group in it"
+        )
     for v in current.no_output[len(outputs) :]:
         outputs.append(lifting.of(v))
     current.no_output[:] = outputs

@@ -207,8 +207,8 @@ def _check_parameters(f: Callable[..., Any]) -> None:
     n = len(inspect.signature(f).parameters)
     if n != 2:
         raise CompileError(
-            f"{line_of_function(f)}: the function of a fixpoint takes what it is given and the "
-            f"recursive stream, two parameters; {name_of(f)!r} has {n}"
+            f"{line_of_function(f)}: the function of a fixpoint takes two parameters, its argument "
+            f"and the recursive stream; {name_of(f)!r} has {n}"
         )
 
 
@@ -331,7 +331,7 @@ def _body(
     """The circuit of the loop, and its inputs, which are streams of the query."""
     for _, line in inside.caches.values():
         raise CompileError(
-            f"{line}: a cache in the function of a fixpoint; keep what the fixpoint gives"
+            f"{line}: a cache in the function of a fixpoint; keep the result of the fixpoint"
         )
     for v in inside.no_output:
         _refuse(v, inside.entries[v].line)
@@ -432,7 +432,7 @@ def _check_counted(v: Vertex, line: Line) -> None:
     raise CompileError(
         f"{line}: {op.name} of a recursive stream in a fixpoint with distinct=False: it is neither "
         "linear nor a join; on the stream you can use map, map_many, filter, add, subtract, and "
-        "joins; apply the others to what the fixpoint gives, or leave out distinct=False"
+        "joins; apply the others to the result of the fixpoint, or leave out distinct=False"
     )
 
 
@@ -445,5 +445,5 @@ def _refuse(v: Vertex, line: Line) -> NoReturn:
     raise CompileError(
         f"{line}: {what} of a recursive stream: {why}, so that there may be no least fixpoint; "
         "on it you can use map, map_many, filter, add, join, semijoin, distinct, minima, maxima: "
-        "apply this to what the fixpoint gives, or to streams that do not depend on it"
+        "apply this to the result of the fixpoint, or to streams that do not depend on it"
     )

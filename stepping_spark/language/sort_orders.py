@@ -53,7 +53,7 @@ def _sorting(e: Any, ascending: bool, what: str, within: str) -> Sorting:
         return Sorting(e, ascending, ascending)
     if within or not ascending:
         raise CompileError(
-            f"{user_line()}: {what}: {e}{within or ' in an Index with ascending=False'} says the "
-            "direction twice; leave one out"
+            f"{user_line()}: {what}: {e}{within or ' in an Index with ascending=False'} has two "
+            "directions; leave one out"
         )
     return Sorting(e.of, e.ascending, e.nulls_first)

@@ -158,7 +158,7 @@ def _joined(a: Any, f: Any, to: Any, name: str | None, when: type[Temporal]) -> 
     exploding = Explode(_lists(a, f, to, Update, "join_function"))
     if exploding.item.python is not Update:
         raise CompileError(
-            f"{user_line()}: join_function takes a function that gives updates, found "
+            f"{user_line()}: join_function takes a function that returns updates, found "
             f"{exploding.f.type}; give [st.Update(value=…, time=…, weight=…), …]"
         )
     _, (_, time), _ = exploding.item.fields

@@ -485,8 +485,7 @@ def hints(f: Callable[..., Any], names: dict[str, Any], line: Line) -> dict[str,
         return typing.get_type_hints(inspect.unwrap(f), localns=names, include_extras=True)
     except NameError as e:
         raise CompileError(
-            f"{line}: an annotation of the query names what is not defined there: {e}; define or "
-            "import it"
+            f"{line}: an annotation of the query uses an undefined name: {e}; define or import it"
         ) from None
     except TypeError:  # a partial function, or another object that has no annotations
         return {}

@@ -193,9 +193,9 @@ def _check_delivered(had: Sequence[Outlet], step: int, offsets: Mapping[str, int
     for outlet in had:
         if outlet.next_offsets and outlet.lacks(step, offsets):
             raise SinkError(
-                f"view {outlet.view!r}: the sink {outlet.shown} does not have step {step} of the "
-                "query before yet, and only that query can give it; run it once more as it was, "
-                "without sources that have anything new, and then this one"
+                f"view {outlet.view!r}: the sink {outlet.shown} lacks step {step} of the earlier "
+                "query, and only that query can write it; run the earlier query once more, without "
+                "new rows in its sources, and then this one"
             )
 
 
@@ -332,8 +332,8 @@ def _pieces(
         moved = next((cursor for cursor in order if cursor.advance()), None)
         if moved is None:
             raise SourceError(
-                f"input {feed.name!r}: {feed.shown} was read up to {upto}, and does not give what "
-                "it gave up to there any more, so that the rows of then are unknown; start with a "
+                f"input {feed.name!r}: {feed.shown} was read up to {upto}, and no longer returns "
+                "the same rows up to there, so its earlier rows are unknown; start with a "
                 "new store"
             )
         if moved.change is not None:

@@ -176,7 +176,7 @@ def check_counts(rows: pa.Table, counts: Any, where: str) -> None:
     if len(wrong):
         row = rows.slice(int(wrong[0]), 1).to_pylist()[0]
         raise SinkError(
-            f"{where}: the view takes away more of the row {row} than the table has: somebody else "
+            f"{where}: the view removes more of the row {row} than the table has: somebody else "
             f"has changed its rows; {REFRESHED}"
         )
 

@@ -159,8 +159,8 @@ class Feed:
             return Taken()
         if not isinstance(batch, Batch):
             raise SourceError(
-                f"{self._where}: read gave {short(batch)}; a source gives an st.Batch, or None "
-                "where there is nothing new"
+                f"{self._where}: read gave {short(batch)}; a source returns an st.Batch, or None "
+                "if there is nothing new"
             )
         whole, misfits = self._relation_of(batch)
         if isinstance(whole, DriverRelation):

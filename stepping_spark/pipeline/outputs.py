@@ -243,8 +243,8 @@ class Outlet:
         if last == 0 and had:
             raise SinkError(
                 f"view {self.view!r}: the sink {self.shown} has no step of this pipeline, and the "
-                f"state is at step {step}: the sink is a new one, or what it had was deleted. "
-                f"Restore what it had; or {AGAIN}"
+                f"state is at step {step}: the sink is new, or its content was deleted. Restore "
+                f"its content; or {AGAIN}"
             )
         if last != had:
             raise SinkError(
@@ -437,8 +437,8 @@ def refresh_tables(views: Iterable[str], outlets: Sequence[Outlet]) -> None:
         if view not in known:
             hint = f"those that can are of {', '.join(map(repr, known))}" if known else "none can"
             raise InputError(
-                f"{user_line()}: refresh= names {view!r}, which has no table that can get all rows "
-                f"in the place of those that it has; {hint}. A table with changes=True has the "
+                f"{user_line()}: refresh= names {view!r}, which has no table whose rows can all be "
+                f"replaced; {hint}. A table with changes=True has the "
                 "history of the view: give it another table, which gets all rows"
             )
     for outlet in able:

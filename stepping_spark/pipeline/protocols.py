@@ -256,8 +256,8 @@ def state_of(step: int, offsets: Mapping[str, int]) -> int:
         return number
     if step:
         raise StoreMismatch(
-            f"the store has {step} steps that no pipeline took, so nobody knows how far its "
-            "sources were read; give the pipeline a store of its own"
+            f"the store has {step} steps that no pipeline took, so the positions of its sources "
+            "are unknown; give the pipeline a store of its own"
         )
     return secrets.randbits(48) | 1
 

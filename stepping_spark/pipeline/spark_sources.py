@@ -320,7 +320,7 @@ class MicroBatches:
     ) -> None:
         if not getattr(df, "isStreaming", False):
             raise InputError(
-                f"{user_line()}: expected a streaming DataFrame, as spark.readStream gives it, "
+                f"{user_line()}: expected a streaming DataFrame from spark.readStream, "
                 f"found {type(df).__name__}; for rows that are there, give [(1, df)]"
             )
         if not isinstance(df.sparkSession, SparkSession):
@@ -469,7 +469,7 @@ class MicroBatchSource:
             )
         if number != last + 1:
             return self._failure(
-                f"the query gives batch {number}, and the next one for the store is {last + 1}: "
+                f"the query returns batch {number}, and the next one for the store is {last + 1}: "
                 "one of the two is an older copy; bring back the two that belong together, or "
                 "start with a new store and a new checkpoint"
             )

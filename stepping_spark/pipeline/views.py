@@ -102,8 +102,9 @@ def _together(queries: Mapping[str, QueryFunction]) -> QueryFunction:
             stream = q(*(streams[p] for p in _parameters(q)))
             if isinstance(stream, tuple):
                 raise CompileError(
-                    f"{line}: query {name!r} gives {len(stream)} streams; where several queries "
-                    "are given, each gives one: make a query of each"
+                    f"{line}: query {name!r} returns {len(stream)} streams; of several queries "
+                    "each "
+                    "returns one: make a query for each stream"
                 )
             streams[name] = stream
         return tuple(streams[name] for name in queries)

@@ -99,7 +99,7 @@ class Register:
                     raise ValueError("its key has a column twice")
                 order = _ordering(rest.get("order"), names)
                 return cls(name, schema, tuple(key), Signature.of_text(sums), order=order)
-        raise ValueError("a register that does not say its key and what it is the sum of")
+        raise ValueError("a register without a key or a signature")
 
 
 def _ordering(order: object, names: Sequence[str]) -> Ordering | None:

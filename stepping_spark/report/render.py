@@ -251,7 +251,7 @@ def _check(graph: DrawnCircuit[Any], path: str | os.PathLike[str], writer: str) 
     """Raise an error for anything but a graph, and for a path with the wrong ending."""
     if not hasattr(graph, "walk"):
         raise CompileError(
-            f"{user_line()}: expected a Graph, as st.compile(query) gives it, found "
+            f"{user_line()}: expected a Graph from st.compile(query), found "
             f"{type(graph).__name__}; the order is st.write_png(graph, path)"
         )
     wanted = " or ".join(_ENDINGS[writer])

@@ -182,7 +182,7 @@ class Schema:
                 relation = cls(fields_of(columns), fields_of(diffs))
                 relation._check()
                 return relation
-        raise ValueError("a relation that does not say its columns and diffs")
+        raise ValueError("a relation without columns or diffs")
 
     def _check(self) -> None:
         """Raise ValueError if this cannot be a relation, as after an edit of its kinds."""

@@ -135,8 +135,8 @@ def _refuse_what_several_rows_say(column: Column, where: str) -> None:
     of_time = _WINDOW_OF_TIME.search(str(column))
     if of_time:
         raise CompileError(
-            f"{where}: {of_time[1]} makes other rows than those that it is given, and a row "
-            "function gives one value for each. Use F.date_trunc to group by an hour or a day, and "
+            f"{where}: {of_time[1]} makes new rows, and a row function returns one value for each "
+            "row. Use F.date_trunc to group by an hour or a day, and "
             "st.sessions for sessions"
         )
     if is_window(column):

@@ -119,8 +119,8 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
     if name in _RANDOM:
         env.fail(
             node,
-            f"{name} gives another value each time, so that removing a row would not undo what "
-            "adding it did",
+            f"{name} returns another value each time, so the removal of a row would not undo its "
+            "insertion",
             "compute a number from the row: pmod(xxhash64(id), 100)",
         )
     if name in _OF_JAVA:
@@ -138,7 +138,7 @@ def _refuse_what_varies(name: str, args: list[SqlValue], node: exp.Expr, env: En
     if name in _SESSION:
         env.fail(
             node,
-            f"{name} tells of the session or of the place of a row, not of its values",
+            f"{name} depends on the session or on the place of a row, not on its values",
             "put the value into the rows, or into the text as a constant",
         )
 

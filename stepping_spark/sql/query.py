@@ -343,7 +343,9 @@ class QueryScope:
         else:
             self.fail(node, f"FROM {type(node).__name__} is not supported")
         if node.args.get("sample") or isinstance(node, exp.TableSample):
-            self.fail(node, "TABLESAMPLE gives other rows each time", "filter by a hash of the key")
+            self.fail(
+                node, "TABLESAMPLE returns other rows each time", "filter by a hash of the key"
+            )
         for join in node.args.get("joins") or ():
             plan, scope = joined(self, plan, scope, join, outer)
         for lateral in node.args.get("laterals") or ():

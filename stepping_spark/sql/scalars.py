@@ -497,7 +497,7 @@ def _bits_inverted(node: exp.BitwiseNot, t: Translator) -> SqlValue:
 
 
 def _json_arrow(node: exp.Expr, t: Translator) -> NoReturn:
-    t.fail(node, "-> makes a lambda, and there is no function around it that takes one")
+    t.fail(node, "-> makes a lambda, and no function around it takes one")
 
 
 _HANDLERS: dict[type, NodeHandler] = {

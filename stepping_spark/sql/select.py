@@ -197,7 +197,7 @@ class Select(Binder):
             if not any(same(c.name, name) for c in columns):
                 self.fail(star, f"there is no column {name} to leave out of *")
         if not columns:
-            self.fail(star, "* is of no columns: there is no FROM")
+            self.fail(star, "* has no columns without FROM")
         return [(c.name, ref(c, star)) for c in columns if c.name.lower() not in left_out]
 
     def _of_table(self, node: exp.Column) -> list[PlanColumn]:

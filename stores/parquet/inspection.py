@@ -134,8 +134,8 @@ class ParquetState:
                 if not verification.problems or manifest.order in self._log.orders():
                     return verification
         raise StoreUnavailable(
-            f"{self._directory.shown}: its writer went on {TRIES} times, and removed what was "
-            "being looked at; verify it while nobody writes"
+            f"{self._directory.shown}: its writer went on {TRIES} times, and removed files that "
+            "were being read; verify it while nobody writes"
         )
 
     def _look_at(self, manifest: Manifest) -> Verification:
@@ -405,7 +405,8 @@ def _copy(source: Directory, to: Directory, offsets: Mapping[str, int]) -> None:
         Log(to).write(_with(manifest, offsets), [*names, REGISTERS])
         return
     raise StoreUnavailable(
-        f"{source.shown}: its writer went on {TRIES} times, and removed what was being copied; "
+        f"{source.shown}: its writer went on {TRIES} times, and removed files that were being "
+        "copied; "
         "copy it while nobody writes"
     )
 

@@ -282,7 +282,7 @@ class Log:
     def _decoded(self, order: FileOrder) -> Manifest:
         manifest = decode(self._directory.read(name_of(order)))
         if manifest.order != order:
-            raise ValueError(f"by what it says of itself it is {manifest.name}")
+            raise ValueError(f"by its content it is {manifest.name}")
         return manifest
 
     def write(self, manifest: Manifest, after: Sequence[str]) -> None:
@@ -350,7 +350,7 @@ def instead(whole: Iterable[FileOrder]) -> str:
 def none_is_left(shown: str) -> StoreCorrupt:
     """The error for a state without any manifest."""
     return StoreCorrupt(
-        f"{shown}: no manifest is left, so that nothing says which files are the state; restore "
+        f"{shown}: no manifest is left, so the files of the state are unknown; restore "
         f"{FOLDER}/, or make a new store"
     )
 

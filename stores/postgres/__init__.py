@@ -44,6 +44,6 @@ except ImportError as e:
 
     def _refuse() -> NoReturn:
         raise StoreUnavailable(
-            f"StorePostgres needs psycopg, and importing it gives: {_missing}; install it with "
+            f"StorePostgres needs psycopg, and its import fails: {_missing}; install it with "
             "pip install 'stepping-spark[postgres]'"
         ) from _missing

@@ -218,7 +218,7 @@ class Transaction:
                 raise StoreUnavailable(
                     f"{self._catalog.address}: {what or 'the step'}: {rows} rows were to be "
                     f"written, and {cursor.rowcount} were; somebody else has changed the tables, "
-                    "or the server has lost what was prepared: nothing was committed, step again"
+                    "or the server has lost the prepared rows: nothing was committed, step again"
                 )
 
     @contextmanager

@@ -404,7 +404,7 @@ def test_an_edited_seed_whose_copy_is_gone_is_refused_until_it_is_as_it_was(
         copy.unlink()
     assert prices(path, store) == []
     with_seed(tmp_path, "id,price,note\n1,0.60,a\n")
-    with pytest.raises(SourceError, match="the copy of what was read is gone"):
+    with pytest.raises(SourceError, match="the copy of its earlier content"):
         prices(path, store)
     with_seed(tmp_path, text)
     assert prices(path, store) == []

@@ -130,7 +130,7 @@ def test_a_window_of_time_is_no_function_of_a_row(spark: SparkSession, made: Any
         return st.map(a, f=lambda o: made(o.at, "5 minutes")["start"])
 
     said = said_by(query)
-    assert f"{made.__name__} makes other rows than those that it is given" in said
+    assert f"{made.__name__} makes new rows, and a row function" in said
     assert "st.sessions" in said
 
 

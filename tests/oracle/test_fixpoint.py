@@ -205,7 +205,7 @@ def of_three(edges: Any, y: Any, z: Any) -> Any:
         (printed, "identity_print of a recursive stream"),
         (looped, "feedback in the function of a fixpoint"),
         (nested, "a fixpoint inside the function of another; call it before"),
-        (cached, "a cache in the function of a fixpoint; keep what the fixpoint gives"),
+        (cached, "a cache in the function of a fixpoint; keep the result of the fixpoint"),
         (other_rows, r"gives one of ZSet\[int\] in its place; st.map what it gives"),
         (forgotten, "found nothing .is a `return` missing"),
         (no_stream, "should give streams, found 1"),

@@ -83,7 +83,7 @@ def test_an_input_has_one_source() -> None:
             "the source orders: files has no 'format'; beside its address it may say kind, order, "
             "key, changes, columns, on_invalid",
         ),
-        (STATED, "no source is said for orders; write [sources.orders] in it, or give --source"),
+        (STATED, "there is no source for orders; write [sources.orders] in it, or give --source"),
         (
             f'{READ}[sinks.sold]\npostgres = "postgresql://host/shop"',
             "the sink sold: postgres lacks 'table'; beside its address it may say table, schema",

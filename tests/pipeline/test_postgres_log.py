@@ -59,7 +59,9 @@ def test_what_the_application_has_is_not_taken_for_the_log(db: Database, taken: 
     )
     before = db.run(everything)
     for again in (False, True):
-        with pytest.raises(SourceError, match=r"there is a .* that is no such log; nothing was"):
+        with pytest.raises(
+            SourceError, match=r"a .* of that name exists that is no such log; nothing was"
+        ):
             db.table("t").install(again=again)
     if "TRIGGER" not in taken and "TYPE" not in taken:
         with pytest.raises(SourceError, match="that is no such log; nothing was changed"):

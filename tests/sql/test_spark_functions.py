@@ -195,10 +195,10 @@ WITHOUT_EXAMPLE = {
 }
 
 REASONS = {
-    "gives another value each time": "not determined",
+    "returns another value each time": "not determined",
     "calls any code of Java": "not determined",
     "differs from step to step": "the clock",
-    "tells of the session": "the session",
+    "depends on the session": "the session",
     "is an aggregate, and stands where": "an aggregate",
     "the aggregate .* is not supported": "an aggregate that is not maintained",
     "no window function": "an aggregate that is not maintained",

@@ -437,7 +437,7 @@ def test_views_are_explained_and_drawn_and_nothing_is_run(tmp_path: Path, by: st
     ("arguments", "said"),
     [
         ([], "give either a file"),
-        (["views.sql"], "no source is said for orders; give --source orders=delta:lake/orders"),
+        (["views.sql"], "there is no source for orders; give --source orders=delta:lake/orders"),
         (["views.sql", "--columns", "orders"], "expected NAME=DDL, such as orders='id BIGINT"),
         (
             ["views.sql", "--columns", "orders=id"],

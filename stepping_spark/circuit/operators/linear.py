@@ -110,7 +110,7 @@ class Filter(KeepsSigns, RowByRow, Same):
         self._zset(inputs[0])
         if self.f.type not in (BOOL, Optional(BOOL)):
             raise CompileError(
-                f"{user_line()}: filter takes a function that gives a bool, found {self.f.type}, "
+                f"{user_line()}: filter takes a function that returns a bool, found {self.f.type}, "
                 f"from {self.f}; compare it with something"
             )
         return inputs[0]
@@ -137,7 +137,7 @@ class MapMany(KeepsSigns, Carrier):
                     "z.iter() for _ in range(n)] of a Z-set z"
                 )
             raise CompileError(
-                f"{user_line()}: map_many takes a function that gives an array, found "
+                f"{user_line()}: map_many takes a function that returns an array, found "
                 f"{self.f.type}, from {self.f}; {remedy}"
             )
         return ZSetType(carrying(t.inner, self.carried))
@@ -165,8 +165,8 @@ class Explode(Carrier):
         fields = [t for _, t in self.item.fields]
         if len(fields) not in (2, 3) or fields[-1] != INT:
             raise CompileError(
-                f"{user_line()}: explode takes a function that gives (value, weight)s, found "
-                f"{self.f.type}, from {self.f}; give a list of tuples, with ints as weights"
+                f"{user_line()}: explode takes a function that returns (value, weight) pairs, "
+                f"found {self.f.type}, from {self.f}; return a list of tuples, with ints as weights"
             )
         value, *time, _ = fields
         return ZSetType(carrying(timed(value, time[0]) if time else value, self.carried))

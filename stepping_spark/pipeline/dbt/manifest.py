@@ -229,8 +229,8 @@ def chosen(
     if not wanted:
         raise InputError(
             f"{user_line()}: dbt project {manifest.project}: no model is materialized as "
-            f"{', '.join(WRITTEN)}, and only these are written; name the models that are to be "
-            f"views: select=[{next(iter(models), '…')!r}] (--select)"
+            f"{', '.join(WRITTEN)}, and only these are written; name the models for views: "
+            f"select=[{next(iter(models), '…')!r}] (--select)"
         )
     needed = set(_with_what_they_read(manifest, wanted))
     of_views = {n.id for n in wanted}

@@ -132,8 +132,8 @@ class SeedSource:
             return copy.read_bytes()
         except OSError as e:
             raise self._failure(
-                f"it was edited, and the copy of what was read is gone, {copy}, so nobody knows "
-                "what has changed; restore the copy, or the file as it was, or start with a new "
+                f"it was edited, and the copy of its earlier content, {copy}, is missing, so its "
+                "change is unknown; restore the copy, or the earlier file, or start with a new "
                 "store"
             ) from e
 

@@ -265,8 +265,8 @@ class DeltaSource(InPieces):
         dark = [v.number for v in changed if not v.meta.feed]
         if dark and not self._by_snapshot and not self._log.meta().feed:
             raise self._failure(
-                f"version {dark[0]} was written without the change feed, so nobody knows which "
-                f"rows it changed; {_SWITCH}"
+                f"version {dark[0]} was written without the change feed, so its changed rows are "
+                f"unknown; {_SWITCH}"
             )
         spans = spans_of(changed, by_snapshot=self._by_snapshot, wanted=self._wanted_schema)
         self._names(self._meta(last), last)
@@ -283,7 +283,7 @@ class DeltaSource(InPieces):
         """Refuse a table without a change feed, unless versions are compared."""
         if not self._by_snapshot and not self._log.meta().feed:
             raise self._failure(
-                f"its change feed is off, so nobody will know what its versions change; {_SWITCH}"
+                f"its change feed is off, so the changes of its versions will be unknown; {_SWITCH}"
             )
 
     def _check_table(self, table: int, version: int, newest: int) -> None:

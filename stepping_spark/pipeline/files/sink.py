@@ -121,7 +121,7 @@ class FilesSink:
             if match is None or match[2] != self._owner:
                 raise self._failure(
                     f"{file.name} is not of this pipeline; one pipeline writes a directory: give "
-                    "it an empty one, or, if it is to take over, remove what is there and start "
+                    "it an empty one, or, if it takes over, remove its files and start "
                     "with a new store"
                 )
             steps.append(int(match[1]))

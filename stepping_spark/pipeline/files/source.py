@@ -187,8 +187,8 @@ class FilesSource(InPieces):
         if len(files) < done or not is_digest(known, files[:done]):
             raise self._failure(
                 f"the first {done} files, by {self._order}, are not those that were read: one of "
-                "them was removed or written again, or a file came that is before them. Files are "
-                "only added, behind the others, and appear whole: write them under a name that "
+                "them was removed or written again, or a file came that is before them. New files "
+                "come after the others, and appear whole: write them under a name that "
                 "begins with _ and rename them. Restore what was there, with its times (cp -p), or "
                 "start with a new store"
             )

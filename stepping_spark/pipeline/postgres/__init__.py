@@ -24,6 +24,6 @@ except ImportError as e:
 
         def __init__(self, *_: object, **__: object) -> None:
             raise InputError(
-                f"st.Postgres needs psycopg, and importing it gives: {_missing}; install it with "
+                f"st.Postgres needs psycopg, and its import fails: {_missing}; install it with "
                 "pip install 'stepping-spark[postgres]'"
             ) from _missing

@@ -259,8 +259,8 @@ class Marks:
 
     def _name_error(self, what: str) -> Exception:
         return self._link.failure(
-            f"its log of changes has the name {self._link.table + LOG}, and there is a {what} of "
-            f"that name that is no such log; nothing was changed. Give the {what.split()[0]} "
+            f"its log of changes has the name {self._link.table + LOG}, and a {what} of that name "
+            f"exists that is no such log; nothing was changed. Give the {what.split()[0]} "
             "another name, or the table that is followed, since the log has no other name. (Only "
             "if an earlier version of stepping_spark made it as its log, remove it.)"
         )
@@ -354,7 +354,7 @@ class Doubts:
     def _broken(self, doubt: str) -> Exception:
         return self._link.failure(
             f"{doubt}. So its log of changes may lack rows. Install it again: {self._marks.again}. "
-            "That writes to the log what it lacks, and pipelines go on"
+            "That adds the missing changes to the log, and pipelines go on"
         )
 
     def _check_table(self, note: Note, table: Followed) -> None:

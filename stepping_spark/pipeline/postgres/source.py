@@ -285,8 +285,9 @@ class PostgresSource:
         for trimmed in run(connection, text, log=self._name).fetchall():
             if trimmed > (transaction, number):
                 raise self._link.failure(
-                    "its log of changes was trimmed (trim=True), and what this pipeline has not "
-                    f"read is gone: uninstall the log and install it again, and {ANEW}"
+                    "its log of changes was trimmed (trim=True), and the changes that this "
+                    "pipeline has not read are lost: uninstall the log and install it again, and "
+                    f"{ANEW}"
                 )
         return transaction, number, note.oid, rest[0]
 

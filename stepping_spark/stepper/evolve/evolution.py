@@ -209,7 +209,7 @@ def evolution_of(
 def cannot_evolve(store: Store) -> StoreMismatch:
     """The error for a store whose state cannot become that of another circuit."""
     return StoreMismatch(
-        f"{type(store).__name__} cannot change what it keeps: it has no method evolve; start with "
+        f"{type(store).__name__} cannot evolve its state: it has no method evolve; start with "
         "a new store"
     )
 

@@ -166,7 +166,7 @@ class Evolving:
     def _not_evolved(self) -> StepError:
         """The error for a step before the state has evolved."""
         return StepError(
-            f"the state is that of another query than {self.graph.name} is now; call evolve() "
+            f"the state belongs to another query than {self.graph.name} is now; call evolve() "
             f"first. What it does:\n{self._evolution}"
         )
 
