@@ -2,8 +2,8 @@
 
 `errors` is the tree of exceptions. `callsite` finds the user's line for messages and pictures.
 `limits` has the numbers that a user can set. `packages` imports PySpark, sqlglot and networkx at
-their first use, and names the extra that installs them. `signature` identifies a stream, the same
-in every process.
+their first use, and names the extra that installs them. `scratch` makes temporary folders that are
+removed even after a kill. `signature` identifies a stream, the same in every process.
 
 Imports nothing of the project.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
+from stepping_spark.base.scratch import ScratchFolder
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import Linearity, parts_of
 from stepping_spark.execution import tasks
@@ -284,8 +284,8 @@ class TaskExecutor:
             file = None
             if job.once and len(cut.segments.segments) > 1 and runs_here(spark):
                 with suppress(OSError):  # the disk may be full
-                    folder = tempfile.TemporaryDirectory(prefix="stepping-spark-")
-                    path = os.path.join(stack.enter_context(folder), "blobs")
+                    folder = stack.enter_context(ScratchFolder())
+                    path = str(folder.path / "blobs")
                     file = BlobFile.written(path, self._blobs(job, inputs, cut))
             if file is None:
                 stack.close()

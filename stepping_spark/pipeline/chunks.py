@@ -6,7 +6,6 @@ and the insertion of the same row fall into one piece. The pieces are temporary 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from stepping_spark.base.errors import SourceError
+from stepping_spark.base.scratch import ScratchFolder
 from stepping_spark.pipeline.protocols import Portion, Position
 from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.rows.schema import COUNT
@@ -59,7 +59,7 @@ class Chunks:
         portion: Portion | None = None,
         n: int = 0,
     ) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="stepping-pieces-")
+        self._scratch = ScratchFolder()
         self._schema = schema
         try:
             if portion is not None:
@@ -74,7 +74,7 @@ class Chunks:
                 raise
             raise SourceError(
                 f"a version of many rows is read in pieces, which could not be written to "
-                f"{self._scratch.name}: {e}; make room there, name another folder as TMPDIR, or "
+                f"{self._scratch.path}: {e}; make room there, name another folder as TMPDIR, or "
                 "raise max_bytes and max_rows"
             ) from e
 
@@ -84,10 +84,10 @@ class Chunks:
 
     def close(self) -> None:
         """Remove the files."""
-        self._scratch.cleanup()
+        self._scratch.remove()
 
     def _path(self, name: object) -> Path:
-        return Path(self._scratch.name) / f"{name}.arrow"
+        return self._scratch.path / f"{name}.arrow"
 
     def _cut(self, tables: Iterator[pa.Table]) -> None:
         names = [name for name in self._schema.names if name != COUNT]

@@ -9,13 +9,10 @@ two sessions; `SparkContext._gateway`, to detect whether there is a JVM, and whe
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
-import shutil
 import sys
-import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -35,6 +32,7 @@ from stepping_spark.base.packages import (
     is_imported,
     raised,
 )
+from stepping_spark.base.scratch import ScratchFolder
 from stepping_spark.spark.column_tree import as_trees
 from stepping_spark.spark.java import launch
 
@@ -383,13 +381,19 @@ def zone_to_come() -> str | None:
     return None if _is_told_where() or has_started() else ZONE_HERE
 
 
+_folders: list[ScratchFolder] = []
+"""The folders of the sessions that were started here, until the process ends."""
+
+
 def _start() -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         elsewhere = _is_client_alone() or _is_told_where()
         if elsewhere or SparkContext._active_spark_context is not None:
             return SparkSession.builder.getOrCreate()
-        scratch = _scratch_directory()
+        folder = ScratchFolder()
+        _folders.append(folder)
+        scratch = folder.path
         conf = _conf(scratch)
         if SparkContext._gateway is None:
             launch(conf, scratch)
@@ -413,18 +417,6 @@ def _is_told_where() -> bool:
         or os.environ.get("SPARK_API_MODE", "").lower() == "connect"
         or "PYSPARK_GATEWAY_PORT" in os.environ
     )
-
-
-def _scratch_directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="stepping-spark-"))
-    owner = os.getpid()
-
-    def remove() -> None:
-        if os.getpid() == owner:  # not in a forked child
-            shutil.rmtree(directory, ignore_errors=True)
-
-    atexit.register(remove)
-    return directory
 
 
 # The settings of a session started here

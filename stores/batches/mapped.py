@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import tempfile
 import uuid
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from stepping_spark.base.scratch import ScratchFolder
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.relation import DriverRelation, Relation
@@ -48,35 +48,39 @@ class MappedFiles:
     """
 
     def __init__(self) -> None:
-        self._folder = ""
-        self._remove: Callable[[], object] = lambda: None
+        self._scratch: ScratchFolder | None = None
         self._batches: weakref.WeakSet[MappedBatch] = weakref.WeakSet()
 
     @property
     def are_there(self) -> bool:
         """Whether the folder exists: a step in tasks has asked for it."""
-        return bool(self._folder)
+        return self._scratch is not None
 
     def close(self) -> None:
         """Remove the folder."""
-        self._remove()
+        if self._scratch is not None:
+            self._scratch.remove()
 
     @property
     def folder(self) -> str:
         """The folder; removes files that belong to no batch."""
-        if not self._folder:
-            self._folder = tempfile.mkdtemp(prefix="stepping-spark-")
-            self._remove = weakref.finalize(self, _remove_folder, self._folder, os.getpid())
+        folder = self._folder()
         names = {os.path.basename(p) for b in self._batches for p in b.paths}
-        _remove([entry.path for entry in os.scandir(self._folder) if entry.name not in names])
-        return self._folder
+        _remove([entry.path for entry in os.scandir(folder) if entry.name not in names])
+        return folder
 
     def moved(self, batches: Sequence[DriverBatch]) -> list[MappedBatch]:
         """Batches in memory, moved to one file each. Threads write the files at the same time."""
-        paths = [new_path(self._folder) for _ in batches]
+        folder = self._folder()
+        paths = [new_path(folder) for _ in batches]
         with ThreadPoolExecutor(max_workers=_WRITERS) as writers:
             list(writers.map(save, batches, paths))
         return [batch for path in paths for batch in self.batches([path])]
+
+    def _folder(self) -> str:
+        if self._scratch is None:
+            self._scratch = ScratchFolder()
+        return str(self._scratch.path)
 
     def batches(self, paths: Sequence[str]) -> tuple[MappedBatch, ...]:
         """The batches in files: one, if the ranges of places of the files do not overlap."""
@@ -104,11 +108,6 @@ def _remove(paths: Iterable[str]) -> None:
     for path in paths:
         with suppress(OSError):
             os.unlink(path)
-
-
-def _remove_folder(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # not a fork
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def new_path(folder: str) -> str:

@@ -143,7 +143,7 @@ def test_a_session_starts_in_silence_leaves_no_files_and_can_be_stopped_in_any_w
     )
     assert run.stderr == ""
     assert not list(working.iterdir())
-    assert not list(temporary.glob("stepping-spark-*"))
+    assert not list(temporary.glob("*stepping-scratch-*"))
 
 
 def test_a_setting_that_threads_change_together_is_as_it_was_after_the_last(

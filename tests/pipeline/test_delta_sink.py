@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +14,7 @@ from deltalake.table import TableOptimizer
 
 import stepping_spark as st
 from stepping_spark.base.errors import SinkError
-from stepping_spark.pipeline.changes import ByKey
+from stepping_spark.pipeline.changes import ByKey, TableForm
 from stepping_spark.pipeline.delta import sink as delta_sink
 from stepping_spark.rows.names import arrow_schema
 from stepping_spark.rows.schema import ZSetType
@@ -203,15 +202,13 @@ def test_a_step_is_computed_once_for_its_check_and_for_its_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times: list[pa.Table] = []
-    module: Any = delta_sink
-    by_key = module.by_key
+    split = TableForm.split
 
-    def counted(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
+    def counted(form: TableForm, change: pa.Table) -> ByKey:
         times.append(change)
-        found: ByKey = by_key(change, key, where)
-        return found
+        return split(form, change)
 
-    monkeypatch.setattr(delta_sink, "by_key", counted)
+    monkeypatch.setattr(TableForm, "split", counted)
     table = st.DeltaTable(tmp_path / "table", key="id")
     pipeline(Note, [(1, Z({Note(id=1, text="a"): 1}))], table).run()
     assert len(times) == 1
