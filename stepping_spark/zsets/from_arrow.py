@@ -135,23 +135,23 @@ def fitted(
         names_there = [name for name in names_there if name != count]
     elif COUNT in names_there and COUNT not in names.values():
         raise InputError(f"{where}: there is a column {COUNT!r}; say count={COUNT!r}, or drop it")
-    wanted = t.schema.columns
+    fields = t.schema.columns
     if not isinstance(t.row, Struct) and len(names_there) == 1:
         # A single column must be the value, whatever its name.
         columns = {VALUE: names_there[0]}
     else:
-        columns = columns_of(wanted, names, names_there, where)
+        columns = columns_of(fields, names, names_there, where)
     refuse_feed(names_there, columns, lambda problem: InputError(f"{where}: {problem}"))
     parts = [
         fit(one_array(table.column(table.schema.get_field_index(columns[n]))), ft, _in(where, n))
-        for n, ft in wanted
+        for n, ft in fields
     ]
     relation = pa.Table.from_arrays([a for a, _ in parts] + [weights], schema=t.schema.arrow)
     return Fitting(relation, [w for _, wrong in parts for w in wrong], where)
 
 
 def columns_of(
-    wanted: Sequence[tuple[str, RowType]],
+    fields: Sequence[tuple[str, RowType]],
     names: Mapping[str, str],
     present: Sequence[str],
     where: str,
@@ -161,7 +161,7 @@ def columns_of(
     if twice is not None:
         raise InputError(f"{where}: column {twice!r} is there twice; rename or drop one")
     return matched(
-        arrow_schema(wanted, names), present, lambda problem: InputError(f"{where}: {problem}")
+        arrow_schema(fields, names), present, lambda problem: InputError(f"{where}: {problem}")
     )
 
 
@@ -195,10 +195,10 @@ def fit(array: Array, t: RowType, where: str) -> Fitted:
     if pa.types.is_null(array.type):
         values, wrong = _nulls(len(array), bare.arrow), list[MisfitValues]()
     elif array.null_count:
-        known, inner = fit(array.drop_null(), bare, where)
+        non_null, inner = fit(array.drop_null(), bare, where)
         valid = np.flatnonzero(np.asarray(array.is_valid()))
         at = pc.subtract(pc.cumulative_sum(pc.cast(array.is_valid(), pa.int64())), 1)
-        values = known.take(pc.if_else(array.is_valid(), at, None))
+        values = non_null.take(pc.if_else(array.is_valid(), at, None))
         wrong = [MisfitValues(w.where, valid[w.at], w.reason_of) for w in inner]
     else:
         return _parts(array, bare, where)
@@ -267,8 +267,8 @@ def _atoms(array: Array, t: Atom, where: str) -> Fitted:
         wrong += _not(values, pc.match_substring_regex(values, UUID_TEXT), "a UUID", where)
     elif t.name == "Enum":
         names = t.members
-        known = pc.is_in(values, value_set=pa.array(names, pa.string()))
-        wrong += _not(values, known, f"one of {', '.join(names)}", where)
+        is_member = pc.is_in(values, value_set=pa.array(names, pa.string()))
+        wrong += _not(values, is_member, f"one of {', '.join(names)}", where)
     elif t.name in ("date", "datetime", "LocalDateTime"):
         wrong += _not(values, _in_years(values), "a year from 1 to 9999", where)
     return values, wrong

@@ -89,23 +89,23 @@ def _shown_as(
     else:
         columns = columns_of(t.schema.columns, names, df.schema.names, where)
     refuse_feed(fields, columns, lambda problem: InputError(f"{where}: {problem}"))
-    shown = []
+    exprs = []
     for n, ft in t.schema.columns:
         f = fields[columns[n]]
         converted = _converted(quote(f.name), f.dataType, ft, f"{where}, column {f.name!r}")
-        shown.append(f"{converted} AS {quote(n)}")
-    return [*shown, f"{counted} AS {COUNT}"]
+        exprs.append(f"{converted} AS {quote(n)}")
+    return [*exprs, f"{counted} AS {COUNT}"]
 
 
 def columns_of(
-    wanted: Sequence[tuple[str, RowType]],
+    fields: Sequence[tuple[str, RowType]],
     names: Mapping[str, str],
     present: Sequence[str],
     where: str,
 ) -> dict[str, str]:
     """The column of each field; raises InputError if one is missing or ambiguous to Spark."""
     columns = matched(
-        arrow_schema(wanted, names), present, lambda problem: InputError(f"{where}: {problem}")
+        arrow_schema(fields, names), present, lambda problem: InputError(f"{where}: {problem}")
     )
     for column in columns.values():
         same = [name for name in present if name.lower() == column.lower()]
@@ -283,8 +283,8 @@ def split(
 ) -> tuple[DataFrame, DataFrame]:
     """The rows that fit, as by `relation_of`, and the others: their text, reason and count."""
     raw = f"to_json(struct({', '.join(quote(n) for n in df.columns if n != count)}))"
-    shown = df.selectExpr(*_shown_as(df, t, count, where, names), f"{raw} AS {RAW}")
-    reasons = shown.withColumn(REASON, F.expr(_reason(t)))
+    converted = df.selectExpr(*_shown_as(df, t, count, where, names), f"{raw} AS {RAW}")
+    reasons = converted.withColumn(REASON, F.expr(_reason(t)))
     fits = F.col(REASON).isNull()
     return reasons.where(fits).drop(RAW, REASON), reasons.where(~fits).select(RAW, REASON, COUNT)
 
@@ -308,11 +308,11 @@ def guarded_when_read(frame: DataFrame, t: ZSetType) -> DataFrame:
     wrong, failed = _checks(t)
     nullable = {f.name for f in frame.schema.fields if f.nullable}
     # Spark computes no column that only a check for NULL reads, if it cannot be NULL.
-    rest = [n for n, ft in t.schema.all if n not in nullable or not isinstance(ft, Atom)]
+    hashed = [n for n, ft in t.schema.all if n not in nullable or not isinstance(ft, Atom)]
     right = [closed(f"{wrong} IS NULL")]
-    if rest:
-        some = closed(f"xxhash64({', '.join(map(quote, rest))}) & 1L")
-        right.append(closed(f"{some} >= 0L"))
+    if hashed:
+        hash_bit = closed(f"xxhash64({', '.join(map(quote, hashed))}) & 1L")
+        right.append(closed(f"{hash_bit} >= 0L"))
     passed = f"IF({all_of(right)}, {PASSED}L, CAST({failed} AS BOOLEAN))"
     return frame.where(passed)
 
@@ -336,10 +336,10 @@ def blamed(e: raised.PySparkException, where: str) -> SteppingError:
     in_worker = raised_in_worker(e)
     if in_worker is not None and in_worker[0] == SourceError.__name__:
         return SourceError(f"{where}: {in_worker[1]}")
-    _, guard, rest = str(e).partition(_MARK)
+    _, guard, message = str(e).partition(_MARK)
     if not guard:
         return InputError(f"{where}: the DataFrame cannot be computed: {first_line(e)}")
-    return InputError(f"{where}, {rest.split(' SQLSTATE: ')[0].splitlines()[0]}")
+    return InputError(f"{where}, {message.split(' SQLSTATE: ')[0].splitlines()[0]}")
 
 
 @contextmanager

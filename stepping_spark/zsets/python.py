@@ -31,13 +31,13 @@ def keyed_pairs(
     pairs: Iterable[tuple[Any, int]], t: ZSetType, key: Key, match_keys: Set[object] | None
 ) -> Keyed:
     """Keys, rows and counts in the order of the keys, computed in Python."""
-    wanted = None
+    sort_keys = None
     if match_keys is not None:
-        wanted = {sort_key(k) for k in _encoded(match_keys, key)}
+        sort_keys = {sort_key(k) for k in _encoded(match_keys, key)}
     entries = []
     for row, n in pairs:
         encoded = key.type.encode(key.expr.value(row), f"the key of {row!r}")
-        if wanted is None or sort_key(encoded) in wanted:
+        if sort_keys is None or sort_key(encoded) in sort_keys:
             entries.append((encoded, row, n))
     entries.sort(key=lambda f: sort_key(t.row.encode(f[1], "iter_by_index")))
     # Sorting is stable, in both directions, so the last part of the key is sorted first.
@@ -47,10 +47,10 @@ def keyed_pairs(
         yield key.type.decode(encoded), row, n
 
 
-def check_set(given: object, expected: str) -> None:
+def check_set(value: object, expected: str) -> None:
     """Refuse other values than sets: a bare row or key may be iterable, too."""
-    if not isinstance(given, Set):
-        raise InputError(f"{expected}, found {short(given)}; write {{…}} around what you look for")
+    if not isinstance(value, Set):
+        raise InputError(f"{expected}, found {short(value)}; write {{…}} around what you look for")
 
 
 def _encoded(match_keys: Set[object], key: Key) -> list[Any]:
@@ -62,15 +62,15 @@ def keyed_frame(frame: DataFrame, t: ZSetType, key: Key, match_keys: Set[object]
     """Keys, rows and counts in the order of the keys, computed by Spark in one job."""
     parts = tuple((f"_k{i}_", p.type) for i, p in enumerate(key.parts))
     computed = [to_column(p).alias(n) for p, (n, _) in zip(key.parts, parts, strict=True)]
-    shown = frame.select(*computed, *(F.col(quote(n)) for n, _ in t.schema.all))
+    keyed = frame.select(*computed, *(F.col(quote(n)) for n, _ in t.schema.all))
     if match_keys is not None:
         encoded = _encoded(match_keys, key)
-        shown = matching_rows(shown, _table([_parts(key, e) for e in encoded], parts), parts)
+        keyed = matching_rows(keyed, _table([_parts(key, e) for e in encoded], parts), parts)
     order = [
         F.col(n).asc() if up else F.col(n).desc()
         for (n, _), up in zip(parts, key.ascending, strict=True)
     ]
-    ordered = shown.orderBy(*order, *(F.col(quote(n)) for n, _ in t.schema.columns))
+    ordered = keyed.orderBy(*order, *(F.col(quote(n)) for n, _ in t.schema.columns))
     table = conform(ordered.toArrow(), Schema(parts + t.schema.columns, t.schema.diffs))
     keys = zip(*(table.column(n).to_pylist() for n, _ in parts), strict=True)
     for values, (row, n) in zip(keys, decode(table.select(t.schema.arrow.names), t), strict=True):
@@ -97,8 +97,10 @@ def _table(rows: Sequence[Sequence[Any]], columns: Columns) -> pa.Table:
 
 def matching_rows(frame: DataFrame, rows: pa.Table, columns: Columns) -> DataFrame:
     """The lines of the DataFrame whose columns match one of the rows. NULL matches NULL."""
-    wanted = frame_of(rows.select([n for n, _ in columns]), Schema(columns, ()), frame.sparkSession)
-    return matching(frame, wanted, columns, small=True)
+    match_frame = frame_of(
+        rows.select([n for n, _ in columns]), Schema(columns, ()), frame.sparkSession
+    )
+    return matching(frame, match_frame, columns, small=True)
 
 
 U = TypeVar("U")
@@ -346,8 +348,8 @@ class ZSetPython(ZSet[T_co]):
             t = None
             keys = [(type(row).__name__, repr(row)) for row, _ in pairs]
         order = sorted(range(len(pairs)), key=lambda i: (-pairs[i][1], keys[i]))
-        shown = [pairs[i] for i in order[:MOST_ROWS]]
-        return box_of(title, t, shown, len(pairs) - len(shown), nested)
+        first_pairs = [pairs[i] for i in order[:MOST_ROWS]]
+        return box_of(title, t, first_pairs, len(pairs) - len(first_pairs), nested)
 
 
 ZSET_CLASS.append(ZSetPython)

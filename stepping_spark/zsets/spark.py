@@ -82,8 +82,8 @@ class ZSetSpark(ZSet[T_co]):
 
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
-    def __init__(self, held: Relation, of: ZSetType, *, guarded: bool = False) -> None:
-        self._held = held
+    def __init__(self, relation: Relation, of: ZSetType, *, guarded: bool = False) -> None:
+        self._held = relation
         self.type = of
         self._guarded = guarded  # the rows are not checked yet
         self._checked: Relation | None = None
@@ -142,22 +142,22 @@ class ZSetSpark(ZSet[T_co]):
         >>> st.ZSetSpark.from_arrow(pa.table({"x": [1, 1]}), int).to_arrow().to_pylist()
         [{'_value_': 1, '_count_': 2}]
         """
-        held = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
-        if held.frame is not None:
+        relation = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
+        if relation.frame is not None:
             with blaming("to_arrow"):
-                nbytes = measure(held.frame, held.schema).nbytes
-                held = SparkRelation(held.frame, held.schema, nbytes=nbytes).fetched()
-        return held.fetched().added_up().table
+                nbytes = measure(relation.frame, relation.schema).nbytes
+                relation = SparkRelation(relation.frame, relation.schema, nbytes=nbytes).fetched()
+        return relation.fetched().added_up().table
 
     def in_spark_if_many(self, most: int) -> SparkRelation | None:
         """The consolidated rows, if Spark has them and they exceed `most` bytes; else None."""
-        held = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
-        if not isinstance(held, SparkRelation):
+        relation = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
+        if not isinstance(relation, SparkRelation):
             return None
-        nbytes = held.nbytes
+        nbytes = relation.nbytes
         if nbytes is None:
-            nbytes = measure(held.frame, held.schema).nbytes
-        return None if nbytes <= most else replace(summed(held), nbytes=nbytes)
+            nbytes = measure(relation.frame, relation.schema).nbytes
+        return None if nbytes <= most else replace(summed(relation), nbytes=nbytes)
 
     @staticmethod
     def of_rows(pairs: Iterable[tuple[Any, int]], of: ZSetType, where: str) -> ZSetSpark[Any]:
@@ -192,12 +192,12 @@ class ZSetSpark(ZSet[T_co]):
         if t.row != self.type.row:
             raise InputError(f"{where}: expected {t}, found {self.type}; give rows of the type")
         if self._checked is None:
-            held = self._held
-            if isinstance(held, DriverRelation):
-                self._checked = held.added_up()
+            relation = self._held
+            if isinstance(relation, DriverRelation):
+                self._checked = relation.added_up()
             else:
-                assert held.frame is not None
-                self._checked = self._computed(held.frame, where, limits, key)
+                assert relation.frame is not None
+                self._checked = self._computed(relation.frame, where, limits, key)
         return self._checked
 
     def checked_when_read(self, t: ZSetType, where: str, limits: Limits) -> Relation:
@@ -210,8 +210,8 @@ class ZSetSpark(ZSet[T_co]):
         frame = self._held.frame
         # Floats are made canonical when the input is kept.
         floats = self.type.schema.has_floats
-        known = self._checked is not None or not self._guarded
-        if frame is None or known or floats or t.row != self.type.row:
+        is_checked = self._checked is not None or not self._guarded
+        if frame is None or is_checked or floats or t.row != self.type.row:
             return self.checked(t, where, limits)
         try:
             nbytes = scanned_bytes(frame)
@@ -259,8 +259,8 @@ class ZSetSpark(ZSet[T_co]):
         """The relation to read from, with each row once."""
         if isinstance(self._held, SparkRelation) and not self._guarded:
             return summed(self._held)
-        held = self.checked(self.type, "ZSetSpark", DEFAULT)
-        return summed(held) if isinstance(held, SparkRelation) else held
+        relation = self.checked(self.type, "ZSetSpark", DEFAULT)
+        return summed(relation) if isinstance(relation, SparkRelation) else relation
 
     def __neg__(self) -> ZSetSpark[T_co]:
         return self * -1
@@ -296,18 +296,18 @@ class ZSetSpark(ZSet[T_co]):
             return NotImplemented
         INT.encode(n, "a * n")
         beyond = InputError(f"a * {n}: a count is beyond 64 bits")
-        held, schema = self._held, self.type.schema
-        if held.frame is not None:
-            relation = SparkRelation(multiplied(held.frame, n, str(beyond)), schema)
-            return ZSetSpark(relation, self.type, guarded=self._guarded)
-        assert held.table is not None
+        relation, schema = self._held, self.type.schema
+        if relation.frame is not None:
+            times_n = SparkRelation(multiplied(relation.frame, n, str(beyond)), schema)
+            return ZSetSpark(times_n, self.type, guarded=self._guarded)
+        assert relation.table is not None
         try:
-            product = pc.multiply_checked(held.table.column(COUNT), pa.scalar(n, pa.int64()))
+            product = pc.multiply_checked(relation.table.column(COUNT), pa.scalar(n, pa.int64()))
         except pa.ArrowInvalid:
             raise beyond from None
-        i = held.table.schema.get_field_index(COUNT)
+        i = relation.table.schema.get_field_index(COUNT)
         return ZSetSpark(
-            DriverRelation(held.table.set_column(i, COUNT, product), schema), self.type
+            DriverRelation(relation.table.set_column(i, COUNT, product), schema), self.type
         )
 
     def __rmul__(self, n: int) -> ZSetSpark[T_co]:
@@ -342,28 +342,28 @@ class ZSetSpark(ZSet[T_co]):
             check_set(match, "iter, match: expected a set of rows")
             if not match:
                 return
-        held = self._look()
-        wanted = None
+        relation = self._look()
+        match_rows = None
         if match is not None:
-            wanted = encode(((row, 1) for row in match), self.type, "match")
-        if held.frame is None:
-            rows = None if wanted is None else {row for row, _ in decode(wanted, self.type)}
+            match_rows = encode(((row, 1) for row in match), self.type, "match")
+        if relation.frame is None:
+            rows = None if match_rows is None else {row for row, _ in decode(match_rows, self.type)}
             yield from self.to_python().iter(rows)
             return
-        if wanted is None:
+        if match_rows is None:
             yield from decode(self.to_arrow(), self.type)
             return
         with blaming("iter"):
-            table = matching_rows(held.frame, wanted, self.type.schema.columns).toArrow()
+            table = matching_rows(relation.frame, match_rows, self.type.schema.columns).toArrow()
         yield from decode(conform(table, self.type.schema), self.type)
 
     def iter_by_index(
         self, index: KeyArgument[K], match_keys: AbstractSet[object] | None = None
     ) -> Iterator[tuple[K, T_co, int]]:
         key = key_of(index, self.type.row, "iter_by_index")
-        held = self._look()
-        if key.expr.in_sql and held.table is not None:
-            yield from keyed_pairs(decode(held.table, self.type), self.type, key, match_keys)
+        relation = self._look()
+        if key.expr.in_sql and relation.table is not None:
+            yield from keyed_pairs(decode(relation.table, self.type), self.type, key, match_keys)
         else:
             with blaming("iter_by_index"):
                 yield from keyed_frame(self.to_dataframe(), self.type, key, match_keys)
@@ -372,11 +372,11 @@ class ZSetSpark(ZSet[T_co]):
         return next((n for _, n in self.iter(frozenset((row,)))), 0)
 
     def empty(self) -> bool:
-        held = self._look()
-        if held.frame is None:
-            return held.is_empty
+        relation = self._look()
+        if relation.frame is None:
+            return relation.is_empty
         with blaming("empty"):
-            return held.frame.isEmpty()
+            return relation.frame.isEmpty()
 
     def to_python(self) -> ZSetPython[T_co]:
         if self._python is None:
@@ -384,13 +384,13 @@ class ZSetSpark(ZSet[T_co]):
         return self._python
 
     def to_dataframe(self, spark: SparkSession | None = None) -> DataFrame:
-        held = self._held if self._checked is None else self._checked
-        if isinstance(held, SparkRelation):
+        relation = self._held if self._checked is None else self._checked
+        if isinstance(relation, SparkRelation):
             if self._guarded and self._checked is None:
-                held = SparkRelation(guarded(held.frame, self.type), held.schema)
-            return summed(held).frame
-        assert isinstance(held, DriverRelation)
-        return held.added_up().in_spark(lambda: spark or get_session()).frame
+                relation = SparkRelation(guarded(relation.frame, self.type), relation.schema)
+            return summed(relation).frame
+        assert isinstance(relation, DriverRelation)
+        return relation.added_up().in_spark(lambda: spark or get_session()).frame
 
     def __repr__(self) -> str:
         return self._box().text()
@@ -399,15 +399,15 @@ class ZSetSpark(ZSet[T_co]):
         return self._box().html()
 
     def _box(self) -> Box:
-        held = self._look()
-        if held.frame is None:
+        relation = self._look()
+        if relation.frame is None:
             return self.to_python().box("ZSetSpark")
         by = (F.col(quote(n)) for n, _ in self.type.schema.columns)
         with blaming("repr"):
-            first = held.frame.orderBy(F.desc(COUNT), *by).limit(MOST_ROWS).toArrow()
-            shown = list(decode(conform(first, self.type.schema), self.type))
-            more = held.frame.count() - len(shown) if len(shown) == MOST_ROWS else 0
-        return box_of("ZSetSpark", self.type.row, shown, more)
+            first = relation.frame.orderBy(F.desc(COUNT), *by).limit(MOST_ROWS).toArrow()
+            pairs = list(decode(conform(first, self.type.schema), self.type))
+            more = relation.frame.count() - len(pairs) if len(pairs) == MOST_ROWS else 0
+        return box_of("ZSetSpark", self.type.row, pairs, more)
 
 
 def _may_be_beyond(table: pa.Table) -> bool:
@@ -468,6 +468,6 @@ def _of_zsets(actual: ZSet[Any], expected: ZSet[Any], where: str) -> str:
         "missing": {row: n for row, n in counts.items() if n > 0},
         "unexpected": {row: -n for row, n in counts.items() if n < 0},
     }
-    shown = [ZSetPython(rows).box(title).text() for title, rows in sides.items() if rows]
+    boxes = [ZSetPython(rows).box(title).text() for title, rows in sides.items() if rows]
     head = f"{where} differs" if where else "the Z-sets differ"
-    return "\n".join([head, *shown]) if shown else ""
+    return "\n".join([head, *boxes]) if boxes else ""
