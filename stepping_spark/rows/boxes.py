@@ -150,8 +150,8 @@ def plain(value: object) -> str:
 def with_scale(value: decimal.Decimal, scale: int) -> str:
     """A Decimal with the scale of its field, or its own if that is larger."""
     exponent = value.as_tuple().exponent
-    own = -exponent if isinstance(exponent, int) else 0
-    return f"{value:.{max(own, scale)}f}"
+    own_scale = -exponent if isinstance(exponent, int) else 0
+    return f"{value:.{max(own_scale, scale)}f}"
 
 
 def printable(value: str) -> str:

@@ -25,19 +25,22 @@ class NoSuchRow(TypeError):
 
 
 def merged(
-    rows: Collection[Any], values: Mapping[str, Any], wanted: Collection[str] | None, where: str
+    rows: Collection[Any],
+    values: Mapping[str, Any],
+    wanted_names: Collection[str] | None,
+    where: str,
 ) -> dict[str, Any]:
     """The fields of rows by name, and the given values, which take precedence.
 
-    A Pair stands for its two rows. `wanted` are the wanted fields; None means all. Raises NoSuchRow
-    for a field that two rows have, because it is ambiguous.
+    A Pair stands for its two rows. `wanted_names` are the wanted fields; None means all. Raises
+    NoSuchRow for a field that two rows have, because it is ambiguous.
     """
-    given = [(row, _names_of(row, where)) for one in rows for row in _sides(one)]
+    named_rows = [(row, _names_of(row, where)) for one in rows for row in _sides(one)]
     fields: dict[str, Any] = {}
-    for name in dict.fromkeys(name for _, names in given for name in names):
-        if name in values or (wanted is not None and name not in wanted):
+    for name in dict.fromkeys(name for _, names in named_rows for name in names):
+        if name in values or (wanted_names is not None and name not in wanted_names):
             continue
-        having = [row for row, names in given if name in names]
+        having = [row for row, names in named_rows if name in names]
         if len(having) > 1:
             raise NoSuchRow(
                 f"{where}: {len(having)} rows have a field {name!r}; say which one is meant: "
@@ -189,24 +192,24 @@ def _telling(cls: type[Data]) -> Callable[..., None]:
     return init
 
 
-def _wrong(cls: type[Data], positional: int, given: Collection[str]) -> Iterator[str]:
+def _wrong(cls: type[Data], positional: int, names: Collection[str]) -> Iterator[str]:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     if positional:
         yield f"{positional} positional argument{'s' if positional > 1 else ''}"
         return
-    unknown = [repr(n) for n in given if n not in fields]
+    unknown = [repr(n) for n in names if n not in fields]
     if unknown:
         yield f"no field {', '.join(unknown)}"
-    missing = [repr(n) for n, f in fields.items() if n not in given and not _has_default(f)]
+    missing = [repr(n) for n, f in fields.items() if n not in names and not _has_default(f)]
     if missing:
         yield f"no value for {', '.join(missing)}"
 
 
 def _check_have_types(cls: type) -> None:
     """Refuse attributes without an annotation that were meant as fields."""
-    own = inspect.get_annotations(cls)
+    annotated = inspect.get_annotations(cls)
     for name, value in vars(cls).items():
-        if name in own or name.startswith("_"):
+        if name in annotated or name.startswith("_"):
             continue
         type_name = type(value).__name__ if type(value) in ATOMS else "…"
         remedy = f"{name}: {'… | None' if value is None else type_name} = {value!r}"
@@ -222,15 +225,15 @@ def _check_have_types(cls: type) -> None:
 
 def _bound(cls: type) -> dict[str, Any]:
     """The annotations of inherited fields, with type variables bound as in the class's bases."""
-    own = inspect.get_annotations(cls)
+    annotated = inspect.get_annotations(cls)
     inherited: dict[str, Any] = {}
     for base in reversed(get_original_bases(cls)):
         origin = typing.get_origin(base) or base
         variables = getattr(origin, "__parameters__", ())
-        known = dict(zip(variables, typing.get_args(base), strict=False))
+        bindings = dict(zip(variables, typing.get_args(base), strict=False))
         for name, annotation in getattr(origin, "__row_annotations__", {}).items():
-            if name not in own:
-                inherited[name] = bound(annotation, known)
+            if name not in annotated:
+                inherited[name] = bound(annotation, bindings)
     return inherited
 
 
@@ -296,13 +299,13 @@ def _undefined(cls: type, name: str) -> TypeError:
 def fields_of(cls: type[Data]) -> str:
     """The fields of a row class and a call that creates one, for messages."""
     types = cls.__row_fields__()
-    shown = ", ".join(
+    fields_text = ", ".join(
         f"{f.name}: {_annotation_text(types[f.name])}"
         + (" (may be left out)" if _has_default(f) else "")
         for f in dataclasses.fields(cls)
     )
     call = ", ".join(f"{n}=…" for n in types)
-    return f"{cls.__name__} has the fields {shown}: write {cls.__name__}({call})"
+    return f"{cls.__name__} has the fields {fields_text}: write {cls.__name__}({call})"
 
 
 def _annotation_text(annotation: Any) -> str:

@@ -23,12 +23,12 @@ _KEY = b"column"
 
 def columns_said(row: str, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The fields of a row class whose annotation names another column, each with the column."""
-    taken: dict[str, str] = {}
+    field_of: dict[str, str] = {}
     for name, annotation in fields.items():
         for column in _column_marks(annotation):
             if column.name != name:
                 yield name, column.name
-            other = taken.setdefault(column.name, name)
+            other = field_of.setdefault(column.name, name)
             if other != name:
                 raise TypeError(
                     f"{row}: fields {other!r} and {name!r} are both column {column.name!r}; leave "
@@ -47,12 +47,12 @@ def _column_marks(annotation: Any) -> Iterator[Column]:
             yield from _column_marks(arg)
 
 
-def as_named(table: pa.Schema, given: object) -> pa.Schema:
+def as_named(table: pa.Schema, source: object) -> pa.Schema:
     """The columns of a table with the names of `columns=` of the table, for a query.
 
     A column whose name another column then has is left out.
     """
-    columns = getattr(given, "columns", None)
+    columns = getattr(source, "columns", None)
     if not isinstance(columns, Mapping):
         return table
     fields = {column: field for field, column in columns.items() if column in table.names}
@@ -153,21 +153,21 @@ def matched(
     by_field: dict[str, str] = {}
     missing = []
     for field in columns:
-        wanted = column_of(field)
-        if wanted in exact:
-            by_field[field.name] = wanted
+        column = column_of(field)
+        if column in exact:
+            by_field[field.name] = column
             continue
-        candidates = [name for name in names if name.lower() == wanted.lower()]
+        candidates = [name for name in names if name.lower() == column.lower()]
         if len(candidates) > 1:
             raise failure(
-                f"field {field.name} is column {wanted!r}, and there are "
+                f"field {field.name} is column {column!r}, and there are "
                 f"{' and '.join(map(repr, candidates))}, which differ in case only; say which one: "
                 f"{field.name}: Annotated[…, st.Column({candidates[0]!r})]"
             )
         if candidates:
             by_field[field.name] = candidates[0]
         else:
-            missing.append(wanted)
+            missing.append(column)
     if missing:
         raise failure(
             f"there is no column {', '.join(missing)}; the columns are "

@@ -102,14 +102,14 @@ def open_class(names: tuple[str, ...]) -> type[Data]:
     return row_class
 
 
-def field_name(column: str, taken: Collection[str] = ()) -> str:
+def field_name(column: str, used_names: Collection[str] = ()) -> str:
     """The name of a field for a column: the same, or a similar one if Python forbids it."""
     name = re.sub(r"\W", "_", unicodedata.normalize("NFKC", column)).lstrip("_")
     if not name or not name[0].isalpha():
         name = f"c_{name}" if name else "c"
     if keyword.iskeyword(name):
         name = f"{name}_"
-    names = {other.lower() for other in taken}
+    names = {other.lower() for other in used_names}
     candidate, n = name, 2
     while candidate.lower() in names:
         candidate, n = f"{name}_{n}", n + 1
@@ -136,8 +136,8 @@ def _annotation(t: Any, name: str) -> Any:
             return None
         return list[inner | None] if t.value_field.nullable else list[inner]  # type: ignore[valid-type]
     if isinstance(t, pa.StructType):
-        held = t.num_fields and all(f.name and _annotation(f.type, name) is not None for f in t)
-        return class_of(pa.schema(list(t)), name) if held else None
+        storable = t.num_fields and all(f.name and _annotation(f.type, name) is not None for f in t)
+        return class_of(pa.schema(list(t)), name) if storable else None
     return next((annotation for is_one, annotation in _SIMPLE if is_one(t)), None)
 
 
@@ -149,24 +149,28 @@ def code_of(cls: type[Data]) -> str:
     """The source code of a row class, preceded by the classes of its fields."""
     lines: list[str] = []
     imports: set[str] = set()
-    for one in _needed(cls):
-        lines += ["", "", f"class {one.__name__}(st.Data):"]
-        if one.__doc__ and one.__doc__.startswith("Left out"):
-            lines += [f'    """{one.__doc__}"""', ""]
+    for row_class in _needed(cls):
+        lines += ["", "", f"class {row_class.__name__}(st.Data):"]
+        if row_class.__doc__ and row_class.__doc__.startswith("Left out"):
+            lines += [f'    """{row_class.__doc__}"""', ""]
         lines += [
             f"    {name}: {_written(annotation, imports)}"
-            for name, annotation in one.__row_fields__().items()
+            for name, annotation in row_class.__row_fields__().items()
         ]
-    known = ("import datetime as dt", "from decimal import Decimal", "from typing import Annotated")
-    head = [line for line in known if line in imports]
+    import_lines = (
+        "import datetime as dt",
+        "from decimal import Decimal",
+        "from typing import Annotated",
+    )
+    head = [line for line in import_lines if line in imports]
     return "\n".join([*head, *([""] if head else []), "import stepping_spark as st", *lines])
 
 
 def _needed(cls: type[Data]) -> Iterator[type[Data]]:
     """A row class and the classes of its fields, each before the classes that use it."""
     for annotation in cls.__row_fields__().values():
-        for one in _classes(annotation):
-            yield from _needed(one)
+        for field_class in _classes(annotation):
+            yield from _needed(field_class)
     yield cls
 
 
@@ -186,8 +190,8 @@ def _written(annotation: Any, imports: set[str]) -> str:
     if origin is list:
         return f"list[{_written(args[0], imports)}]"
     if type(None) in args:
-        rest = " | ".join(_written(a, imports) for a in args if a is not type(None))
-        return f"{rest} | None"
+        inner = " | ".join(_written(a, imports) for a in args if a is not type(None))
+        return f"{inner} | None"
     if annotation is decimal.Decimal:
         imports.add("from decimal import Decimal")
         return "Decimal"

@@ -130,7 +130,7 @@ def _atom(value: Any, t: Atom) -> str:
             return f"TIMESTAMP_NTZ'{value.isoformat(sep=' ')}'"
         case "timedelta":
             sign = "-" if value < dt.timedelta(0) else ""
-            rest = abs(value)
-            seconds = f"{rest.seconds}.{rest.microseconds:06}BD"
-            return f"make_dt_interval({sign}{rest.days}, 0, 0, {sign}{seconds})"
+            magnitude = abs(value)
+            seconds = f"{magnitude.seconds}.{magnitude.microseconds:06}BD"
+            return f"make_dt_interval({sign}{magnitude.days}, 0, 0, {sign}{seconds})"
     return text(value)

@@ -185,10 +185,10 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def _namesake(value: Any, wanted: type, where: str) -> InputError:
+def _namesake(value: Any, expected: type, where: str) -> InputError:
     """The error for a row of a class that only has the name of the expected class."""
     row_class = type(value)
-    named, other = (f"{c.__module__}.{c.__qualname__}" for c in (wanted, row_class))
+    named, other = (f"{c.__module__}.{c.__qualname__}" for c in (expected, row_class))
     origin, remedy = f"of {other}, another class of that name", "import the class from one place"
     if named == other:
         origin = "of an older or newer class of that name"
@@ -233,9 +233,9 @@ def row_type(annotation: Any) -> RowType:
     if origin is Annotated:
         return _annotated(annotation, args)
     if origin in (typing.Union, pytypes.UnionType):
-        rest = [a for a in args if a is not type(None)]
-        if len(rest) == 1 and len(rest) < len(args):
-            inner = row_type(rest[0])
+        members = [a for a in args if a is not type(None)]
+        if len(members) == 1 and len(members) < len(args):
+            inner = row_type(members[0])
             return inner if isinstance(inner, Optional) else Optional(inner)
         raise _not_storable(annotation)
     if origin is list and args:
@@ -271,8 +271,8 @@ def _class_type(annotation: Any, origin: Any, args: tuple[Any, ...]) -> RowType:
     params = getattr(cls, "__parameters__", ())
     if len(args) != len(params):
         raise TypeError(f"{annotation}: give the {len(params)} types of its fields in brackets")
-    known = dict(zip(params, args, strict=True))
-    named = tuple((n, row_type(bound(a, known))) for n, a in fields().items())
+    bindings = dict(zip(params, args, strict=True))
+    named = tuple((n, row_type(bound(a, bindings))) for n, a in fields().items())
     return Struct(cls.__name__, named, cls)
 
 
@@ -286,17 +286,17 @@ def _variables(annotation: Any) -> tuple[Any, ...]:
     return () if isinstance(annotation, type) else getattr(annotation, "__parameters__", ())
 
 
-def bound(annotation: Any, known: Mapping[Any, Any]) -> Any:
+def bound(annotation: Any, bindings: Mapping[Any, Any]) -> Any:
     """An annotation with its known type variables replaced."""
     if isinstance(annotation, TypeVar):
-        return known.get(annotation, annotation)
+        return bindings.get(annotation, annotation)
     variables = _variables(annotation)
-    return annotation[tuple(known.get(v, v) for v in variables)] if variables else annotation
+    return annotation[tuple(bindings.get(v, v) for v in variables)] if variables else annotation
 
 
 def _not_storable(annotation: Any) -> TypeError:
-    shown = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return TypeError(f"{shown} cannot be stored in a Spark column; these can: {STORABLE}")
+    name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return TypeError(f"{name} cannot be stored in a Spark column; these can: {STORABLE}")
 
 
 def unwrap(t: RowType) -> RowType:
