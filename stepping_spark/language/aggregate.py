@@ -94,19 +94,19 @@ def _reduced(
     rows, *others = (make(Map(Build(types, (key, *r.args))), a) for key in keys)
     for other in others:
         rows = make(Add(), rows, other)
-    own = Field(keys[0].type, ("_1",))
+    key_field = Field(keys[0].type, ("_1",))
     if isinstance(r, First):
-        return _first(rows, own, r, group_size)
+        return _first(rows, key_field, r, group_size)
     if isinstance(r, Gathered):
         if r.distinct:
             rows = make(Distinct(), rows)
-        return _listed(rows, own, r)
+        return _listed(rows, key_field, r)
     if isinstance(r, Frequent):
-        return _most_frequent(rows, own, r, group_size)
+        return _most_frequent(rows, key_field, r, group_size)
     if isinstance(r, Sums) and r.distinct:
         rows = make(Distinct(), rows)
     pick = r.pick
-    accumulated = make(Accumulate(None if groups is None else Key(own), pick), rows)
+    accumulated = make(Accumulate(None if groups is None else Key(key_field), pick), rows)
     if groups is None:
         stream = make(MakeSet(), accumulated)
         result: Expr = _as_built(pick.type)
@@ -150,10 +150,10 @@ def _most_frequent(
     both = tuple_of((key.type, value.type))
     each = Key(Build(both, (key, value)), (True, True))
     counted = make(Flatten(), make(Accumulate(each, ONE), rows))
-    own, most = Field(key.type, ("right", "_1")), Field(value.type, ("right", "_2"))
+    key_field, most = Field(key.type, ("right", "_1")), Field(value.type, ("right", "_2"))
     order = ((one_if_known(most), False), (Field(INT, ("left",)), False), (most, True))
-    first = make(Top((own,), order, 1, group_size=group_size), counted)
-    return first, own, tupled(most)
+    first = make(Top((key_field,), order, 1, group_size=group_size), counted)
+    return first, key_field, tupled(most)
 
 
 T = TypeVar("T")
@@ -178,42 +178,42 @@ def aggregate(
     """
     row = _row_of(a)
     where = f"{user_line()}: aggregate"
-    for argument, given in (
+    for argument, value in (
         ("by", by),
         ("into", into),
         ("fields", fields),
         ("group_size", group_size),
     ):
-        if isinstance(given, Aggregate | Collect):
+        if isinstance(value, Aggregate | Collect):
             raise CompileError(
                 f"{where}: {argument}= is an argument of aggregate itself, found the aggregate "
-                f"st.agg.{'collect' if isinstance(given, Collect) else given.kind}; for a field of "
+                f"st.agg.{'collect' if isinstance(value, Collect) else value.kind}; for a field of "
                 f"that name write fields={{{argument!r}: st.agg.…}}"
             )
     check_size(group_size, where)
     target = None
     if into is not None:
         target = target_of(into, "each aggregate and each part of the key", where)
-    wanted = _by_field(fields, aggregates, where)
-    asked = [_request(name, given, row, where) for name, given in wanted.items()]
+    by_field = _by_field(fields, aggregates, where)
+    requests = [_request(name, value, row, where) for name, value in by_field.items()]
     groups = groups_of(by, row)
     named = "Row" if target is None else str(target)
-    note = (f"{named} by {groups.shown}" if groups else named, *map(str, asked))
-    doubted = _doubted(groups, asked)
-    texts = {one.field: one.call for one in asked}
-    stream, groups, asked = _mapped(a, row, groups, asked)
+    note = (f"{named} by {groups.shown}" if groups else named, *map(str, requests))
+    doubted = _doubted(groups, requests)
+    texts = {request.field: request.call for request in requests}
+    stream, groups, requests = _mapped(a, row, groups, requests)
     planner = Planner(groups is not None, group_size)
-    for one in asked:
-        if one.kind != GROUPING_ID:
-            planner.add(one)
+    for request in requests:
+        if request.kind != GROUPING_ID:
+            planner.add(request)
     planner.ensure_row()
     monotonic = grows(vertex_of(a, "aggregate"))
     levels = levels_of(group_size)
     parts = tuple(r.part(monotonic, levels) for r in planner.reductions)
-    shown, scope = "" if groups is None else groups.shown, tracer().scope()
-    tracer().reductions.append(ReducePlan(shown, named, parts, user_line(), scope))
+    key_text, scope = "" if groups is None else groups.shown, tracer().scope()
+    tracer().reductions.append(ReducePlan(key_text, named, parts, user_line(), scope))
     pieces = collated(stream, groups, planner)
-    values = _values(asked, planner, groups)
+    values = _values(requests, planner, groups)
     if target is None:
         target = _type_of_row(values, groups, where)
     filled = _fields(values, groups, target, doubted, where, texts)
@@ -268,28 +268,35 @@ def target_of(into: Any, of: str, where: str) -> Struct:
 # -- the requested aggregates, as expressions
 
 
-def _request(name: str, given: Any, row: RowType, where: str) -> AggregateCall:
-    if isinstance(given, Collect):
-        return AggregateCall(name, "collect", row_expr(given.f, row, to=given.to), (), 1, where)
-    call = call_of(given, agg, "st.agg")
+def _request(name: str, argument: Any, row: RowType, where: str) -> AggregateCall:
+    if isinstance(argument, Collect):
+        return AggregateCall(
+            name, "collect", row_expr(argument.f, row, to=argument.to), (), 1, where
+        )
+    call = call_of(argument, agg, "st.agg")
     if call is not None:
         raise CompileError(
             f"{where}: {name}= is a function that is not called; write {name}={call}"
         )
-    if not isinstance(given, Aggregate):
+    if not isinstance(argument, Aggregate):
         raise CompileError(
-            f"{where}: {name}={given!r}: expected an aggregate, such as st.agg.sum(lambda a: a.x)"
+            f"{where}: {name}={argument!r}: expected an aggregate, such as "
+            "st.agg.sum(lambda a: a.x)"
         )
-    _check_options(name, given, where)
+    _check_options(name, argument, where)
     order: tuple[Sorting, ...] = ()
-    value, other = (None if f is None else row_expr(f, row) for f in (given.value, given.other))
-    if given.order is not None and given.kind in ORDERED:
-        order = sorting_of(given.order, row, f"the order of {name}")
-    elif given.order is not None:
-        order = (Sorting(row_expr(given.order, row), True, True),)
-    if value is None and given.kind not in ("count", GROUPING_ID):
+    value, other = (
+        None if f is None else row_expr(f, row) for f in (argument.value, argument.other)
+    )
+    if argument.order is not None and argument.kind in ORDERED:
+        order = sorting_of(argument.order, row, f"the order of {name}")
+    elif argument.order is not None:
+        order = (Sorting(row_expr(argument.order, row), True, True),)
+    if value is None and argument.kind not in ("count", GROUPING_ID):
         value = whole(row)
-    return AggregateCall(name, given.kind, value, order, given.n, where, other, given.option)
+    return AggregateCall(
+        name, argument.kind, value, order, argument.n, where, other, argument.option
+    )
 
 
 # With an order, as for a window.
@@ -301,15 +308,15 @@ ORDERED = (
 )
 
 
-def _check_options(name: str, given: Aggregate[Any], where: str) -> None:
-    option = given.option
-    if given.kind == "first_n" and (type(given.n) is not int or not 1 <= given.n <= MANY):
+def _check_options(name: str, argument: Aggregate[Any], where: str) -> None:
+    option = argument.option
+    if argument.kind == "first_n" and (type(argument.n) is not int or not 1 <= argument.n <= MANY):
         raise CompileError(
-            f"{where}: {name}: n should be an int from 1 to {MANY}, found {given.n!r}"
+            f"{where}: {name}: n should be an int from 1 to {MANY}, found {argument.n!r}"
         )
-    if given.kind == "percentile":
+    if argument.kind == "percentile":
         check_share(option, f"{where}: {name}")
-    if given.kind in ("string_agg", "string_agg_distinct") and not isinstance(option, str):
+    if argument.kind in ("string_agg", "string_agg_distinct") and not isinstance(option, str):
         raise CompileError(f"{where}: {name}: the separator should be a str, found {option!r}")
 
 
@@ -332,13 +339,13 @@ class Together:
 
 
 def _mapped(
-    a: Any, row: RowType, groups: Groups | None, asked: list[AggregateCall]
+    a: Any, row: RowType, groups: Groups | None, requests: list[AggregateCall]
 ) -> tuple[Any, Groups | None, list[AggregateCall]]:
     """The stream and its expressions, after a map that computes Python functions as fields."""
-    exprs = [e for x in asked for e in (x.value, x.other, *(s.expr for s in x.order))]
+    exprs = [e for x in requests for e in (x.value, x.other, *(s.expr for s in x.order))]
     calls = list(dict.fromkeys(e for e in exprs if isinstance(e, PythonCall)))
     if not calls:
-        return a, groups, asked
+        return a, groups, requests
     t = tuple_of(c.type for c in calls)
     together = PythonCall(t, Together(tuple(c.function for c in calls)), ", ".join(map(str, calls)))
     stream = make(Map(beside(together, row)), a)
@@ -358,7 +365,7 @@ def _mapped(
                 other=None if x.other is None else moved(x.other),
                 order=under(x.order, [moved(s.expr) for s in x.order]),
             )
-            for x in asked
+            for x in requests
         ],
     )
 
@@ -366,30 +373,32 @@ def _mapped(
 # -- the fields of the result
 
 
-def _doubted(groups: Groups | None, asked: list[AggregateCall]) -> tuple[bool, ...]:
+def _doubted(groups: Groups | None, requests: list[AggregateCall]) -> tuple[bool, ...]:
     """For the parts of the key, then the aggregates: whether they are nullable only to Spark.
 
     Spark declares many values nullable that never are NULL. Then a field without None is accepted,
     and its values are checked in every step.
     """
     parts = () if groups is None else groups.parts
-    return tuple(isinstance(e, Opaque) for e in (*parts, *(x.value for x in asked)))
+    return tuple(isinstance(e, Opaque) for e in (*parts, *(x.value for x in requests)))
 
 
-def _values(asked: list[AggregateCall], planner: Planner, groups: Groups | None) -> dict[str, Expr]:
+def _values(
+    requests: list[AggregateCall], planner: Planner, groups: Groups | None
+) -> dict[str, Expr]:
     """The requested aggregates, over rows with the key and the partial results."""
-    shown = {
+    exprs = {
         name: show((f"_{planner.reductions.index(r) + 2}",)) for name, r, show in planner.shown
     }
-    for one in asked:
-        if one.kind == GROUPING_ID:
+    for request in requests:
+        if request.kind == GROUPING_ID:
             if groups is None or not groups.several:
                 raise CompileError(
-                    f"{one.where}: {one.field}: grouping_id() is of by=st.rollup(…), st.cube(…) or "
-                    "st.grouping_sets(…), found another key; leave it out"
+                    f"{request.where}: {request.field}: grouping_id() is of by=st.rollup(…), "
+                    "st.cube(…) or st.grouping_sets(…), found another key; leave it out"
                 )
-            shown[one.field] = groups.grouping_id
-    return {one.field: shown[one.field] for one in asked}
+            exprs[request.field] = groups.grouping_id
+    return {request.field: exprs[request.field] for request in requests}
 
 
 def _fields(
@@ -416,8 +425,8 @@ def _fields(
     if len(parts) != len(left):
         raise CompileError(f"{where}: {_misfit(target, left, [n for n, _ in parts])}")
     named = [n for n, _ in parts if n in left]
-    rest = iter([n for n in left if n not in named])
-    filled = [name if name in named else next(rest) for name, _ in parts]
+    free_fields = iter([n for n in left if n not in named])
+    filled = [name if name in named else next(free_fields) for name, _ in parts]
     values = dict(zip(filled, (part for _, part in parts), strict=True)) | values
     if groups is not None and len(groups.parts) == len(filled):
         texts = {**dict(zip(filled, map(str, groups.parts), strict=True)), **texts}
@@ -461,11 +470,11 @@ def _misfit(target: Struct, left: list[str], parts: list[str]) -> str:
     )
 
 
-def coerced(e: Expr, t: RowType, name: str, where: str, shown: str = "") -> Expr:
+def coerced(e: Expr, t: RowType, name: str, where: str, text: str = "") -> Expr:
     """The expression for a field, converted to the field's type."""
     if isinstance(e.type, Optional) and not isinstance(t, Optional):
         raise CompileError(
             f"{where}: field {name!r} is {t}, and what fills it may be NULL (of no rows or of "
             f"NULLs); declare it {t} | None"
         )
-    return coerce(e, t, f"{where}: field {name!r}", shown.replace("`", ""))
+    return coerce(e, t, f"{where}: field {name!r}", text.replace("`", ""))

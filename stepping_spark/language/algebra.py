@@ -128,8 +128,8 @@ def symmetric_difference(a: Vertex, b: Vertex) -> Vertex:
     """2·distinct(s) − s with s = distinct(a) + distinct(b): a row of both has weight 2 in s."""
     _check("symmetric_difference", a, b)
     s = add(distinct(a), distinct(b))
-    some = distinct(s)
-    return add(some, subtract(some, s))
+    either = distinct(s)
+    return add(either, subtract(either, s))
 
 
 def _check(what: str, a: Vertex, b: Vertex) -> None:
@@ -249,8 +249,8 @@ def completed(
         for row, other in zip(rows, (right, left), strict=True)
     )
 
-    def paired(stream: Vertex, own: Expr, other: Expr) -> Vertex:
-        return map(stream, Build(pair_of(a, b), (own, other)))
+    def paired(stream: Vertex, left_expr: Expr, right_expr: Expr) -> Vertex:
+        return map(stream, Build(pair_of(a, b), (left_expr, right_expr)))
 
     parts = [paired(pairs, Field(a, ("left",)), Field(b, ("right",)))]
     if left is not None:

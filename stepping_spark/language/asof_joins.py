@@ -85,10 +85,10 @@ def asof_join(
             "which it is true (SQL's ON … AND …), or st.filter(st.asof_join(l, r, …), lambda pair: "
             "…) for a condition on what was found (SQL's WHERE)"
         )
-    for name, given, known in (("direction", direction, Direction), ("how", how, How)):
-        if given not in typing.get_args(known):
-            shown = ", ".join(map(repr, typing.get_args(known)))
-            raise CompileError(f"{line}: {name}={given!r}: expected one of {shown}")
+    for name, value, choices in (("direction", direction, Direction), ("how", how, How)):
+        if value not in typing.get_args(choices):
+            texts = ", ".join(map(repr, typing.get_args(choices)))
+            raise CompileError(f"{line}: {name}={value!r}: expected one of {texts}")
     left = _side(l, on_left, at_left, "left", line)
     right = _side(r, on_right, at_right, "right", line)
     _check_alike(left, right, line)
@@ -98,8 +98,8 @@ def asof_join(
     matches = _Joined(left, right, direction, line).matches(tolerance)
     beside = Field(Optional(unwrap(right.row)), ("right",))
     if how == "inner":
-        own, other = Field(left.row, ("left",)), _not_null(beside)
-        pair = Build(pair_of(left.row, other.type), (own, other))
+        left_row, right_row = Field(left.row, ("left",)), _not_null(beside)
+        pair = Build(pair_of(left.row, right_row.type), (left_row, right_row))
         return cast("ZSet[Any]", make(Map(pair), make(Filter(_is_there(beside)), matches)))
     if not left.nullable:
         return cast("ZSet[Any]", matches)
@@ -151,9 +151,9 @@ def _check_alike(left: _Side, right: _Side, where: str) -> None:
         return [unwrap(p.type) for p in side.parts]
 
     if bare(left) != bare(right):
-        shown = (", ".join(str(t) for t in bare(side)) for side in (left, right))
+        types = (", ".join(str(t) for t in bare(side)) for side in (left, right))
         raise CompileError(
-            f"{where}: keys and times of {' and of '.join(shown)}: those of both sides must be of "
+            f"{where}: keys and times of {' and of '.join(types)}: those of both sides must be of "
             "the same types; convert one side with .cast"
         )
 
@@ -201,8 +201,8 @@ class _Joined:
         self.left, self.right, self.direction, self.where = left, right, direction, where
         keys = tuple(unwrap(t) for _, t in left.key.fields)
         self.at = unwrap(left.at)
-        own, self.other = Optional(unwrap(left.row)), Optional(tuple_of((right.row, self.at)))
-        self.columns = tuple_of((*keys, self.at, INT, own, self.other))
+        own_type, self.other = Optional(unwrap(left.row)), Optional(tuple_of((right.row, self.at)))
+        self.columns = tuple_of((*keys, self.at, INT, own_type, self.other))
         self.left_number = 0 if direction == "forward" else 1
         *self.keys, self.time, self.number, self.own, self.found_row = (
             Field(t, (n,)) for n, t in self.columns.fields
@@ -235,8 +235,12 @@ class _Joined:
         windowed = make(Window(tuple(self.keys), sorting, tuple(calls)), both)
         is_left = (Field(INT, ("left", *self.number.path)), Literal(INT, self.left_number))
         lefts = make(Filter(Call(BOOL, "==", is_left)), windowed)
-        own = Field(self.own.type, ("left", *self.own.path))
-        row = Call(self.left.row, "known", (own,)) if self.own.type != self.left.row else own
+        left_row = Field(self.own.type, ("left", *self.own.path))
+        row = (
+            Call(self.left.row, "known", (left_row,))
+            if self.own.type != self.left.row
+            else left_row
+        )
         nearest = self._nearest(len(calls), tolerance)
         return make(Map(Build(pair_of(self.left.row, nearest.type), (row, nearest))), lefts)
 
@@ -265,11 +269,11 @@ class _Joined:
 
     def _distance(self, at: Expr) -> Expr:
         """The distance of a time from the row's time."""
-        own = Field(self.at, ("left", *self.time.path))
-        pairs = ((at, own), (own, at))
-        t = result_type("-", (at.type, own.type), f"{self.where}: the distance of times")
+        own_time = Field(self.at, ("left", *self.time.path))
+        pairs = ((at, own_time), (own_time, at))
+        t = result_type("-", (at.type, own_time.type), f"{self.where}: the distance of times")
         after, before = (Call(t, "-", pair) for pair in pairs)
-        return choice(Call(BOOL, ">=", (at, own)), after, before)
+        return choice(Call(BOOL, ">=", (at, own_time)), after, before)
 
     def _limit(self, tolerance: Any, t: RowType) -> Literal:
         where = f"{self.where}: tolerance={tolerance!r}"

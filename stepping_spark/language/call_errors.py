@@ -66,9 +66,9 @@ def call_of(f: object, module: ModuleType, name: str) -> str | None:
     """How to write a call of `f`, if `f` is a function of this module; None if it is not."""
     if not isinstance(f, FunctionType) or f.__module__ != module.__name__:
         return None
-    given = [p for p in inspect.signature(f).parameters.values() if p.default is p.empty]
-    shown = ["lambda row: …" if p.name == "f" else "…" for p in given]
-    return f"{name}.{f.__name__}({', '.join(shown)})"
+    required = [p for p in inspect.signature(f).parameters.values() if p.default is p.empty]
+    arguments = ["lambda row: …" if p.name == "f" else "…" for p in required]
+    return f"{name}.{f.__name__}({', '.join(arguments)})"
 
 
 _SPARK = folder_of("pyspark") or Path("pyspark")
@@ -79,11 +79,11 @@ def spark_miscalled(e: Exception) -> CompileError | None:
     """The error for an exception of a Spark function, if the query itself called it."""
     codes = [(frame.f_code, line) for frame, line in traceback.walk_tb(e.__traceback__)]
     in_spark = list(takewhile(lambda place: _is_spark_s(place[0]), reversed(codes)))
-    rest = codes[: len(codes) - len(in_spark)]
+    callers = codes[: len(codes) - len(in_spark)]
     of_columns = any(Path(c.co_filename).is_relative_to(_FUNCTIONS) for c, _ in in_spark)
-    if not of_columns or not rest or is_ours(rest[-1][0].co_filename):
+    if not of_columns or not callers or is_ours(callers[-1][0].co_filename):
         return None
-    code, line = rest[-1]
+    code, line = callers[-1]
     where = Line(code.co_filename, line, code.co_qualname)
     names = [c.co_name for c, _ in reversed(in_spark) if not c.co_name.startswith("wrap")]
     cause = f": {str(e).rstrip('.')}" if str(e) else ""

@@ -135,14 +135,14 @@ def compile(  # noqa: A001 - the interface's name
     tracer = Tracer()
     parameters = _parameters(query, names, line, name)
     growing = set(_named("append_only", append_only, parameters, line, name))
-    wanted = _named("strict", strict, parameters, line, name)
+    strict_labels = _named("strict", strict, parameters, line, name)
     inputs = [
         tracer.input(i, label, t, line, label in growing) for i, (label, t) in enumerate(parameters)
     ]
     streams = streams_of(tracer, inputs, _late(lateness, parameters, line, name), line)
-    given = tracer.run(query, streams)
-    single = not isinstance(given, tuple)
-    outputs = (given,) if single else given
+    result = tracer.run(query, streams)
+    single = not isinstance(result, tuple)
+    outputs = (result,) if single else result
     _check_outputs(outputs, tracer, line, name)
     graph: AnyCircuit = Graph(
         name=name,
@@ -161,7 +161,7 @@ def compile(  # noqa: A001 - the interface's name
     _check_returns(query, names, graph, line)
     _check_loops(graph, tracer)
     graph = dataclasses.replace(graph, made_by=tuple(map(graph.signature, graph.outputs)))
-    graph = _with_missing_rows(graph, [label for label in wanted if label not in growing])
+    graph = _with_missing_rows(graph, [label for label in strict_labels if label not in growing])
     if optimize:
         try:
             graph = dataclasses.replace(run_passes(graph), optimized=True)
@@ -222,14 +222,14 @@ def _check_is_function(query: object) -> None:
         remedy = "write a function that calls it: def query(a: st.ZSet[A]) -> st.ZSet[B]: …"
     elif isinstance(inner, Graph):
         remedy = "it is compiled already"
-    given = "a Graph" if isinstance(inner, Graph) else short(inner)
-    raise CompileError(f"{user_line()}: a query is a function, found {given}; {remedy}")
+    text = "a Graph" if isinstance(inner, Graph) else short(inner)
+    raise CompileError(f"{user_line()}: a query is a function, found {text}; {remedy}")
 
 
 def _parameters(
     query: Callable[..., Any], names: dict[str, Any], line: Line, name: str
 ) -> list[tuple[str, StreamType]]:
-    known = hints(query, names, line)
+    annotation_of = hints(query, names, line)
     parameters = []
     for p in inspect.signature(query).parameters.values():
         if p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
@@ -237,34 +237,34 @@ def _parameters(
                 f"{line}: parameter {p.name!r} of {name} is {p.kind.description}; inputs are "
                 "positional parameters, each annotated"
             )
-        if p.name not in known:
+        if p.name not in annotation_of:
             raise CompileError(
                 f"{line}: parameter {p.name!r} of {name} has no annotation; say what flows in: "
                 f"{p.name}: st.ZSet[A]"
             )
         where = f"{line}: parameter {p.name!r} of {name}"
-        parameters.append((p.name, stream_type(known[p.name], where)))
+        parameters.append((p.name, stream_type(annotation_of[p.name], where)))
     return parameters
 
 
 def _named(
     what: str,
-    given: bool | Iterable[str],
+    value: bool | Iterable[str],
     parameters: list[tuple[str, StreamType]],
     line: Line,
     name: str,
 ) -> list[str]:
     """The inputs that an argument of `compile` names; True names all inputs that are Z-sets."""
     zsets = [label for label, t in parameters if isinstance(t, ZSetType)]
-    if isinstance(given, bool):
-        return zsets if given else []
-    wanted = [given] if isinstance(given, str) else list(given)
-    if not set(wanted) <= set(zsets):
+    if isinstance(value, bool):
+        return zsets if value else []
+    labels = [value] if isinstance(value, str) else list(value)
+    if not set(labels) <= set(zsets):
         raise CompileError(
-            f"{line}: {what}={sorted(wanted)} of {name}: expected names of parameters that are "
+            f"{line}: {what}={sorted(labels)} of {name}: expected names of parameters that are "
             f"Z-sets; those are {', '.join(zsets) or 'none'}"
         )
-    return wanted
+    return labels
 
 
 def _late(
@@ -276,9 +276,9 @@ def _late(
             f"{line}: lateness={short(lateness)} of {name}: expected a dict by input; write "
             f"{LATENESS}"
         )
-    given = dict(lateness or {})
-    _named("lateness", given, parameters, line, name)
-    return given
+    by_label = dict(lateness or {})
+    _named("lateness", by_label, parameters, line, name)
+    return by_label
 
 
 def _check_outputs(outputs: tuple[Any, ...], tracer: Tracer, line: Line, name: str) -> None:
@@ -309,15 +309,15 @@ def _check_returns(
     declared = hints(query, names, line).get("return")
     if declared in (None, Any):  # Any only satisfies the type checker
         return
-    wanted = (declared,) if graph.single else typing.get_args(declared)
-    if wanted[1:] == (Ellipsis,):
-        wanted = wanted[:1] * len(graph.outputs)
-    if len(wanted) != len(graph.outputs):
+    expected = (declared,) if graph.single else typing.get_args(declared)
+    if expected[1:] == (Ellipsis,):
+        expected = expected[:1] * len(graph.outputs)
+    if len(expected) != len(graph.outputs):
         raise CompileError(
             f"{line}: {graph.name} is annotated to return {declared}, and returns "
             f"{len(graph.outputs)} streams; correct the annotation"
         )
-    for i, (annotation, v) in enumerate(zip(wanted, graph.outputs, strict=True)):
+    for i, (annotation, v) in enumerate(zip(expected, graph.outputs, strict=True)):
         if typing.get_args(annotation) == (Any,):  # ZSet[Any]: of rows without a class
             continue
         t = stream_type(annotation, f"{line}: output {i} of {graph.name}")
@@ -345,9 +345,9 @@ def _check_loops(graph: AnyCircuit, tracer: Tracer) -> None:
         return
     except CycleError as e:
         cycle: list[Vertex] = e.args[1][:-1]  # its first vertex is also its last
-    shown = "\n".join(f"  {graph.paths[v]} ({graph.line(v)})" for v in (*cycle, cycle[0]))
+    lines = "\n".join(f"  {graph.paths[v]} ({graph.line(v)})" for v in (*cycle, cycle[0]))
     raise CompileError(
-        f"{graph.line(cycle[0])}: a loop without a delay has no first value:\n{shown}\n"
+        f"{graph.line(cycle[0])}: a loop without a delay has no first value:\n{lines}\n"
         "connect the feedback to st.delay(…)"
     )
 

@@ -176,11 +176,11 @@ def _around(base: ZSet[Any], lookups: Sequence[Lookup[Any]], at: int) -> ZSet[An
     join, and the lookups after it are joined to those.
     """
     before, lookup, after = lookups[:at], lookups[at], lookups[at + 1 :]
-    known: Any = delta_join(base, *before) if before else map(base, f=lambda row: (row,))
+    joined: Any = delta_join(base, *before) if before else map(base, f=lambda row: (row,))
     where = lookup.where
     assert where is not None
     pairs = outer_join(
-        known,
+        joined,
         lookup.r,
         on_left=lookup.on,
         on_right=lookup.key,
@@ -201,12 +201,12 @@ def _around(base: ZSet[Any], lookups: Sequence[Lookup[Any]], at: int) -> ZSet[An
 
 
 def _over(
-    lookup: Lookup[Any], known: Callable[[Any], Any], own: Callable[[Any], Any]
+    lookup: Lookup[Any], for_key: Callable[[Any], Any], for_where: Callable[[Any], Any]
 ) -> Lookup[Any]:
     """A lookup for tuples of another form; the functions convert them to the form that it reads."""
     on, where = lookup.on, lookup.where
-    moved = None if where is None else lambda row: where(own(row))
-    return dataclasses.replace(lookup, on=lambda row: on(known(row)), where=moved)
+    moved = None if where is None else lambda row: where(for_where(row))
+    return dataclasses.replace(lookup, on=lambda row: on(for_key(row)), where=moved)
 
 
 def _chosen(joined: ZSet[Any], lookups: Sequence[Lookup[Any]]) -> ZSet[Any]:

@@ -147,10 +147,10 @@ def groups_of(by: Any, row: RowType) -> Groups | None:
     if not isinstance(by, GroupingSets):
         key = key_of(by, row, what)
         return Groups((key.expr,), key.parts, str(key))
-    given = [() if f is None else key_of(f, row, what).parts for f in by.of]
-    sets = list(_sets(by.kind, given))
+    key_parts = [() if f is None else key_of(f, row, what).parts for f in by.of]
+    sets = list(_sets(by.kind, key_parts))
     where = f"{user_line()}: st.{by.kind}"
-    if not given or len(sets) > MOST_SETS:
+    if not key_parts or len(sets) > MOST_SETS:
         raise CompileError(f"{where}: expected 1 to {MOST_SETS} sets, found {len(sets)}")
     parts = tuple(dict.fromkeys(e for s in sets for e in s))
     types = [e.type if all(e in s for s in sets) else Optional(unwrap(e.type)) for e in parts]
@@ -158,15 +158,15 @@ def groups_of(by: Any, row: RowType) -> Groups | None:
     keys = tuple(
         _key(s, parts, types, where, chosen[:i].count(chosen[i])) for i, s in enumerate(sets)
     )
-    shown = "; ".join(f"({', '.join(map(str, s))})" for s in sets)
-    return Groups(keys, parts, f"{by.kind} {shown}", len(set(chosen)) < len(chosen))
+    text = "; ".join(f"({', '.join(map(str, s))})" for s in sets)
+    return Groups(keys, parts, f"{by.kind} {text}", len(set(chosen)) < len(chosen))
 
 
-def _sets(kind: str, given: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[Expr, ...]]:
+def _sets(kind: str, key_parts: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[Expr, ...]]:
     if kind == "grouping_sets":
-        yield from given
+        yield from key_parts
         return
-    (parts,) = given
+    (parts,) = key_parts
     for n in range(len(parts), -1, -1):
         yield from [parts[:n]] if kind == "rollup" else itertools.combinations(parts, n)
 

@@ -53,14 +53,14 @@ def late(a: ZSet[T]) -> ZSet[T]:
     >>> dict(names.iter()), dict(too_late.iter())
     ({'y': 1}, {('z', 4): 1})
     """
-    v, known = vertex_of(a, "late"), tracer().lateness
-    for label, lateness in known.items():
+    v, late_inputs = vertex_of(a, "late"), tracer().lateness
+    for label, lateness in late_inputs.items():
         if lateness.in_time is v:
-            known[label] = dataclasses.replace(lateness, refused=False)
+            late_inputs[label] = dataclasses.replace(lateness, refused=False)
             return cast("ZSet[T]", Stream(lateness.late, tracer()))
     raise CompileError(
         f"{user_line()}: late takes an input of the query, as it comes, that has a lateness; those "
-        f"are: {', '.join(known) or 'none'}; give it one: st.compile(query, {EXAMPLE})"
+        f"are: {', '.join(late_inputs) or 'none'}; give it one: st.compile(query, {EXAMPLE})"
     )
 
 
@@ -75,18 +75,18 @@ def streams_of(
     ]
 
 
-def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: Line) -> Stream:
+def _in_time(current: Tracer, stream: Stream, label: str, value: object, line: Line) -> Stream:
     """The stream of an input without its late rows; the greatest time is state.
 
     If x is the Z-set of times that a step adds, the greatest time is I(y), y = H_Top(z⁻¹I(y), x).
     """
     where = f"{line}: lateness of {label!r}"
-    if not isinstance(given, tuple) or len(given) != 2 or not callable(given[0]):
+    if not isinstance(value, tuple) or len(value) != 2 or not callable(value[0]):
         raise CompileError(
             f"{where}: expected a function that returns the time of a row, and how late rows may "
             f"come, found {short(given)}; write {EXAMPLE}"
         )
-    f, lateness = given
+    f, lateness = value
     assert isinstance(stream.vertex.type, ZSetType)
     at = _time(row_expr(f, stream.vertex.type.row), where)
     t = unwrap(at.type)
@@ -106,24 +106,24 @@ def _in_time(current: Tracer, stream: Stream, label: str, given: object, line: L
     greatest = Top(ONE_GROUP, ((Field(t, (VALUE,)), False),), 1)
     current.loops[leaf] = named("greatest_time_change", Vertex(Haitch(greatest), before, added))
     current.no_output.append(too_late)
-    shown = lateness if isinstance(lateness, str) else repr(lateness)
-    current.lateness[label] = Lateness(at, distance, shown, in_time, too_late, leaf, True)
+    text = lateness if isinstance(lateness, str) else repr(lateness)
+    current.lateness[label] = Lateness(at, distance, text, in_time, too_late, leaf, True)
     return Stream(in_time, current)
 
 
 def _time(at: Expr, where: str) -> Expr:
     if isinstance(at, PythonCall) or unwrap(at.type) not in TIMES:
-        given = "an st.python function" if isinstance(at, PythonCall) else f"{at} of type {at.type}"
+        text = "an st.python function" if isinstance(at, PythonCall) else f"{at} of type {at.type}"
         raise CompileError(
-            f"{where}: the time of a row is an int, a date or a datetime, found {given}; give a "
+            f"{where}: the time of a row is an int, a date or a datetime, found {text}; give a "
             "field of such a type, or Spark's functions on fields"
         )
     return at
 
 
-def _units(given: object, t: RowType, where: str) -> int:
+def _units(value: object, t: RowType, where: str) -> int:
     """The lateness, in the units of the times."""
-    distance = _interval(given, where) if isinstance(given, str) else given
+    distance = _interval(value, where) if isinstance(value, str) else value
     if isinstance(distance, dt.timedelta) and t in (DATETIME, LOCAL_DATETIME):
         distance = distance // dt.timedelta(microseconds=1)
     elif t == DATE:
@@ -131,13 +131,13 @@ def _units(given: object, t: RowType, where: str) -> int:
     elif t != INT:
         distance = None
     if type(distance) is not int:
-        wanted: dict[RowType, str] = {INT: "an int", DATE: 'whole days, as "2 days" or 2'}
+        expected: dict[RowType, str] = {INT: "an int", DATE: 'whole days, as "2 days" or 2'}
         raise CompileError(
             f"{where}: the times are {t}, so rows may come late by "
-            f"{wanted.get(t, 'a timedelta or a text such as ' + repr('1 hour'))}; found {given!r}"
+            f"{expected.get(t, 'a timedelta or a text such as ' + repr('1 hour'))}; found {value!r}"
         )
     if distance < 0:
-        raise CompileError(f"{where}: expected zero or more, found {given!r}")
+        raise CompileError(f"{where}: expected zero or more, found {value!r}")
     return distance
 
 

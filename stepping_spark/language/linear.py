@@ -323,14 +323,14 @@ def _from_zero(expr: Expr, zero: Callable[[], Any]) -> Expr:
         return expr
     Accumulated(t).check(f"{user_line()}: pick_value gives {expr}")
     kind: Any = type(start)
-    wanted = row_type(kind)
+    sum_type = row_type(kind)
     if isinstance(t, Atom) and t.name == "Decimal" and kind is decimal.Decimal:
-        wanted = t
+        sum_type = t
     if start != 0:
         raise CompileError(f"{where}: zero() must add nothing, found {start!r}; add it later")
     if expr.type != t:
         expr = Call(t, "coalesce", (expr, Literal(t, kind(0))))
-    return coerce(expr, wanted, f"{user_line()}: pick_value")
+    return coerce(expr, sum_type, f"{user_line()}: pick_value")
 
 
 # SQL's set operations

@@ -51,8 +51,8 @@ def grouped(row: RowType, key: Key, name: str) -> Map:
 def ungrouped(row: RowType) -> Map:
     """The map from each row of a group to Pair(left=row, right=key)."""
     assert isinstance(row, Carrying)
-    *rest, (name, t) = row.carried
-    inner = carrying(row.inner, tuple(rest))
+    *outer, (name, t) = row.carried
+    inner = carrying(row.inner, tuple(outer))
     whole: Expr = Field(inner, () if isinstance(inner, Struct) else (VALUE,))
     return Map(Build(pair_of(inner, t), (whole, Field(t, (name,)))))
 
@@ -146,18 +146,18 @@ def _lifted(g: Any, f: Callable[..., Any]) -> Stream:
             "st.per_group[st.group(a, by=…)](f)"
         )
     row: Any = row_of(g, "per_group")
-    *rest, column = row.carried
-    inner = carrying(row.inner, tuple(rest))
+    *outer, column = row.carried
+    inner = carrying(row.inner, tuple(outer))
     placeholder = current.make(Placeholder(current.nesting, ZSetType(inner)), (), None)
     loops, outputs, caches = dict(current.loops), list(current.no_output), set(current.caches)
     current.nesting += 1
     running = set(current.labels)
     try:
-        given = f(placeholder)
+        returned = f(placeholder)
     finally:
         current.nesting -= 1
     current.name_streams([frame for frame in current.labels if frame not in running])
-    result = vertex_of(given, "per_group")
+    result = vertex_of(returned, "per_group")
     if set(current.caches) != caches:
         raise CompileError(
             f"{line}: a cache inside per_group; keep the result of st.flatten instead"

@@ -168,12 +168,12 @@ def delay(a: S, *, name: str | None = None) -> S:
 
 
 def _arranged(a: Any, indexes: Iterable[KeyFunction[Any]], name: str | None) -> Any:
-    wanted = (indexes,) if isinstance(indexes, Index) or callable(indexes) else tuple(indexes)
-    if not wanted:
+    all_indexes = (indexes,) if isinstance(indexes, Index) or callable(indexes) else tuple(indexes)
+    if not all_indexes:
         raise CompileError(f"{user_line()}: indexes= is empty; give an st.Index")
-    for i, index in enumerate(wanted):
+    for i, index in enumerate(all_indexes):
         key = key_of(index, row_of(a, "indexes"), "indexes")
-        a = make(Arrange(key), a, name=name if i == len(wanted) - 1 else None)
+        a = make(Arrange(key), a, name=name if i == len(all_indexes) - 1 else None)
     return a
 
 

@@ -118,8 +118,8 @@ class Bands(Derived):
             )
         rows = f"transform({let_all('v', bands, numbers)}, b -> {_pair(of_row)})"
         none = f"CAST(array() AS {self.type.ddl})"
-        known = all_of([f"{low} IS NOT NULL", f"{high} IS NOT NULL"])
-        return f"coalesce(if({known}, CAST({rows} AS {self.type.ddl}), {none}), {none})"
+        not_null = all_of([f"{low} IS NOT NULL", f"{high} IS NOT NULL"])
+        return f"coalesce(if({not_null}, CAST({rows} AS {self.type.ddl}), {none}), {none})"
 
 
 def _pair(row: str) -> str:
@@ -273,8 +273,8 @@ def _check(where: str, values: tuple[Expr, ...], bounds: str, how: str) -> None:
             )
         kinds.add(t.name)
     if len(kinds) > 1:
-        shown = ", ".join(f"{e} of type {e.type}" for e in values)
-        raise CompileError(f"{where}: at, low and high are of one type, found {shown}")
+        text = ", ".join(f"{e} of type {e.type}" for e in values)
+        raise CompileError(f"{where}: at, low and high are of one type, found {text}")
     if bounds not in ("[]", "[)", "(]", "()"):
         raise CompileError(f"{where}: bounds={bounds!r}; it is '[]', '[)', '(]' or '()'")
     if how not in ("inner", "left"):

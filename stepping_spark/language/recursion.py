@@ -67,18 +67,18 @@ def on_values(roots: Sequence[Vertex], origins: dict[Vertex, Origin]) -> list[Ve
 def _first(v: Vertex, inputs: list[Vertex | None]) -> Vertex | None:
     """The value in the first step; None if it is empty."""
     op = v.operator
-    known = [i for i in inputs if i is not None]
+    non_empty = [i for i in inputs if i is not None]
     if isinstance(op, Delay):
         return None
     if op.same_at_first:
         return inputs[0]
-    if isinstance(op, Add) and len(known) < 2:
-        return known[0] if known else None
+    if isinstance(op, Add) and len(non_empty) < 2:
+        return non_empty[0] if non_empty else None
     if isinstance(op, Haitch) and inputs[0] is None:
         return None if inputs[1] is None else Vertex(op.of, inputs[1])
-    if len(known) < len(inputs):
+    if len(non_empty) < len(inputs):
         return None  # linear, bilinear, per key: empty for empty inputs
-    return Vertex(op, *known)
+    return Vertex(op, *non_empty)
 
 
 def _ordered(root: Vertex) -> list[Vertex]:
@@ -166,8 +166,8 @@ def fixpoint(
     single, types = _recursive_types(a, f, to, line)
     inside = BodyTracer(around, _labels(a, f))
     streams = inside.recursive(types)
-    given = inside.run(f, [a, streams[0] if single else tuple(streams)])
-    nexts = _checked(inside, given, streams, single, f)
+    returned = inside.run(f, [a, streams[0] if single else tuple(streams)])
+    nexts = _checked(inside, returned, streams, single, f)
     body, inputs = _body(inside, nexts, streams, f, line, distinct)
     operators = [Fixpoint(body, i, max_iterations) for i in range(len(types))]
     for op in operators:
@@ -187,10 +187,10 @@ def _recursive_types(
     if to is not None:
         rows = to if isinstance(to, tuple) else (to,)
         return not isinstance(to, tuple), [ZSetType(_row_type(r, line)) for r in rows]
-    own = list(inspect.signature(f).parameters)[1]
-    known = hints(f, local_names(f), line_of_function(f))
-    annotation = known.get(own)
-    where = f"{line_of_function(f)}: parameter {own!r} of {name_of(f)}"
+    parameter = list(inspect.signature(f).parameters)[1]
+    hint_of = hints(f, local_names(f), line_of_function(f))
+    annotation = hint_of.get(parameter)
+    where = f"{line_of_function(f)}: parameter {parameter!r} of {name_of(f)}"
     if typing.get_origin(annotation) is tuple:
         return False, [_zset(t, where) for t in typing.get_args(annotation)]
     if annotation not in (None, Any):
@@ -198,7 +198,7 @@ def _recursive_types(
     if isinstance(a, tuple):
         raise CompileError(
             f"{line}: the rows of the recursive stream are unknown; say them by an annotation, "
-            f"{own}: st.ZSet[T], or by to=T"
+            f"{parameter}: st.ZSet[T], or by to=T"
         )
     return True, [_must_be_zset(vertex_of(a, "fixpoint").type, str(line))]
 
@@ -217,8 +217,8 @@ def _labels(a: object, f: Callable[..., Any]) -> dict[Vertex, str]:
     name = next(iter(inspect.signature(f).parameters))
     if isinstance(a, Stream):
         return {a.vertex: name}
-    given = a if isinstance(a, tuple) else ()
-    return {s.vertex: f"{name}_{i}" for i, s in enumerate(given) if isinstance(s, Stream)}
+    streams = a if isinstance(a, tuple) else ()
+    return {s.vertex: f"{name}_{i}" for i, s in enumerate(streams) if isinstance(s, Stream)}
 
 
 def _row_type(annotation: Any, line: Line) -> Any:
@@ -239,19 +239,19 @@ def _must_be_zset(t: StreamType, where: str) -> StreamType:
 
 
 def _checked(
-    inside: BodyTracer, given: Any, streams: list[Stream], single: bool, f: Callable[..., Any]
+    inside: BodyTracer, returned: Any, streams: list[Stream], single: bool, f: Callable[..., Any]
 ) -> list[Vertex]:
     """The streams that the function returns, for the next iteration."""
     where = f"{line_of_function(f)}: {name_of(f)}"
-    results = (given,) if single else given
-    if isinstance(given, tuple) is single or len(results) != len(streams):
-        wanted = "a stream" if single else f"a tuple of {len(streams)} streams"
-        raise CompileError(f"{where} should give {wanted}, as it is given, found {given!r}")
+    results = (returned,) if single else returned
+    if isinstance(returned, tuple) is single or len(results) != len(streams):
+        expected = "a stream" if single else f"a tuple of {len(streams)} streams"
+        raise CompileError(f"{where} should give {expected}, as it is given, found {returned!r}")
     nexts = []
     for stream, after in zip(streams, results, strict=True):
         if not isinstance(after, Stream):
-            what = "nothing (is a `return` missing?)" if after is None else repr(after)
-            raise CompileError(f"{where} should give streams, found {what}")
+            text = "nothing (is a `return` missing?)" if after is None else repr(after)
+            raise CompileError(f"{where} should give streams, found {text}")
         v = after.vertex if after.tracer is inside else inside.foreign(after, "fixpoint")
         if v.type != stream.vertex.type:
             raise CompileError(
@@ -337,9 +337,9 @@ def _body(
         _refuse(v, inside.entries[v].line)
     name = "loop" if name_of(f).startswith("<") else name_of(f)
     origins = dict(inside.origins(name))
-    own = list(inspect.signature(f).parameters)[-1]
+    parameter = list(inspect.signature(f).parameters)[-1]
     for i, s in enumerate(streams):
-        path = Path((name, own if len(streams) == 1 else f"{own}_{i}"))
+        path = Path((name, parameter if len(streams) == 1 else f"{parameter}_{i}"))
         origins[s.vertex] = Origin(path, line)
     values = on_values(nexts, origins)
     recursive = _depending(values)

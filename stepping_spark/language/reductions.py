@@ -176,7 +176,10 @@ def _by_level(rows: str, first: str, levels: Levels) -> list[str]:
     """The state of each level, down to whole groups."""
     registers = [rows, *([f"{first} of each bucket"] * len(levels))]
     return [
-        *(f"{what}, by key and {n:,} buckets" for what, n in zip(registers, levels, strict=False)),
+        *(
+            f"{register}, by key and {n:,} buckets"
+            for register, n in zip(registers, levels, strict=False)
+        ),
         f"{registers[-1]}, by key",
     ]
 
@@ -200,11 +203,11 @@ class AggregateCall:
     @property
     def call(self) -> str:
         """The aggregate, without its field."""
-        shown = [str(s) for s in self.order]
-        shown += [str(self.n)] * (self.kind == "first_n")
-        shown += [str(e) for e in (self.value, self.other) if e is not None]
-        shown += [] if self.option is None or self.kind == "median" else [repr(self.option)]
-        return f"{self.kind}({', '.join(shown)})"
+        arguments = [str(s) for s in self.order]
+        arguments += [str(self.n)] * (self.kind == "first_n")
+        arguments += [str(e) for e in (self.value, self.other) if e is not None]
+        arguments += [] if self.option is None or self.kind == "median" else [repr(self.option)]
+        return f"{self.kind}({', '.join(arguments)})"
 
     @property
     def picked(self) -> Expr:
@@ -245,18 +248,18 @@ def _avg(keyed: bool, sums: Leaves, a: AggregateCall) -> Shown:
     """The sum divided by the count."""
     x = sums.arg(a.picked)
     t = summed_type(a)
-    shown: Atom = FLOAT
+    quotient_type: Atom = FLOAT
     if t == INT:
         t = SUM_OF_INTS  # wide enough for every sum
         leaf = widened(x, t)
     else:
         leaf = _retyped(x, t)
-        shown = mean_type(a) if t.name == "Decimal" else FLOAT
+        quotient_type = mean_type(a) if t.name == "Decimal" else FLOAT
     summed, n = sums.leaf(leaf), sums.leaf(_one_if_known(sums, a.value))
 
     def show(at: tuple[str, ...]) -> Expr:
         args = Field(t, (*at, f"_{summed}")), Field(INT, (*at, f"_{n}"))
-        return Mean(_type(keyed, shown, x), args)
+        return Mean(_type(keyed, quotient_type, x), args)
 
     return show
 
@@ -314,11 +317,11 @@ def _pair(sums: Leaves, a: AggregateCall) -> tuple[Expr, Expr]:
     return _where_known(x, y), _where_known(y, x)
 
 
-def _of_pairs(sums: Leaves, pair: tuple[Expr, Expr], wanted: tuple[str, ...]) -> list[int]:
+def _of_pairs(sums: Leaves, pair: tuple[Expr, Expr], powers: tuple[str, ...]) -> list[int]:
     """The numbers of the sums of pairs: of their count, then of the wanted powers of x and y."""
     of = dict(zip("xy", pair, strict=True))
     leaves = [_one_of(pair[0])]
-    for name in wanted:
+    for name in powers:
         if len(name) == 1:
             leaves += _exactly(of[name])
         else:

@@ -44,8 +44,8 @@ def sorting_of(order: Any, row: RowType, what: str) -> tuple[Sorting, ...]:
 
 def _sortings(index: Any, row: RowType, what: str, within: str = "") -> tuple[Sorting, ...]:
     key = key_of(index, row, what, in_order=True)
-    given = zip(key.parts, key.ascending, strict=True)
-    return tuple(_sorting(e, up, what, within) for e, up in given)
+    parts = zip(key.parts, key.ascending, strict=True)
+    return tuple(_sorting(e, up, what, within) for e, up in parts)
 
 
 def _sorting(e: Any, ascending: bool, what: str, within: str) -> Sorting:

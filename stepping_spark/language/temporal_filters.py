@@ -145,11 +145,11 @@ def _named(cls: type, e: Expr) -> Expr:
     item_type = unwrap(lists.inner) if isinstance(lists, ListOf) else None
     if not (isinstance(e, Opaque) and isinstance(item_type, Struct) and item_type.python is dict):
         return e
-    value, *rest = (t for _, t in item_type.fields)
+    value, *other_types = (t for _, t in item_type.fields)
     names = ("value", "time", "weight") if cls is Update else ("_1", "_2")
-    if len(names) != 1 + len(rest):
+    if len(names) != 1 + len(other_types):
         return e
-    types = (value, *(unwrap(t) for t in rest))
+    types = (value, *(unwrap(t) for t in other_types))
     t = ListOf(Struct(cls.__name__, tuple(zip(names, types, strict=True)), cls))
     return e.converted(t, None if e.reading is None else renamed(e.reading, t))
 
@@ -173,8 +173,8 @@ def _filtered(a: Any, lower: Any, upper: Any, name: str | None, when: type[Tempo
     bounds = {n: _bound(f, row, n) for n, f in (("lower", lower), ("upper", upper)) if f}
     times = {unwrap(e.type) for e in bounds.values()}
     if len(times) > 1:
-        shown = " and ".join(f"{n} is {e.type}" for n, e in bounds.items())
-        raise CompileError(f"{user_line()}: the bounds of temporal_filter differ: {shown}")
+        text = " and ".join(f"{n} is {e.type}" for n, e in bounds.items())
+        raise CompileError(f"{user_line()}: the bounds of temporal_filter differ: {text}")
     (time,) = times
     t = timed(row, time)
     rows = make(Filter(_well_ordered(bounds)), a)
@@ -183,11 +183,11 @@ def _filtered(a: Any, lower: Any, upper: Any, name: str | None, when: type[Tempo
     def at(bound: Expr) -> Any:
         return make(Map(Build(t, (whole, _not_null(bound)))), rows)
 
-    gone = make(Neg(), at(bounds["upper"])) if "upper" in bounds else None
+    removed = make(Neg(), at(bounds["upper"])) if "upper" in bounds else None
     if "lower" in bounds:
-        came = at(bounds["lower"])
-        return _values_at_time(came if gone is None else add(came, gone), name, when)
-    return add(rows, _values_at_time(gone, None, when), name=name)
+        added = at(bounds["lower"])
+        return _values_at_time(added if removed is None else add(added, removed), name, when)
+    return add(rows, _values_at_time(removed, None, when), name=name)
 
 
 def _bound(f: Callable[[Any], Any], row: RowType, what: str) -> Expr:

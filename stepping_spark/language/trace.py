@@ -203,9 +203,9 @@ class Tracer:
         scope = self._scope(home)
         old = self.entries.get(v)
         if old is None or (name is not None and not old.explicit):
-            own = name or operator.name
+            entry_name = name or operator.name
             self.entries[v] = _Entry(
-                scope, home, own, user_line(), name is not None, self.translates
+                scope, home, entry_name, user_line(), name is not None, self.translates
             )
         elif name is not None and old.name != name:
             raise CompileError(
@@ -267,9 +267,9 @@ class Tracer:
         scope: tuple[str, ...] = ()
         for frame in reversed(frames):
             if frame not in self.labels:
-                wanted = (*scope, frame.f_code.co_name)
-                n = self.siblings[wanted] = self.siblings.get(wanted, 0) + 1
-                self.labels[frame] = wanted if n == 1 else (*scope, f"{wanted[-1]}_{n}")
+                label = (*scope, frame.f_code.co_name)
+                n = self.siblings[label] = self.siblings.get(label, 0) + 1
+                self.labels[frame] = label if n == 1 else (*scope, f"{label[-1]}_{n}")
             scope = self.labels[frame]
         return scope
 

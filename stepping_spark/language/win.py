@@ -85,7 +85,7 @@ class WindowFunction(Generic[T]):
     other: Callable[[T], Any] | None = None  # the second argument, for functions of two
     option: float | bool | None = None
 
-    def over(self, *given: object, by: Any = ..., order: Any = ...) -> WindowFunction[T]:
+    def over(self, *args: object, by: Any = ..., order: Any = ...) -> WindowFunction[T]:
         """The same function with its own partitions or order.
 
         If `by` or `order` is omitted, it is that of `st.window`. `by=None` is one partition of all
@@ -95,9 +95,9 @@ class WindowFunction(Generic[T]):
         >>> share.kind
         'sum'
         """
-        if given:
+        if args:
             raise CompileError(
-                f"{user_line()}: over takes by= and order=, found {short(given[0])}; write "
+                f"{user_line()}: over takes by= and order=, found {short(args[0])}; write "
                 f"st.win.{self.kind}(…).over(by=lambda row: row.x, order=lambda row: row.y)"
             )
         return dataclasses.replace(self, by=by, order=order)

@@ -45,16 +45,16 @@ def frame_of(f: WindowFunction[Any], sorting: tuple[Sorting, ...], at: str) -> F
     """The frame of a function. Raises `CompileError` if it is not valid."""
     if f.rows is not None and f.range is not None:
         raise CompileError(f"{at}: rows= and range= are two frames; leave one out")
-    named, given = ("rows", f.rows) if f.rows is not None else ("range", f.range)
-    if given is None:
+    named, bounds = ("rows", f.rows) if f.rows is not None else ("range", f.range)
+    if bounds is None:
         return Frame(False, None, 0 if sorting else None)
-    where = f"{at}: {named}={given!r}"
-    if not isinstance(given, tuple) or len(given) != 2:
+    where = f"{at}: {named}={bounds!r}"
+    if not isinstance(bounds, tuple) or len(bounds) != 2:
         raise CompileError(f"{where}: expected (start, end), such as (None, 0)")
     if named == "rows":
-        start, end = (_count_of_rows(b, where) for b in given)
+        start, end = (_count_of_rows(b, where) for b in bounds)
     else:
-        start, end = (_offset(b, sorting, where) for b in given)
+        start, end = (_offset(b, sorting, where) for b in bounds)
     if start is not None and end is not None and _is_after(start, end):
         raise CompileError(f"{where}: the frame ends before it begins; write (start, end)")
     return Frame(named == "rows", start, end)
@@ -129,15 +129,15 @@ def window(
     where = f"{user_line()}: window"
     needed = "each function, and for each field of the row that is to be there"
     target = None if into is None else target_of(into, needed, where)
-    wanted = _by_field(fields, functions, target, where)
-    values = {n: _value(f, row) for n, f in wanted.items()}
-    seconds = {n: row_expr(f.other, row) for n, f in wanted.items() if _is_of_two(f)}
-    overs = {n: _over(f, by, order, row) for n, f in wanted.items() if _is_function(f)}
+    by_field = _by_field(fields, functions, target, where)
+    values = {n: _value(f, row) for n, f in by_field.items()}
+    seconds = {n: row_expr(f.other, row) for n, f in by_field.items() if _is_of_two(f)}
+    overs = {n: _over(f, by, order, row) for n, f in by_field.items() if _is_function(f)}
     windows = list(dict.fromkeys(overs.values()))
-    given = [e for n, e in values.items() if e is not None and n not in overs]
+    row_values = [e for n, e in values.items() if e is not None and n not in overs]
     used = (e for w in windows for e in (*w.keys, *(s.expr for s in w.sorting)))
     args = (e for e in (*values.values(), *seconds.values()) if e is not None)
-    source = prepared(a, row, (*used, *args), given)
+    source = prepared(a, row, (*used, *args), row_values)
     filled = {
         n: _within(source.moved(e), len(windows))
         for n, e in values.items()
@@ -153,14 +153,14 @@ def window(
         for n, over in overs.items():
             if over == w:
                 exprs = (values[n], seconds.get(n))
-                shown = planned.field_of(n, wanted[n], *(e and moved(e) for e in exprs))
-                filled[n] = _within(shown, len(windows) - 1 - i)
+                result = planned.field_of(n, by_field[n], *(e and moved(e) for e in exprs))
+                filled[n] = _within(result, len(windows) - 1 - i)
         keys = tuple(map(moved, w.keys)) or ONE_GROUP
         stream = make(Window(keys, planned.sorting, tuple(planned.calls)), stream)
-    own = ("left",) * len(windows)
+    path = ("left",) * len(windows)
     if target is None:
         target = _type_of_row(filled, row, where)
-    built = Build(target, _fields(target, filled, row, (*own, *source.path), where))
+    built = Build(target, _fields(target, filled, row, (*path, *source.path), where))
     return cast("ZSet[R]", make(Map(built), stream))
 
 
@@ -205,13 +205,13 @@ def _by_field(
             f"{where}: fields={fields!r}: expected functions by the names of the fields that they "
             "fill; write fields={'n': st.win.row_number()}"
         )
-    wanted = {**(fields or {}), **functions}
+    by_field = {**(fields or {}), **functions}
     twice = [n for n in functions if n in (fields or {})]
     if twice:
         raise CompileError(
             f"{where}: {twice[0]!r} is in fields= and is an argument too; leave one out"
         )
-    for n, f in wanted.items():
+    for n, f in by_field.items():
         call = call_of(f, win, "st.win")
         if call is not None:
             raise CompileError(f"{where}: {n}= is a function that is not called; write {n}={call}")
@@ -222,11 +222,11 @@ def _by_field(
                 f"{where}: {n}={f!r}: expected a window function, such as st.win.row_number(), or "
                 "a function of the row"
             )
-    if not any(map(_is_function, wanted.values())):
+    if not any(map(_is_function, by_field.values())):
         raise CompileError(
             f"{where}: no window function is asked for; write n=st.win.row_number(), or use st.map"
         )
-    return wanted
+    return by_field
 
 
 def _instead(name: str, kind: str) -> str:
@@ -274,8 +274,8 @@ class Prepared:
         return e
 
 
-def prepared(a: Any, row: RowType, used: Iterable[Expr], given: Iterable[Expr]) -> Prepared:
-    """Pair the rows with values computed first: values that SQL cannot express, and `given`."""
+def prepared(a: Any, row: RowType, used: Iterable[Expr], row_values: Iterable[Expr]) -> Prepared:
+    """Pair the rows with values computed first: those SQL cannot express, and `row_values`."""
     calls = [e for e in dict.fromkeys(used) if isinstance(e, PythonCall)]
     first = Prepared(a, {}, ())
     if calls:
@@ -284,15 +284,15 @@ def prepared(a: Any, row: RowType, used: Iterable[Expr], given: Iterable[Expr]) 
         called = PythonCall(t, function, ", ".join(map(str, calls)))
         first = Prepared(make(Map(beside(called, row)), a), _at(calls), ("left",))
         row = pair_of(row, t)
-    others = [e for e in used if not e.in_sql] + [e for e in given if not isinstance(e, Field)]
+    others = [e for e in used if not e.in_sql] + [e for e in row_values if not isinstance(e, Field)]
     computed = [e for e in dict.fromkeys(others) if e not in first.fields]
     if not computed:
         return first
     t = tuple_of(e.type for e in computed)
     parts = tuple(map(first.moved, computed))
     stream = make(Map(Build(pair_of(row, t), (whole(row), Build(t, parts)))), first.stream)
-    known = {e: x.under("left") for e, x in first.fields.items()}
-    return Prepared(stream, known | _at(computed), (*first.path, "left"))
+    fields = {e: x.under("left") for e, x in first.fields.items()}
+    return Prepared(stream, fields | _at(computed), (*first.path, "left"))
 
 
 def _at(exprs: Sequence[Expr]) -> dict[Expr, Expr]:
@@ -332,19 +332,19 @@ class _Planned:
             return self.add(WindowCall(f.kind, FLOAT if f.kind in FLOATS else INT, n=f.n))
         frame = frame_of(f, self.sorting, at)
         if f.kind == "count":
-            known = value is None or not isinstance(value.type, Optional)
-            args = () if known or value is None else (value,)
+            never_null = value is None or not isinstance(value.type, Optional)
+            args = () if never_null or value is None else (value,)
             return self.add(WindowCall("count", INT, args, frame))
         assert value is not None
         nullable = isinstance(value.type, Optional) or not frame.has_own_row
-        asked = AggregateCall(name, f.kind, value, (), 1, self.where, other, f.option)
+        call = AggregateCall(name, f.kind, value, (), 1, self.where, other, f.option)
         if f.kind in ("sum", "avg"):
-            return self._added_up(asked, value, frame, nullable)
+            return self._added_up(call, value, frame, nullable)
         if f.kind in SUMMED:
-            return SUMMED[f.kind](frame.has_own_row, _Framed(self, frame), asked)(("right",))
+            return SUMMED[f.kind](frame.has_own_row, _Framed(self, frame), call)(("right",))
         if f.kind in ("median", "percentile"):
             check_share(f.option, at)
-            summed_type(asked)
+            summed_type(call)
             share, t = float(f.option or 0), _or_null(FLOAT, nullable)
             values = (widened(value, FLOAT),)
             return self.add(WindowCall("percentile", t, values, frame, share=share))
@@ -354,17 +354,17 @@ class _Planned:
         kind = "min" if f.kind == "any_value" else f.kind
         return self.add(WindowCall(kind, t, (value,), frame, f.n, f.ignore_nulls))
 
-    def _added_up(self, asked: AggregateCall, value: Expr, frame: Frame, nullable: bool) -> Expr:
-        t = summed_type(asked)
-        if asked.kind == "sum":
+    def _added_up(self, call: AggregateCall, value: Expr, frame: Frame, nullable: bool) -> Expr:
+        t = summed_type(call)
+        if call.kind == "sum":
             return self.add(WindowCall("sum", _or_null(t, nullable), (value,), frame))
-        shown = mean_type(asked) if t.name == "Decimal" else FLOAT
+        quotient_type = mean_type(call) if t.name == "Decimal" else FLOAT
         if t == INT:
             t, value = BIG_INT, widened(value, BIG_INT)
         total = self.add(WindowCall("sum", _or_null(t, nullable), (value,), frame))
         counted = (value,) if isinstance(value.type, Optional) else ()
         n = self.add(WindowCall("count", INT, counted, frame))
-        return Mean(_or_null(shown, nullable), (total, n))
+        return Mean(_or_null(quotient_type, nullable), (total, n))
 
 
 @dataclass
@@ -405,7 +405,7 @@ def _shifted(f: WindowFunction[Any], value: Expr, at: str) -> WindowCall:
 
 
 def _fields(
-    target: Struct, filled: dict[str, Expr], row: RowType, own: tuple[str, ...], where: str
+    target: Struct, filled: dict[str, Expr], row: RowType, path: tuple[str, ...], where: str
 ) -> tuple[Expr, ...]:
     names = [n for n, _ in target.fields]
     unknown = [n for n in filled if n not in names]
@@ -414,7 +414,7 @@ def _fields(
             f"{where}: {target} has no field {unknown[0]!r}; it has {', '.join(names)}"
         )
     left = [n for n in names if n not in filled]
-    values = filled | _of_row(target, left, row, own, where)
+    values = filled | _of_row(target, left, row, path, where)
     return tuple(coerced(values[n], t, n, where) for n, t in target.fields)
 
 
@@ -422,18 +422,18 @@ def _type_of_row(filled: dict[str, Expr], row: RowType, where: str) -> Struct:
     """The type of rows that have the fields of the row and the functions, without a class."""
     if not isinstance(row, Struct) or row.python is tuple:
         raise CompileError(f"{where}: a row that is {row} has no names of fields; give into=")
-    own = [(n, t) for n, t in row.fields if n not in filled]
-    return open_row([*own, *((n, e.type) for n, e in filled.items())])
+    fields = [(n, t) for n, t in row.fields if n not in filled]
+    return open_row([*fields, *((n, e.type) for n, e in filled.items())])
 
 
 def _of_row(
-    target: Struct, left: list[str], row: RowType, own: tuple[str, ...], where: str
+    target: Struct, left: list[str], row: RowType, path: tuple[str, ...], where: str
 ) -> dict[str, Expr]:
     """The fields filled from the row: by name, or for a tuple in order."""
     if not isinstance(row, Struct):
-        parts = [("row", Field(row, own))]
+        parts = [("row", Field(row, path))]
     else:
-        parts = [(n, Field(t, (*own, n))) for n, t in row.fields]
+        parts = [(n, Field(t, (*path, n))) for n, t in row.fields]
     if (not isinstance(row, Struct) or row.python is tuple) and len(left) == len(parts):
         return dict(zip(left, (e for _, e in parts), strict=True))
     named = dict(parts)
