@@ -79,12 +79,12 @@ def circuit_of(graph: AnyGraph, plan: Plan) -> CircuitTold:
     }
     for vertex in explained.vertices:
         line = lines.get(vertex.path, Line("<unknown>", 0, "<unknown>"))
-        one = vertices.setdefault(
+        description = vertices.setdefault(
             vertex.path, _vertex(vertex.path, vertex.operator, vertex.type, line)
         )
-        one.how, one.within = vertex.how, vertex.within
-    for one in vertices.values():
-        one.is_input = one.path in inputs
+        description.how, description.within = vertex.how, vertex.within
+    for description in vertices.values():
+        description.is_input = description.path in inputs
     _place(vertices, plan)
     registers = [RegisterTold(r.name, list(r.key), of, r.why) for r, of in _registers(plan)]
     for path, numbers in _registers_by_path(plan).items():
@@ -130,10 +130,12 @@ def _place(vertices: dict[str, VertexTold], plan: Plan) -> None:
                 of = plan.graph.origins.get(v)
                 for origin in of.parts if of is not None else ():
                     paths.append(str(origin.path))
-                for one in (vertices[p] for p in paths if p in vertices):
-                    one.stage = number
-                    one.within = one.within or ("" if one.path == host else host)
-                    one.how = one.how or vertices[host].how
+                for description in (vertices[p] for p in paths if p in vertices):
+                    description.stage = number
+                    description.within = description.within or (
+                        "" if description.path == host else host
+                    )
+                    description.how = description.how or vertices[host].how
 
 
 def _registers(plan: Plan) -> Iterator[tuple[Register, str]]:
@@ -156,10 +158,10 @@ def _registers_by_path(plan: Plan) -> dict[str, list[int]]:
         change = plan.summed.get(v)
         if change is not None and change in by_change:
             by_path[str(plan.graph.paths[v])] = by_change[change]
-    shown = {n for numbers_of in by_path.values() for n in numbers_of}
+    used_numbers = {n for numbers_of in by_path.values() for n in numbers_of}
     for register, of in _registers(plan):  # not the value of any vertex, as in recursion
         number = numbers[register.name]
-        if number not in shown:
+        if number not in used_numbers:
             by_path.setdefault(of, []).append(number)
     return by_path
 
@@ -199,8 +201,10 @@ def drawings_of(graph: AnyGraph) -> tuple[list[Drawing], str]:
     try:
         for level, title in LEVELS.items():
             picture = picture_of(graph, level)
-            one = _drawing(picture, level, title)
-            by_svg.setdefault(one.svg, one)  # a small circuit looks the same at several levels
+            drawing = _drawing(picture, level, title)
+            by_svg.setdefault(
+                drawing.svg, drawing
+            )  # a small circuit looks the same at several levels
     except SteppingError as e:
         return [], str(e)
     return list(by_svg.values()), ""

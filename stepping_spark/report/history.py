@@ -177,8 +177,8 @@ def _sizes(parts: Sequence[Sequence[StepMetrics]], register: str) -> Points:
 
 
 def _mean(values: Iterable[Point]) -> Point:
-    known = [v for v in values if v is not None]
-    return _short(sum(known) / len(known)) if known else None
+    numbers = [v for v in values if v is not None]
+    return _short(sum(numbers) / len(numbers)) if numbers else None
 
 
 def total(rows: Iterable[int | None]) -> int | None:

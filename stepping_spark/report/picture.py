@@ -204,8 +204,8 @@ class Picture:
 def picture_of(graph: DrawnCircuit[V], level: int) -> Picture:
     """The picture of a circuit, at this level of detail."""
     if level not in tuple(LEVELS):
-        known = "; ".join(f"{n}: {what}" for n, what in LEVELS.items())
-        raise SteppingError(f"drawing {graph.name}: there is no level {level!r}; {known}")
+        levels = "; ".join(f"{n}: {title}" for n, title in LEVELS.items())
+        raise SteppingError(f"drawing {graph.name}: there is no level {level!r}; {levels}")
     flat = flattened(graph)
     return _Drawing(graph, level).picture() if flat is None else _Drawing(flat, level).picture()
 
@@ -363,8 +363,8 @@ class _Drawing(Generic[V]):
             return (self.graph.paths[v].parts[-1], shorten(str(v.type)))
         if _is_state(v.operator):
             both = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
-            what = "integrate, delayed" if len(both) == 2 else v.operator.name
-            lines = [what, *(f"kept by {key}" for key in self._keys(v))]
+            operator_name = "integrate, delayed" if len(both) == 2 else v.operator.name
+            lines = [operator_name, *(f"kept by {key}" for key in self._keys(v))]
             for cache, stream in self.graph.caches.items():
                 if self.home[stream] is v:
                     lines.append(f"cache {cache}")

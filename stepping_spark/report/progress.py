@@ -95,8 +95,8 @@ def bar_of(name: str, *, total: int | None = None, done: int = 0, count: bool) -
     In a notebook rich would need ipywidgets; HTML needs nothing, and stays in the saved notebook.
     """
     if rich_console.Console().is_jupyter:
-        shown: Any = importlib.import_module("IPython.display")
-        cell = shown.display({"text/plain": name}, raw=True, display_id=True)
+        display: Any = importlib.import_module("IPython.display")
+        cell = display.display({"text/plain": name}, raw=True, display_id=True)
         bar = NotebookBar(name, count, total, done, cell, time.monotonic())
         try:
             yield bar

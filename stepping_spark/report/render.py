@@ -254,17 +254,18 @@ def _check(graph: DrawnCircuit[Any], path: str | os.PathLike[str], writer: str) 
             f"{user_line()}: expected a Graph from st.compile(query), found "
             f"{type(graph).__name__}; the order is st.write_png(graph, path)"
         )
-    wanted = " or ".join(_ENDINGS[writer])
+    expected = " or ".join(_ENDINGS[writer])
     if not isinstance(path, str | os.PathLike):
         raise SteppingError(
-            f"{user_line()}: expected a path that ends in {wanted}, found {type(path).__name__}"
+            f"{user_line()}: expected a path that ends in {expected}, found {type(path).__name__}"
         )
     ending = Path(path).suffix.lower()
     if ending not in _ENDINGS[writer]:
         fits = [other for other, endings in _ENDINGS.items() if ending in endings]
         instead = f", or write st.{fits[0]}(graph, path)" if fits else ""
         raise SteppingError(
-            f"{user_line()}: st.{writer} was given {os.fspath(path)!r}; end it in {wanted}{instead}"
+            f"{user_line()}: st.{writer} was given {os.fspath(path)!r}; "
+            f"end it in {expected}{instead}"
         )
 
 
