@@ -56,10 +56,10 @@ def pipeline_in(target: str, store: str | None) -> st.Pipeline:
         return value
     if name and declared_of(value) is None:
         is_it = f"is {short(value)}" if name in variables else "is not there"
-        known = ", ".join(v.__name__ for v in views.values())
+        names = ", ".join(v.__name__ for v in views.values())
         raise click.UsageError(
             f"{target}: {name} {is_it}; name an st.Pipeline or a function under @st.view"
-            + (f": {known}" if known else "")
+            + (f": {names}" if names else "")
         )
     if not views:
         raise click.UsageError(
@@ -103,8 +103,8 @@ def naming(target: str | Path, make: Callable[[], T]) -> T:
     try:
         return make()
     except (st.InputError, st.CompileError) as e:
-        rest = str(e).removeprefix(f"{user_line()}: ")
-        raise type(e)(str(e) if rest == str(e) else f"{target}: {rest}") from e
+        message = str(e).removeprefix(f"{user_line()}: ")
+        raise type(e)(str(e) if message == str(e) else f"{target}: {message}") from e
 
 
 def _pipeline_of(views: Sequence[Any], only: Any, store: str) -> st.Pipeline:
@@ -173,10 +173,10 @@ def _run(file: Path) -> Mapping[str, Any]:
 
 def _trace(file: Path, error: Exception) -> str:
     """The traceback of an error, from the file's line on."""
-    shown = traceback.TracebackException.from_exception(error)
-    while shown.stack and shown.stack[0].filename != str(file):
-        del shown.stack[0]
-    return "".join(shown.format() if shown.stack else shown.format_exception_only()).rstrip()
+    trace = traceback.TracebackException.from_exception(error)
+    while trace.stack and trace.stack[0].filename != str(file):
+        del trace.stack[0]
+    return "".join(trace.format() if trace.stack else trace.format_exception_only()).rstrip()
 
 
 def _chosen(

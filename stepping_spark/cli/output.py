@@ -118,10 +118,10 @@ class Quiet(click.Command):
         except OSError as e:  # when --help is printed
             not_printed(e)
         options = (p for p in self.get_params(ctx) if isinstance(p, click.Option))
-        known = ", ".join(name for option in options for name in option.opts)
+        names = ", ".join(name for option in options for name in option.opts)
         ctx.fail(
             "a word that begins with - is not an option of this command, and is not shown here "
-            f"because it may hold a password; the options are {known}; put -- before a PATH that "
+            f"because it may hold a password; the options are {names}; put -- before a PATH that "
             "begins with -"
         )
 
@@ -139,8 +139,8 @@ class Commands(Quiet, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            known = ", ".join(self.list_commands(ctx))
-            ctx.fail(f"{ctx.command_path} has no such command; its commands are {known}")
+            names = ", ".join(self.list_commands(ctx))
+            ctx.fail(f"{ctx.command_path} has no such command; its commands are {names}")
         return super().resolve_command(ctx, args)
 
 

@@ -43,24 +43,24 @@ def pipeline_of(
     `file` is views in SQL, a TOML file, or the folder of a dbt project; `settings` are further
     settings of a TOML file.
     """
-    known = settings_of(file, settings)
+    entries = settings_of(file, settings)
     if store is not None:
-        known["store"] = store
-    if "store" not in known:
+        entries["store"] = store
+    if "store" not in entries:
         raise click.UsageError(
             f"{file} does not say where the state is; give --store parquet:DIRECTORY or "
             "--store postgresql://user@host/database"
         )
-    inputs = _sources(known, sources)
-    of_views = _merged_tables(known.get("sinks", {}), sinks, "sink")
+    inputs = _sources(entries, sources)
+    of_views = _merged_tables(entries.get("sinks", {}), sinks, "sink")
 
     def pipeline() -> st.Pipeline:
-        query = query_of(known)
+        query = query_of(entries)
         read = _read_by(query, inputs, file)
-        tables = of_models(getattr(query, "written", {}), of_views, known.get("into"))
-        into = {name: [_table(name, one, "sink") for one in of] for name, of in tables.items()}
-        options = {name: known[name] for name in OPTIONS if name in known}
-        return st.Pipeline(query, store=known["store"], sources=read, into=into, **options)
+        tables = of_models(getattr(query, "written", {}), of_views, entries.get("into"))
+        into = {name: [_table(name, entry, "sink") for entry in of] for name, of in tables.items()}
+        options = {name: entries[name] for name in OPTIONS if name in entries}
+        return st.Pipeline(query, store=entries["store"], sources=read, into=into, **options)
 
     return naming(file, pipeline)
 
@@ -69,8 +69,8 @@ def graph_of(
     file: Path, settings: Mapping[str, Any], sources: Sequence[str], columns: Sequence[str]
 ) -> st.Graph[Any, Any]:
     """The circuit of a file or a dbt project; `columns` has the columns of tables as DDL."""
-    known = settings_of(file, settings)
-    inputs = _sources(known, sources)
+    entries = settings_of(file, settings)
+    inputs = _sources(entries, sources)
     for text in columns:
         name, equals, ddl = text.partition("=")
         if not equals:
@@ -78,7 +78,7 @@ def graph_of(
         inputs[name] = ddl
 
     def graph() -> st.Graph[Any, Any]:
-        query = query_of(known)
+        query = query_of(entries)
         read = _read_by(query, inputs, file)
         graph: st.Graph[Any, Any] = st.compile(query.with_tables(read) if read else query)
         return graph
@@ -92,14 +92,14 @@ def settings_of(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings) | (_read(file) if kind == "toml" else {kind: str(file)})
 
 
-def query_of(known: Mapping[str, Any]) -> Any:
+def query_of(entries: Mapping[str, Any]) -> Any:
     """The query function of views in SQL, or of a dbt project."""
-    if "dbt" not in known:
-        file = Path(known["sql"])
+    if "dbt" not in entries:
+        file = Path(entries["sql"])
         text = SqlText(file.read_text(encoding="utf-8"), file.name, file=str(file))
-        return st.sql(text, whole_rows=known.get(WHOLE_ROWS, False))
-    options = {n: known[n] for n in (*OF_DBT, WHOLE_ROWS) if n in known and n != "into"}
-    return st.dbt_project(known["dbt"], **options)
+        return st.sql(text, whole_rows=entries.get(WHOLE_ROWS, False))
+    options = {n: entries[n] for n in (*OF_DBT, WHOLE_ROWS) if n in entries and n != "into"}
+    return st.dbt_project(entries["dbt"], **options)
 
 
 def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
             f"--source {name}=delta:lake/{name}, or another {TABLE}"
         )
     unread = getattr(query, "unread", ())
-    return {name: given for name, given in inputs.items() if name not in unread}
+    return {name: source for name, source in inputs.items() if name not in unread}
 
 
 class _Table(TypedDict, total=False):
@@ -161,7 +161,7 @@ def _read(file: Path) -> dict[str, Any]:
     except msgspec.ValidationError as e:
         raise click.UsageError(f"{file}: {str(e).replace('$.', '')}") from None
     of = [kind for kind in ("sql", "dbt") if kind in content]
-    known = {
+    allowed = {
         *of,
         "store",
         "sources",
@@ -170,15 +170,15 @@ def _read(file: Path) -> dict[str, Any]:
         *OPTIONS,
         *(OF_DBT if of == ["dbt"] else ()),
     }
-    unknown = [name for name in content if name not in known]
+    unknown = [name for name in content if name not in allowed]
     if unknown or len(of) != 1:
         reason = "it says sql and dbt" if of else "it says neither sql = … nor dbt = …"
         if len(of) == 1:
             with_dbt = " without dbt = …" if unknown[0] in OF_DBT else ""
             reason = f"{unknown[0]!r} is not known{with_dbt}"
         else:
-            known |= {"sql", "dbt", *OF_DBT}
-        raise click.UsageError(f"{file}: {reason}; it may say {', '.join(sorted(known))}")
+            allowed |= {"sql", "dbt", *OF_DBT}
+        raise click.UsageError(f"{file}: {reason}; it may say {', '.join(sorted(allowed))}")
     place = file.parent / content[of[0]]
     if not place.exists():
         raise click.UsageError(f"{file}: {of[0]} = {content[of[0]]!r}: there is no {place}")
@@ -192,7 +192,7 @@ def of_models(
     into: str | None,
 ) -> dict[str, list[dict[str, Any]]]:
     """The sinks of models: the given ones, and tables under `into`, with the models' keys."""
-    tables_of = {name: [dict(one) for one in tables] for name, tables in sinks.items()}
+    tables_of = {name: [dict(entry) for entry in tables] for name, tables in sinks.items()}
     for name, key in written.items():
         if into is not None and name not in tables_of:
             tables_of[name] = [_under(into, name)]
@@ -218,24 +218,24 @@ def _under(place: str, name: str) -> dict[str, Any]:
     return {kind: f"{address.rstrip('/')}/{name}"}
 
 
-def _sources(known: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+def _sources(entries: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
     """The sources of a file and of the command line, by the names of inputs."""
-    tables_of = _merged_tables(known.get("sources", {}), given, "source")
+    tables_of = _merged_tables(entries.get("sources", {}), texts, "source")
     for name, tables in tables_of.items():
         if len(tables) > 1:
             raise click.UsageError(
                 f"the source {name} is said {len(tables)} times; to read several tables as one, "
                 "give each a name, and unite them in a view: SELECT … UNION ALL SELECT …"
             )
-    return {name: _table(name, one, "source") for name, (one,) in tables_of.items()}
+    return {name: _table(name, entry, "source") for name, (entry,) in tables_of.items()}
 
 
 def _merged_tables(
-    of_file: Mapping[str, Any], given: Sequence[str], what: str
+    of_file: Mapping[str, Any], texts: Sequence[str], what: str
 ) -> dict[str, list[dict[str, Any]]]:
     """The tables of each name; tables of the command line replace tables of the file."""
     parsed: dict[str, list[dict[str, Any]]] = {}
-    for text in given:
+    for text in texts:
         name, table = _parsed(text, what)
         parsed.setdefault(name, []).append(table)
     return {n: of if isinstance(of, list) else [of] for n, of in of_file.items()} | parsed
@@ -243,10 +243,10 @@ def _merged_tables(
 
 def _parsed(text: str, what: str) -> tuple[str, dict[str, Any]]:
     """The name and the entries of a table from the command line, as in a TOML file."""
-    name, equals, rest = text.partition("=")
-    kind, colon, address = rest.partition(":")
+    name, equals, value = text.partition("=")
+    kind, colon, address = value.partition(":")
     if kind in ("postgresql", "postgres") and address.startswith("//"):
-        return name, _of_postgres(rest, what)
+        return name, _of_postgres(value, what)
     if not equals or not colon or kind not in KINDS:
         raise click.UsageError(
             f"--{what} {text}: expected {TABLE}, such as {_EXAMPLES}; the kinds are "
@@ -288,9 +288,9 @@ def _table(name: str, entry: Mapping[str, Any], what: str) -> Any:
     lacking = [p.name for p in takes if p.default is p.empty and p.name not in options]
     if unknown or lacking:
         wrong = f"lacks {lacking[0]!r}" if lacking else f"has no {min(unknown)!r}"
-        known = ", ".join(p.name for p in takes if p.name not in _OBJECTS)
+        names = ", ".join(p.name for p in takes if p.name not in _OBJECTS)
         raise st.InputError(
-            f"the {what} {name}: {kind} {wrong}; beside its address it may say {known}"
+            f"the {what} {name}: {kind} {wrong}; beside its address it may say {names}"
         )
     try:
         return KINDS[kind](entry[kind], **options)
