@@ -204,8 +204,8 @@ def _cut_change(
     for table in gathered(batches):
         rows = conform(table.rename_columns(schema.arrow.names), schema)
         keys = to_table(rows.drop_columns([COUNT]), columns).cast(as_in_table(columns))
-        for part, some in cut(rows, keys, share.form.order, parts):
-            yield from (blob_row(part, 0, b) for b in packed(some))
+        for part, piece in cut(rows, keys, share.form.order, parts):
+            yield from (blob_row(part, 0, b) for b in packed(piece))
 
 
 def _cut_there(
@@ -214,17 +214,17 @@ def _cut_there(
     """The rows of files as blobs, by the part of their keys."""
     for table in _tables(batches, what):
         rows = table.select(share.form.schema.names).cast(share.form.schema)
-        for part, some in cut(rows, rows, share.form.order, parts):
-            yield from (blob_row(part, _THERE, b) for b in packed(some))
+        for part, piece in cut(rows, rows, share.form.order, parts):
+            yield from (blob_row(part, _THERE, b) for b in packed(piece))
 
 
 def _write(share: Share, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task's parts of the keys."""
-    given: dict[int, tuple[list[Any], list[Any]]] = {}
+    blobs_by_part: dict[int, tuple[list[Any], list[Any]]] = {}
     for batch in batches:
-        for part, tag, held in blobs_of(batch):
-            given.setdefault(part, ([], []))[tag].append(held)
-    for came, old in given.values():
+        for part, tag, blob in blobs_of(batch):
+            blobs_by_part.setdefault(part, ([], []))[tag].append(blob)
+    for came, old in blobs_by_part.values():
         yield pa.record_batch({"result": [pickle.dumps(_written(share, came, old))]})
 
 

@@ -66,9 +66,9 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
     if stepper.evolution is not None:
         _check_delivered(had, step, offsets)
         log.info("%s", stepper.evolution)
-        known = {outlet.view for outlet in had}
+        old_views = {outlet.view for outlet in had}
         views = stepper.evolution.views.items()
-        whole = [name for name, outcome in views if outcome in WHOLE and name not in known]
+        whole = [name for name, outcome in views if outcome in WHOLE and name not in old_views]
         stepper.evolution.check_known(whole)  # before an input is read again
         _take(stepper, rounds, had, (), whole, state)
     elif fresh:
@@ -91,11 +91,11 @@ def _take(
 ) -> None:
     """Take a step without input changes, and write its outputs `into` sinks, not `keeping`."""
     store, note, begun = stepper.store, rounds.reporting.note, time.perf_counter()
-    wanted = stepper.needed_again(whole)
+    names_again = stepper.needed_again(whole)
     again = {
         feed.name: content(feed, store, rounds.portion, note)
         for feed in rounds.feeds
-        if feed.name in wanted
+        if feed.name in names_again
     }
 
     def prepare(step: int, outputs: tuple[Any, ...]) -> dict[str, int]:
@@ -146,14 +146,14 @@ def counted(
     assert evolution.filling is not None
     filling = evolution.filling.of_views()
     types = {name: v.type for name, v in zip(input_names(graph), graph.inputs, strict=True)}
-    given = {
+    inputs = {
         name: held_input(rows, types[name], f"input {name!r}", limits)
         for name, rows in again.items()
         if name in filling.read_again
     }
     plan = plan_of(graph)
     now = time_of_evolution(plan, store.last_now(), rounds.time_of(plan.times, store))
-    changes, _ = filling.run(store, given, StepMetrics(evolution.step + 1), now, limits)
+    changes, _ = filling.run(store, inputs, StepMetrics(evolution.step + 1), now, limits)
     counts = {}
     for (name, outcome), change, v in zip(
         evolution.views.items(), changes, plan.outputs, strict=True
@@ -176,15 +176,15 @@ def _offsets(feeds: Sequence[Feed], state: int) -> dict[str, int]:
 def check_inputs(feeds: Sequence[Feed], offsets: Mapping[str, int]) -> None:
     """Refuse a renamed input: it would be read from its beginning once more."""
     names = [feed.name for feed in feeds]
-    gone = sorted({key.partition(".")[0] for key in without(offsets, names)})
+    removed = sorted({key.partition(".")[0] for key in without(offsets, names)})
     new = [name for name in names if position_of(name, offsets) is None]
-    if gone and new:
+    if removed and new:
         raise StoreMismatch(
-            f"the state has read the input {', '.join(map(repr, gone))}, and none is called so; "
+            f"the state has read the input {', '.join(map(repr, removed))}, and none is called so; "
             f"nothing of {', '.join(map(repr, new))} has been read. An input with another name is "
             "another table to a pipeline: keep the name (a query can be wrapped in a function with "
-            f"that parameter), or evolve; with renamed={{{gone[0]!r}: {new[0]!r}}} it is the same "
-            f"table (on the command line, --renamed {gone[0]}={new[0]})"
+            f"that parameter), or evolve; with renamed={{{removed[0]!r}: {new[0]!r}}} it is the "
+            f"same table (on the command line, --renamed {removed[0]}={new[0]})"
         )
 
 

@@ -245,8 +245,8 @@ def _feed_rows(rows: pa.Table, kind: str, step: int) -> pa.Table:
 
 def ranges_of(values: Any) -> list[tuple[Any, Any]]:
     """At most `RANGES` ordered ranges that cover all values of a column but NULL."""
-    known = values.drop_null().unique()
-    ordered = known.take(pc.sort_indices(known)).to_pylist()
+    unique = values.drop_null().unique()
+    ordered = unique.take(pc.sort_indices(unique)).to_pylist()
     size = -(-len(ordered) // RANGES) or 1
     parts = [ordered[i : i + size] for i in range(0, len(ordered), size)]
     return [(part[0], part[-1]) for part in parts]

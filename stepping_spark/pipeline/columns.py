@@ -76,14 +76,14 @@ def check_names(columns: pa.Schema, added: Iterable[str], where: str) -> None:
             seen[name.lower()] = name
 
 
-def check_same(in_table: pa.Schema, wanted: pa.Schema, where: str, anew: str) -> None:
+def check_same(in_table: pa.Schema, in_view: pa.Schema, where: str, anew: str) -> None:
     """Refuse an existing table whose columns differ from those of the view."""
-    if set(in_table.names) != set(wanted.names):
+    if set(in_table.names) != set(in_view.names):
         raise SinkError(
             f"{where}: the table has the columns {', '.join(in_table.names)}, and the view is "
-            f"written as {', '.join(wanted.names)}; {anew}"
+            f"written as {', '.join(in_view.names)}; {anew}"
         )
-    for field in wanted:
+    for field in in_view:
         column = in_table.field(in_table.get_field_index(field.name))
         if bare_type(column.type) != bare_type(field.type) or (
             field.nullable and not column.nullable
@@ -155,17 +155,17 @@ def found_columns(
 
 
 def _check_parts(
-    wanted: pa.DataType, in_table: pa.DataType, where: str, failure: Callable[[str], Exception]
+    expected: pa.DataType, in_table: pa.DataType, where: str, failure: Callable[[str], Exception]
 ) -> None:
-    if isinstance(wanted, pa.StructType) and isinstance(in_table, pa.StructType):
-        parts, fields = pa.schema(list(wanted)), pa.schema(list(in_table))
+    if isinstance(expected, pa.StructType) and isinstance(in_table, pa.StructType):
+        parts, fields = pa.schema(list(expected)), pa.schema(list(in_table))
         names = matched(parts, fields.names, lambda reason: failure(f"in column {where} {reason}"))
         for part in parts:
             name = names[part.name]
             inner = fields.field(fields.get_field_index(name)).type
             _check_parts(part.type, inner, f"{where}.{name}", failure)
-    elif _is_list(wanted) and _is_list(in_table):
-        _check_parts(wanted.value_type, in_table.value_type, f"{where}[]", failure)  # type: ignore[attr-defined]
+    elif _is_list(expected) and _is_list(in_table):
+        _check_parts(expected.value_type, in_table.value_type, f"{where}[]", failure)  # type: ignore[attr-defined]
 
 
 def _is_list(t: pa.DataType) -> bool:
@@ -195,6 +195,6 @@ def _common(name: str, types: Sequence[pa.DataType]) -> pa.DataType:
         if pa.types.is_decimal256(data_type):
             raise pa.ArrowTypeError
     except pa.ArrowException:
-        shown = " and then ".join(map(str, types))
-        raise ValueError(f"column {name} is {shown}, and no type holds both") from None
+        types_text = " and then ".join(map(str, types))
+        raise ValueError(f"column {name} is {types_text}, and no type holds both") from None
     return data_type

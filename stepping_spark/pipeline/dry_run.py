@@ -109,10 +109,10 @@ class Prospect:
             (("keeps", "rows"), list(self.state)),
             (("view", "a step"), list(self.views)),
         ]
-        shown = "".join(html_table(h, (False,) * len(h), rows) for h, rows in tables if rows)
+        body = "".join(html_table(h, (False,) * len(h), rows) for h, rows in tables if rows)
         full = "".join(f"<p>{html.escape(path)} is {FULL}</p>" for path in self.in_full)
         head = html.escape(str(self).partition("\n")[0])
-        return f"<div><strong>{head}</strong>{shown}{full}</div>"
+        return f"<div><strong>{head}</strong>{body}{full}</div>"
 
     def _changes_text(self, n: int, source: str) -> str:
         unit = self.units.get(source, "change")
@@ -188,12 +188,12 @@ def prospect_of(
         if evolves:
             changed = evolution is not None
             filled = [o for o in outlets if o.looks_fresh(state, step, offsets, changed=changed)]
-        known = [outlet for outlet in outlets if outlet not in filled]
+        old_outlets = [outlet for outlet in outlets if outlet not in filled]
         if evolution is not None and store is not None:
-            _check_known(evolution, known)
+            _check_known(evolution, old_outlets)
             if limits is not None:
                 evolution = counted(evolution, graph, store, rounds, limits)
-        lacking = [outlet for outlet in known if outlet.look(state, step, offsets)]
+        lacking = [outlet for outlet in old_outlets if outlet.look(state, step, offsets)]
         if store is not None and not evolves:
             check_query(store, graph, outlets)
     waiting = {}

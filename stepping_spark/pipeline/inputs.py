@@ -70,7 +70,7 @@ class Feed:
     `was` is an older name of the input, under which a state may have the position (`renamed`).
     """
 
-    def __init__(self, name: str, t: StreamType, given: object, limits: Limits) -> None:
+    def __init__(self, name: str, t: StreamType, argument: object, limits: Limits) -> None:
         if not isinstance(t, ZSetType):
             raise InputError(
                 f"{user_line()}: input {name!r} takes {t}, and sources give rows; write the query "
@@ -79,11 +79,11 @@ class Feed:
         self.name = self.was = name
         self.type = t
         self.position: Position | None = None
-        self.shown = short_name(given)
-        self.on_invalid = on_invalid_of(name, given)
+        self.shown = short_name(argument)
+        self.on_invalid = on_invalid_of(name, argument)
         self._where = f"input {name!r}"
-        self._source = source_of(name, given)
-        self._columns = columns_given(given, t)
+        self._source = source_of(name, argument)
+        self._columns = columns_given(argument, t)
         self._limits = limits
 
     def open(self, position: Position | None) -> None:
@@ -125,11 +125,11 @@ class Feed:
 
     def take_after(self, position: Position | None, portion: Portion) -> Taken:
         """The next batch after any position; rows that do not fit are dropped, as before."""
-        own, self.position = self.position, position
+        own_position, self.position = self.position, position
         try:
             return self._next_change(portion, DROP)
         finally:
-            self.position = own
+            self.position = own_position
 
     def gathered(self, changes: Iterable[ZSetSpark[Any]]) -> ZSetSpark[Any]:
         """The sum of changes of the input.
@@ -140,8 +140,8 @@ class Feed:
         here: list[Relation] = []
         relations: list[Relation] = []
         for change in changes:
-            held = held_input(change, self.type, self._where, self._limits)
-            (here if isinstance(held, DriverRelation) else relations).append(held)
+            relation = held_input(change, self.type, self._where, self._limits)
+            (here if isinstance(relation, DriverRelation) else relations).append(relation)
             if sum(part.nbytes or 0 for part in here) > most:
                 relations.append(kept_apart(plus(here, schema).in_spark(get_session)))
                 here = []
@@ -290,8 +290,8 @@ class Feed:
         else:
             fit, others = split(frame, self.type, count, where, self._names)
             misfits = others.toArrow().rename_columns(MISFITS.names).cast(MISFITS)
-        held = ZSetSpark.unchecked(fit, self.type)
-        return held_input(held, self.type, where, self._limits), misfits
+        zset = ZSetSpark.unchecked(fit, self.type)
+        return held_input(zset, self.type, where, self._limits), misfits
 
     def _count(self, there: Iterable[str]) -> str | None:
         """The column of counts, unless a field of the rows is this column."""
@@ -318,12 +318,12 @@ def position_text(position: Position | None) -> str:
     return NOT_READ if position is None else str(numbers_of(position)[0])
 
 
-def short_name(given: object) -> str:
+def short_name(argument: object) -> str:
     """A source or sink argument in a few words."""
-    if isinstance(given, list | tuple):
-        return f"{len(given)} items"
-    name = getattr(given, "__qualname__", None) or repr(given)
-    return str(name) if len(str(name)) < 100 else type(given).__name__
+    if isinstance(argument, list | tuple):
+        return f"{len(argument)} items"
+    name = getattr(argument, "__qualname__", None) or repr(argument)
+    return str(name) if len(str(name)) < 100 else type(argument).__name__
 
 
 def short_text(text: str) -> str:
@@ -331,19 +331,19 @@ def short_text(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
-def columns_given(given: object, t: ZSetType) -> pa.Schema:
+def columns_given(argument: object, t: ZSetType) -> pa.Schema:
     """The fields of rows, with the names of their columns in a table.
 
     A row class may name columns, and so may a table with `columns=`; the table's names win.
     """
-    columns = getattr(given, "columns", None) or {}
+    columns = getattr(argument, "columns", None) or {}
     if not isinstance(columns, Mapping):
         columns = {}
     fields = [n for n, _ in t.schema.columns]
     unknown = [name for name in columns if name not in fields]
     if unknown:
         raise InputError(
-            f"{user_line()}: columns= of {short_name(given)} names "
+            f"{user_line()}: columns= of {short_name(argument)} names "
             f"{', '.join(map(repr, unknown))}, and the fields are {', '.join(fields)}; "
             "write columns={field: column}"
         )
@@ -356,12 +356,12 @@ def _changes(batch: Batch) -> tuple[Change, ...]:
     return batch.changes
 
 
-def source_of(name: str, given: object) -> Source:
+def source_of(name: str, argument: object) -> Source:
     """The source of an input's argument: its `source()`, the argument itself, or an iterable."""
-    if isinstance(given, Items):
-        return ItemSource(name, given.items)
-    method = getattr(given, "source", None)
-    candidate: Any = method() if callable(method) and not isinstance(given, type) else given
+    if isinstance(argument, Items):
+        return ItemSource(name, argument.items)
+    method = getattr(argument, "source", None)
+    candidate: Any = method() if callable(method) and not isinstance(argument, type) else argument
     if all(callable(getattr(candidate, m, None)) for m in METHODS) and not isinstance(
         candidate, type
     ):
@@ -372,7 +372,7 @@ def source_of(name: str, given: object) -> Source:
     ):
         return ItemSource(name, candidate)
     raise InputError(
-        f"{user_line()}: input {name!r} has {short(given)} as its source; give a table, as "
+        f"{user_line()}: input {name!r} has {short(argument)} as its source; give a table, as "
         "st.DeltaTable(path), an iterable of (position, change), or an object with the methods of "
         "st.Source"
     )

@@ -47,9 +47,9 @@ class ItemSource:
     appended later are read later; an iterator that has ended has no more items.
     """
 
-    def __init__(self, name: str, given: Iterable[tuple[int, Change]]) -> None:
+    def __init__(self, name: str, items: Iterable[tuple[int, Change]]) -> None:
         self._name = name
-        self._given = given
+        self._given = items
         self._items: Iterator[tuple[int, Change]] = iter(())
         self._next = 0  # in a list: the index where the search begins
         self._ahead: tuple[int, Change] | None = None  # read, and perhaps not committed

@@ -85,10 +85,10 @@ class Checking(FunctionSink):
     def prepare(self, step: int, change: ZSetSpark[Any]) -> None:
         """Refuse a step that adds rows, before it is committed."""
         added = (row for row, n in change.iter() if n > 0)
-        shown = list(islice(added, SHOWN_ROWS))
-        if not shown:
+        first_rows = list(islice(added, SHOWN_ROWS))
+        if not first_rows:
             return
-        rows = ", ".join(map(repr, shown)) + (", …" if next(added, None) is not None else "")
+        rows = ", ".join(map(repr, first_rows)) + (", …" if next(added, None) is not None else "")
         message = f"step {step}: the check {self._view} fails: its view gets the rows {rows}"
         if self._warn:
             log.warning("%s", message)
@@ -131,7 +131,7 @@ class Outlet:
         place: int,
         number: int,
         t: StreamType,
-        given: object,
+        argument: object,
         *,
         rejects_of: str | None = None,
     ) -> None:
@@ -140,16 +140,16 @@ class Outlet:
         self._key = sink_key(view, place)
         self.number = number
         self._type = t
-        self.shown = short_name(given)
-        self._sink = sink_of(named, given)
-        self._form = form_of(given)
+        self.shown = short_name(argument)
+        self._sink = sink_of(named, argument)
+        self._form = form_of(argument)
         self._last = 0
         self._refresh = False
         # A sink of misfits may be added to a state with steps: it has missed no rows.
         self._later = rejects_of is not None
-        self._arrow = columns_given(given, t) if isinstance(t, ZSetType) else pa.schema([])
+        self._arrow = columns_given(argument, t) if isinstance(t, ZSetType) else pa.schema([])
         if isinstance(self._sink, FunctionSink):
-            check_called(named, given)
+            check_called(named, argument)
         if not isinstance(t, ZSetType) and not isinstance(self._sink, FunctionSink):
             raise InputError(
                 f"{user_line()}: view {view!r} is {t}, and a table has rows; give a function of "
@@ -347,18 +347,18 @@ class Outlet:
         return isinstance(self._sink, FunctionSink)
 
 
-def form_of(given: object) -> int:
+def form_of(argument: object) -> int:
     """A digest of the form of a table's rows: `key` and `changes` of the argument."""
-    key = getattr(given, "key", None) or ()
+    key = getattr(argument, "key", None) or ()
     columns = (key,) if isinstance(key, str) else tuple(map(str, key))
-    form = repr((columns, bool(getattr(given, "changes", False))))
+    form = repr((columns, bool(getattr(argument, "changes", False))))
     return int.from_bytes(hashlib.sha256(form.encode()).digest()[:6], "big")
 
 
-def sink_of(named: str, given: object) -> Sink:
+def sink_of(named: str, argument: object) -> Sink:
     """The sink of an argument: its `sink()`, the argument itself, or a function."""
-    method = getattr(given, "sink", None)
-    candidate: Any = method() if callable(method) and not isinstance(given, type) else given
+    method = getattr(argument, "sink", None)
+    candidate: Any = method() if callable(method) and not isinstance(argument, type) else argument
     if all(callable(getattr(candidate, m, None)) for m in METHODS) and not isinstance(
         candidate, type
     ):
@@ -367,22 +367,22 @@ def sink_of(named: str, given: object) -> Sink:
     if callable(candidate) and not isinstance(candidate, type):
         return FunctionSink(candidate)
     raise InputError(
-        f"{user_line()}: {named} is {short(given)}; give a table, as st.DeltaTable(path, "
+        f"{user_line()}: {named} is {short(argument)}; give a table, as st.DeltaTable(path, "
         "key=…), a function of (step, change), or an object with the methods of st.Sink"
     )
 
 
-def check_called(named: str, given: Any) -> None:
+def check_called(named: str, argument: Any) -> None:
     """Refuse a function that cannot be called with a step and a change."""
     try:
-        signature = inspect.signature(given)
+        signature = inspect.signature(argument)
     except (TypeError, ValueError):  # a function of C without a signature
         return
     try:
         signature.bind(1, None)
     except TypeError as e:
         raise InputError(
-            f"{user_line()}: {named} is {short_name(given)}{signature}, which cannot be called "
+            f"{user_line()}: {named} is {short_name(argument)}{signature}, which cannot be called "
             f"with (step, change): {e}; write a function of these two: def f(step, change): …"
         ) from None
 
@@ -432,10 +432,14 @@ def refresh_tables(views: Iterable[str], outlets: Sequence[Outlet]) -> None:
     """Request that tables of views are refilled; refuse views without such a table."""
     views = [views] if isinstance(views, str) else list(views)
     able = [outlet for outlet in outlets if outlet.can_refresh]
-    known = list(dict.fromkeys(outlet.view for outlet in able))
+    refreshable = list(dict.fromkeys(outlet.view for outlet in able))
     for view in views:
-        if view not in known:
-            hint = f"those that can are of {', '.join(map(repr, known))}" if known else "none can"
+        if view not in refreshable:
+            hint = (
+                f"those that can are of {', '.join(map(repr, refreshable))}"
+                if refreshable
+                else "none can"
+            )
             raise InputError(
                 f"{user_line()}: refresh= names {view!r}, which has no table whose rows can all be "
                 f"replaced; {hint}. A table with changes=True has the "

@@ -160,13 +160,15 @@ class Pipeline(Closing):
         )
         self._place = place_given(store)
         declared = sources_of(query, set(input_names(self.graph)) - set(chosen))
-        given = {**declared, **chosen}
-        self._feeds = feeds_of(self.graph, self.views, given, self._limits)
+        all_sources = {**declared, **chosen}
+        self._feeds = feeds_of(self.graph, self.views, all_sources, self._limits)
         rejects = {feed.name: feed.rejects_to for feed in self._feeds if feed.rejects_to}
         self.graph = with_rejected(self.graph, list(rejects))
         sinks = sinks_of(query, self.views, into)
         self._outlets = outlets_of(self.graph, self.views, sinks, rejects)
-        check_apart(given, {**sinks, **{view_of(name): sink for name, sink in rejects.items()}})
+        check_apart(
+            all_sources, {**sinks, **{view_of(name): sink for name, sink in rejects.items()}}
+        )
         self._comments = comments_of(query)
         self._stepper: Stepper[Any, Any] | None = None
         self._evolves_now = evolve
@@ -235,11 +237,11 @@ class Pipeline(Closing):
         """
         pause = None if every is None else seconds_of(every)
         self._stopping = Stopping()
-        taken = failures = rounds = 0
+        steps = failures = rounds = 0
         before = self._reporting.steps
         with self._stopping.listening(), self._reporting.progress_line(progress) as show:
             stepper = self._ready()
-            while not self._stopping.requested and taken != max_steps:
+            while not self._stopping.requested and steps != max_steps:
                 try:
                     if not self._tables_open:
                         stepper = self._ready()
@@ -255,14 +257,14 @@ class Pipeline(Closing):
                     self._try_again(e, failures)
                     continue
                 failures, rounds = 0, rounds + 1
-                taken += stepped
+                steps += stepped
                 self._stopping.listen()
                 show()
                 if read:
                     continue  # the sources may have more
                 if pause is None:
                     break
-                if not self._stopping.requested and taken != max_steps:
+                if not self._stopping.requested and steps != max_steps:
                     self._stopping.wait(pause)
         return self._reporting.steps - before
 
@@ -437,10 +439,10 @@ class Pipeline(Closing):
         if self._stepper is not None and self._tables_open:
             return self._stepper
         place = self._place
-        known = self._stepper and self._stepper.store
+        open_store = self._stepper and self._stepper.store
         self._evolves_now = self.evolves or has_no_step(place)
         with self._telling_the_plan():
-            store = known or store_at(
+            store = open_store or store_at(
                 place, self.graph, self._limits, evolve=self._evolves_now, copy_of=self._copy_of
             )
         try:

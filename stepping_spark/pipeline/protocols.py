@@ -331,13 +331,13 @@ def same_path(path: str, filesystem: object = None) -> tuple[object, ...]:
     """A tuple that is equal for two spellings of the same path."""
     if filesystem is not None and not isinstance(filesystem, pafs.LocalFileSystem):
         return filesystem, posixpath.normpath(path)
-    scheme, place, rest = path.partition("://")
+    scheme, place, address = path.partition("://")
     if not place:
         return ("file", os.path.realpath(path))
     if scheme == "file":
-        return ("file", os.path.realpath(unquote(rest)))
+        return ("file", os.path.realpath(unquote(address)))
     scheme = "s3" if scheme in ("s3a", "s3n") else scheme
-    return (scheme, posixpath.normpath(rest))
+    return (scheme, posixpath.normpath(address))
 
 
 def checked_path(path: str | os.PathLike[str], secrets: str) -> str:

@@ -135,9 +135,9 @@ def _text(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def on_invalid_of(name: str, given: object) -> object:
+def on_invalid_of(name: str, argument: object) -> object:
     """The `on_invalid` of a source argument: "fail", "drop", or a sink."""
-    choice = getattr(given, "on_invalid", FAIL)
+    choice = getattr(argument, "on_invalid", FAIL)
     if isinstance(choice, str) and choice not in (FAIL, DROP):
         raise InputError(
             f"{user_line()}: input {name!r} has on_invalid={short(choice)}; expected {FAIL!r}, "

@@ -41,8 +41,8 @@ def signs_of(change: ZSetSpark[Any]) -> tuple[int, int]:
     """The sums of the negative and of the positive counts of a change, without signs."""
     if change.in_spark:
         sums = (f"coalesce(sum({f}({COUNT}, 0L)), 0L)" for f in ("least", "greatest"))
-        ((gone, new),) = change.to_dataframe().selectExpr(*sums).collect()
-        return -int(gone), int(new)
+        ((removed, new),) = change.to_dataframe().selectExpr(*sums).collect()
+        return -int(removed), int(new)
     counts = change.to_arrow().column(COUNT).to_numpy()
     return -int(counts[counts < 0].sum()), int(counts[counts > 0].sum())
 
@@ -259,8 +259,8 @@ def serve(collector: PipelineCollector, port: int) -> Callable[[], None]:
 
 def _rows_text(rows: Iterable[int | None]) -> str:
     counts = list(rows)
-    known = sum(n for n in counts if n is not None)
-    return f"{known:,}" + (" and more, in Spark" if None in counts else "")
+    total = sum(n for n in counts if n is not None)
+    return f"{total:,}" + (" and more, in Spark" if None in counts else "")
 
 
 METER = "stepping_spark"
@@ -286,10 +286,10 @@ def observe(reporting: Reporting, provider: MeterProvider | None) -> None:
     api = _opentelemetry()
     reporting.collector()  # from now on the lag is updated
     at = api.get_meter_provider() if provider is None else provider
-    _observed[:] = [(other, known) for other, known in _observed if other() is not None]
-    for other, known in _observed:
+    _observed[:] = [(other, reportings) for other, reportings in _observed if other() is not None]
+    for other, reportings in _observed:
         if other() is at:
-            known.add(reporting)
+            reportings.add(reporting)
             return
     pipelines = WeakSet([reporting])
     _observed.append((ref(at), pipelines))

@@ -97,19 +97,19 @@ def _kind_in(folder: Path) -> str:
 _ENDS = {"csv": (".csv",), "json": (".json", ".jsonl", ".ndjson")}
 
 
-def _of_source(given: Any) -> pa.Schema:
+def _of_source(argument: Any) -> pa.Schema:
     """The columns of a source, which is opened and closed."""
-    method = getattr(given, "source", None)
-    source = method() if callable(method) and not isinstance(given, type) else given
+    method = getattr(argument, "source", None)
+    source = method() if callable(method) and not isinstance(argument, type) else argument
     schema = getattr(source, "schema", None)
     if not callable(schema):
         raise InputError(
-            f"{user_line()}: {short(given)} does not say its columns; give a table such as "
+            f"{user_line()}: {short(argument)} does not say its columns; give a table such as "
             "st.DeltaTable(path), a schema of Arrow or Spark, or a DDL text"
         )
     source.open(pa.schema([]))
     try:
-        return as_named(schema(), given)
+        return as_named(schema(), argument)
     finally:
         source.close()
 

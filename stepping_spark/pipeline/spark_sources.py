@@ -202,14 +202,14 @@ class CatalogSource:
         """
         with self._trying(f"its changes from version {before} on cannot be read"):
             session = self._session
-            wanted = session.read.option("deduplicationMode", "none")
-            if not hasattr(wanted, "changes"):
+            reader = session.read.option("deduplicationMode", "none")
+            if not hasattr(reader, "changes"):
                 raise self._failure(
                     f"its changes need Spark 4.2 or newer, found {session.version}; read it as "
                     "st.DeltaTable(path), or as st.MicroBatches(spark.readStream.table(name), …) "
                     "if rows only come"
                 )
-            changes = wanted.option("startingVersion", before).changes(self._name)
+            changes = reader.option("startingVersion", before).changes(self._name)
             kind = changes.schema[VERSION].dataType
         if not isinstance(kind, T.IntegralType):
             raise self._failure(
@@ -460,8 +460,8 @@ class MicroBatchSource:
 
     def _out_of_order(self, number: int, key: int) -> SourceError | None:
         """The error about a batch that is not the next one, or None."""
-        last, known = (-1, key) if self._committed is None else self._committed
-        if known != key:
+        last, committed_key = (-1, key) if self._committed is None else self._committed
+        if committed_key != key:
             return self._failure(
                 "this is another streaming query than the one that the store has read: it has "
                 "another checkpoint, and would read everything again; give the checkpoint of the "

@@ -77,17 +77,17 @@ def _together(queries: Mapping[str, QueryFunction]) -> QueryFunction:
     annotations: dict[str, Any] = {}
     for name in order:
         q = queries[name]
-        known = hints(q, local_names(q), line)
+        hint_of = hints(q, local_names(q), line)
         for p in _parameters(q):
             if p in queries:
                 continue
-            if p not in known:
+            if p not in hint_of:
                 raise CompileError(
                     f"{line}: parameter {p!r} of query {name!r} has no annotation, and is the name "
                     f"of no view; annotate what flows in, {p}: st.ZSet[A], or name a view: "
                     f"{', '.join(queries)}"
                 )
-            annotation = known[p]
+            annotation = hint_of[p]
             if annotations.setdefault(p, annotation) != annotation:
                 raise CompileError(
                     f"{line}: input {p!r} is {annotations[p]} in one query, and {annotation} in "
@@ -147,24 +147,24 @@ Into: TypeAlias = "To | Sequence[To]"
 
 
 def feeds_of(
-    graph: AnyGraph, views: Sequence[str], given: Mapping[str, SourceArgument], limits: Limits
+    graph: AnyGraph, views: Sequence[str], sources: Mapping[str, SourceArgument], limits: Limits
 ) -> list[Feed]:
     """A feed for each input; raises `InputError` if the sources do not match the inputs."""
     names = input_names(graph)
-    if set(names) != set(given):
+    if set(names) != set(sources):
         several = f"; or, where a view is meant, name one of {', '.join(views)}"
         remedy = f"give each input its source by name, as {names[0]}=st.DeltaTable(path)" + (
             several if len(views) > 1 else ""
         )
-        if set(names) < set(given):
-            unread = [name for name in given if name not in names]
+        if set(names) < set(sources):
+            unread = [name for name in sources if name not in names]
             remedy = f"leave out {', '.join(unread)}, or have a view read it"
         raise InputError(
             f"{user_line()}: {graph.name} has the inputs {', '.join(names)}, and sources are given "
-            f"for {', '.join(given) or 'none'}; {remedy}"
+            f"for {', '.join(sources) or 'none'}; {remedy}"
         )
     types = [v.type for v in graph.inputs]
-    return [Feed(name, t, given[name], limits) for name, t in zip(names, types, strict=True)]
+    return [Feed(name, t, sources[name], limits) for name, t in zip(names, types, strict=True)]
 
 
 def outlets_of(
@@ -207,22 +207,22 @@ def into_by_view(
     )
 
 
-def check_apart(given: Mapping[str, SourceArgument], into: Mapping[str, Into]) -> None:
+def check_apart(sources: Mapping[str, SourceArgument], into: Mapping[str, Into]) -> None:
     """Refuse a sink whose table is also the table of an input or of another view."""
-    taken: list[tuple[str, object]] = [
-        (f"the source of input {name!r}", source) for name, source in given.items()
+    tables: list[tuple[str, object]] = [
+        (f"the source of input {name!r}", source) for name, source in sources.items()
     ]
     for view, sinks in into.items():
         for sink in sinks if isinstance(sinks, list | tuple) else [sinks]:
-            known = getattr(sink, "identity", None)
-            for what, other in taken:
-                if known is not None and getattr(other, "identity", None) == known:
+            identity = getattr(sink, "identity", None)
+            for text, other in tables:
+                if identity is not None and getattr(other, "identity", None) == identity:
                     raise InputError(
-                        f"{user_line()}: into[{view!r}] is {short_name(sink)}, which is {what} "
+                        f"{user_line()}: into[{view!r}] is {short_name(sink)}, which is {text} "
                         "too; only one view may write a table, and nothing else: give it another "
                         "one"
                     )
-            taken.append((f"a sink of view {view!r}", sink))
+            tables.append((f"a sink of view {view!r}", sink))
 
 
 def place_given(store: str | Store | Place) -> Store | Place:
@@ -235,10 +235,10 @@ def place_given(store: str | Store | Place) -> Store | Place:
         raise InputError(f"{user_line()}: store=: {e}") from None
 
 
-def copied_place(given: str | Place, place: Store | Place) -> Place:
+def copied_place(argument: str | Place, place: Store | Place) -> Place:
     """The place of the state that is copied into a pipeline's new state."""
     try:
-        origin = place_of(given) if isinstance(given, str) else given
+        origin = place_of(argument) if isinstance(argument, str) else argument
     except ValueError as e:
         raise InputError(f"{user_line()}: copy_of=: {e}") from None
     wrong = ""
@@ -261,11 +261,11 @@ def path_of(place: Store | Place) -> str | None:
     return str(place) if isinstance(place, Place) and place.kind == PARQUET else None
 
 
-def at_least_1(name: str, given: int | None) -> int | None:
+def at_least_1(name: str, value: int | None) -> int | None:
     """A number from 1 on, or None for no bound."""
-    if given is None or (isinstance(given, int) and not isinstance(given, bool) and given > 0):
-        return given
-    raise InputError(f"{user_line()}: {name}={given!r}: expected a whole number from 1 on, or None")
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise InputError(f"{user_line()}: {name}={value!r}: expected a whole number from 1 on, or None")
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -354,22 +354,22 @@ def declared_of(query: object) -> Declared | None:
 
 
 def by_name(
-    queries: QueriesArgument, given: Mapping[str, SourceArgument]
+    queries: QueriesArgument, sources: Mapping[str, SourceArgument]
 ) -> QueryFunction | Mapping[str, QueryFunction] | AnyGraph:
     """A single query itself, or several queries by the names of their views.
 
-    Queries in SQL get the columns of their tables from the sources, `given` or their own.
+    Queries in SQL get the columns of their tables from `sources`, or from sources of their own.
     """
     if isinstance(queries, Graph):
         return queries
     if isinstance(queries, Mapping):
-        return {name: _with_tables(query, given) for name, query in queries.items()}
+        return {name: _with_tables(query, sources) for name, query in queries.items()}
     if callable(queries):
-        one: QueryFunction = _with_tables(queries, given)
-        declaration = declared_of(one)
-        if declaration is None or declaration.name == one.__name__:
-            return one
-        return {declaration.name: one}
+        single: QueryFunction = _with_tables(queries, sources)
+        declaration = declared_of(single)
+        if declaration is None or declaration.name == single.__name__:
+            return single
+        return {declaration.name: single}
     if isinstance(queries, str) or not isinstance(queries, Sequence):
         raise InputError(f"{user_line()}: expected a query function, found {short(queries)}")
     views: dict[str, QueryFunction] = {}
@@ -383,16 +383,16 @@ def by_name(
                 f"{user_line()}: two views are called {name!r}; give one of them another name: "
                 "@st.view(name=…)"
             )
-        views[name] = _with_tables(query, given)
+        views[name] = _with_tables(query, sources)
     return views
 
 
-def _with_tables(query: Any, given: Mapping[str, SourceArgument]) -> Any:
+def _with_tables(query: Any, sources: Mapping[str, SourceArgument]) -> Any:
     bind = getattr(query, "with_tables", None)
     if bind is None:
         return query
     declaration = declared_of(query)
-    bound = bind({**(declaration.sources if declaration else {}), **given})
+    bound = bind({**(declaration.sources if declaration else {}), **sources})
     if declaration is not None:
         declare(bound, declaration)
     return bound
@@ -417,9 +417,15 @@ def sinks_of(
 ) -> dict[str, Into]:
     """The sinks of views: `into`, or else the declared sinks; and always the checks."""
     declarations = _declarations(queries)
-    checks = {view: check for one in declarations for view, check in one.checks.items()}
+    checks = {
+        view: check for declaration in declarations for view, check in declaration.checks.items()
+    }
     if into is None:
-        into = {one.name: one.into for one in declarations if one.into is not None}
+        into = {
+            declaration.name: declaration.into
+            for declaration in declarations
+            if declaration.into is not None
+        }
     sinks = dict(into_by_view([view for view in views if view not in checks], into))
     for view, check in checks.items():
         sinks[view] = [*_listed(sinks.get(view, ())), *_listed(check)]
@@ -432,7 +438,11 @@ def _listed(into: Into) -> list[Any]:
 
 def comments_of(queries: QueriesArgument) -> dict[str, str]:
     """The comments of queries, by their views."""
-    return {one.name: one.comment for one in _declarations(queries) if one.comment}
+    return {
+        declaration.name: declaration.comment
+        for declaration in _declarations(queries)
+        if declaration.comment
+    }
 
 
 def _declarations(queries: QueriesArgument) -> list[Declared]:
@@ -442,20 +452,22 @@ def _declarations(queries: QueriesArgument) -> list[Declared]:
     if isinstance(queries, Mapping):
         named = [(name, declared_of(query)) for name, query in queries.items()]
         return [
-            Declared(name, one.comment, one.sources, one.into, one.checks)
-            for name, one in named
-            if one is not None
+            Declared(
+                name, declaration.comment, declaration.sources, declaration.into, declaration.checks
+            )
+            for name, declaration in named
+            if declaration is not None
         ]
     listed = [queries] if callable(queries) else queries
-    return [one for one in map(declared_of, listed) if one is not None]
+    return [declaration for declaration in map(declared_of, listed) if declaration is not None]
 
 
 def _is_same(a: object, b: object) -> bool:
-    known = getattr(a, "identity", None)
-    return a is b or (known is not None and known == getattr(b, "identity", None))
+    identity = getattr(a, "identity", None)
+    return a is b or (identity is not None and identity == getattr(b, "identity", None))
 
 
-def _check(query: object, name: str | None, given: Mapping[str, SourceArgument]) -> None:
+def _check(query: object, name: str | None, sources: Mapping[str, SourceArgument]) -> None:
     """Refuse a query that is no function, an invalid name, and sources of unknown inputs."""
     if not (callable(query) and inspect.isfunction(inspect.unwrap(query))):
         raise InputError(
@@ -465,7 +477,7 @@ def _check(query: object, name: str | None, given: Mapping[str, SourceArgument])
     if name is not None and (not isinstance(name, str) or not name):
         raise InputError(f"{user_line()}: name={name!r}: expected the name of the view, a text")
     parameters = list(inspect.signature(query).parameters)
-    odd = [n for n in given if n not in parameters]
+    odd = [n for n in sources if n not in parameters]
     if odd:
         raise InputError(
             f"{user_line()}: @st.view has a source for {', '.join(odd)}, and the parameters of "

@@ -151,8 +151,8 @@ class DbtManifest:
 
 def manifest_at(path: str | os.PathLike[str]) -> DbtManifest:
     """The manifest at a path, or of the project at a path. Raises `InputError` if there is none."""
-    given = Path(path)
-    file = given / "target" / "manifest.json" if given.is_dir() else given
+    place = Path(path)
+    file = place / "target" / "manifest.json" if place.is_dir() else place
     where = f"{user_line()}: dbt project"
     if not file.is_file():
         raise InputError(
@@ -223,17 +223,17 @@ def chosen(
             f"{user_line()}: dbt project {manifest.project}: select= names {lost[0]}, and "
             f"{left_out[lost[0]]}; leave it out of one of the two"
         )
-    wanted = [models[name] for name in selected] or [
+    view_models = [models[name] for name in selected] or [
         n for name, n in models.items() if name not in left_out and n.materialized not in _COMPOSED
     ]
-    if not wanted:
+    if not view_models:
         raise InputError(
             f"{user_line()}: dbt project {manifest.project}: no model is materialized as "
             f"{', '.join(WRITTEN)}, and only these are written; name the models for views: "
             f"select=[{next(iter(models), '…')!r}] (--select)"
         )
-    needed = set(_with_what_they_read(manifest, wanted))
-    of_views = {n.id for n in wanted}
+    needed = set(_with_what_they_read(manifest, view_models))
+    of_views = {n.id for n in view_models}
     planned = [n for n in order if n.kind == "model" and n.id in needed]
     planned = [n for n in planned if n.materialized != "ephemeral" or n.id in of_views]
     views = [n for n in planned if n.id in of_views]
@@ -262,14 +262,14 @@ def _left_out(
     for node in order:
         name = manifest.called[node.id]
         reads = [manifest.nodes[id_] for id_ in node.reads if id_ in manifest.nodes]
-        gone = [manifest.called[r.id] for r in reads if r.kind == "model"]
-        gone = [other for other in gone if other in reasons]
+        missing = [manifest.called[r.id] for r in reads if r.kind == "model"]
+        missing = [other for other in missing if other in reasons]
         if name in excluded:
             reasons[name] = "it is named in exclude="
         elif node.kind == "snapshot":
             reasons[name] = _SNAPSHOT
-        elif gone:
-            reasons[name] = f"it reads {gone[0]}, which is left out"
+        elif missing:
+            reasons[name] = f"it reads {missing[0]}, which is left out"
     return reasons
 
 
@@ -282,10 +282,10 @@ def _in_order(manifest: DbtManifest) -> list[DbtNode]:
 def _check_compiled(manifest: DbtManifest, order: list[DbtNode]) -> None:
     without = [n.name for n in order if n.kind == "model" and n.code is None]
     if without:
-        shown = ", ".join(without[:3]) + (", …" if without[3:] else "")
+        names = ", ".join(without[:3]) + (", …" if without[3:] else "")
         raise InputError(
             f"{user_line()}: dbt project {manifest.project}: {manifest.path} has no compiled SQL "
-            f"of {len(without)} model{'' if len(without) == 1 else 's'} ({shown}): `dbt parse` "
+            f"of {len(without)} model{'' if len(without) == 1 else 's'} ({names}): `dbt parse` "
             f"and `dbt run --select` leave it out; run `{COMPILE}`"
         )
 
@@ -296,12 +296,12 @@ def _listed(option: str, names: Collection[str]) -> list[str]:
     return list(names)
 
 
-def _check_names(option: str, names: Collection[str], known: Collection[str]) -> None:
-    unknown = [name for name in names if name not in known]
+def _check_names(option: str, names: Collection[str], allowed: Collection[str]) -> None:
+    unknown = [name for name in names if name not in allowed]
     if unknown:
         raise InputError(
             f"{user_line()}: {option}= names {', '.join(map(repr, unknown))}; name some of "
-            f"{', '.join(sorted(known))}"
+            f"{', '.join(sorted(allowed))}"
         )
 
 
@@ -321,8 +321,8 @@ def _refusal(node: DbtNode) -> str | None:
     if node.entry.get("language") == "python":
         return _PYTHON
     if node.kind == "model" and node.materialized not in (*WRITTEN, *_COMPOSED):
-        known = ", ".join((*_COMPOSED, *WRITTEN))
-        return f"it is materialized as {node.materialized}, which is none of {known}"
+        names = ", ".join((*_COMPOSED, *WRITTEN))
+        return f"it is materialized as {node.materialized}, which is none of {names}"
     if node.kind == "test":
         for name, usual in (("fail_calc", "count(*)"), ("error_if", "!= 0"), ("warn_if", "!= 0")):
             value = node.config.get(name) or usual

@@ -65,21 +65,21 @@ def dbt_project(
     tables: Mapping[str, Any],
 ) -> Any:
     """See `stepping_spark.pipeline.dbt.dbt_project`."""
-    known = manifest_at(manifest)
-    if known.quoted_names:
+    dbt_manifest = manifest_at(manifest)
+    if dbt_manifest.quoted_names:
         log.warning(
             "dbt project %s is compiled for %s; its SQL is read as Spark's",
-            known.project,
-            known.adapter,
+            dbt_manifest.project,
+            dbt_manifest.adapter,
         )
-    models = chosen(known, select, exclude, checks=checks)
-    project = _Project(known, models, whole_rows=whole_rows)
+    models = chosen(dbt_manifest, select, exclude, checks=checks)
+    project = _Project(dbt_manifest, models, whole_rows=whole_rows)
     project.read()
     odd = [name for name in tables if name not in {*project.inputs, *project.unread}]
     if odd:
         raise InputError(
-            f"{user_line()}: dbt project {known.project}: {odd[0]}=… is given, and the inputs are "
-            f"{', '.join(project.inputs)}; give each its name"
+            f"{user_line()}: dbt project {dbt_manifest.project}: {odd[0]}=… is given, and the "
+            f"inputs are {', '.join(project.inputs)}; give each its name"
         )
     return project.query({n: table for n, table in tables.items() if n in project.inputs})
 
@@ -174,9 +174,9 @@ class _Project:
         """The query function, with the columns of seeds and of these tables."""
         sources = {n: self._seed(node) for n, node in self.inputs.items() if node.kind == "seed"}
         sources |= {n: table for n, table in tables.items() if hasattr(table, "source")}
-        known = {n: table_of(n, table) for n, table in {**sources, **tables}.items()}
+        sql_tables = {n: table_of(n, table) for n, table in {**sources, **tables}.items()}
         declaration = Declared(self._name, None, sources, None, self._checks())
-        return self._bound(known, declaration)
+        return self._bound(sql_tables, declaration)
 
     @property
     def _name(self) -> str:
@@ -184,19 +184,19 @@ class _Project:
         names = [self.manifest.called[node.id] for node in self.outputs]
         return names[0] if len(names) == 1 else self.manifest.project
 
-    def _bound(self, known: Mapping[str, SqlTable], declaration: Declared) -> Any:
-        missing = [name for name in self.inputs if name not in known]
+    def _bound(self, sql_tables: Mapping[str, SqlTable], declaration: Declared) -> Any:
+        missing = [name for name in self.inputs if name not in sql_tables]
         doc = f"The models of the dbt project {self.manifest.project}."
-        query: Any = unbound(known, missing, doc, self._function) if missing else None
-        query = query or self._function(known)
+        query: Any = unbound(sql_tables, missing, doc, self._function) if missing else None
+        query = query or self._function(sql_tables)
 
-        def with_tables(given: Mapping[str, Any]) -> Any:
+        def with_tables(tables: Mapping[str, Any]) -> Any:
             new = {
-                name: table_of(name, given[name])
+                name: table_of(name, tables[name])
                 for name in self.inputs
-                if name in given and (name in missing or hasattr(given[name], "source"))
+                if name in tables and (name in missing or hasattr(tables[name], "source"))
             }
-            return self._bound({**known, **new}, declaration)
+            return self._bound({**sql_tables, **new}, declaration)
 
         query.with_tables = with_tables
         query.__name__ = query.__qualname__ = self._name
@@ -253,15 +253,15 @@ class _Project:
         self,
         views: Mapping[str, View],
         which: Collection[str],
-        given: Mapping[str, SqlTable],
-        known: Mapping[str, str],
+        sql_tables: Mapping[str, SqlTable],
+        reasons: Mapping[str, str],
     ) -> tuple[dict[str, Stream], dict[str, str]]:
         """The streams of these views, and the reasons against views that have no operators.
 
-        `known` has the reasons against models and tests without a view.
+        `reasons` has the reasons against models and tests without a view.
         """
-        tables = dict(given)
-        refused = dict(known)
+        tables = dict(sql_tables)
+        refused = dict(reasons)
         streams: dict[str, Stream] = {}
         clock = clock_of(e for id_, view in views.items() if id_ in which for e in view.exprs)
         for node in self.nodes:
@@ -280,10 +280,10 @@ class _Project:
 
     def _reads_refused(self, node: DbtNode, refused: dict[str, str]) -> bool:
         """Whether a node reads a refused node; if so, adds it to `refused`."""
-        gone = [read for read in self.reads[node.id] if read in refused]
-        if gone:
-            refused[node.id] = f"it reads {self.manifest.called[gone[0]]}"
-        return bool(gone)
+        refused_reads = [read for read in self.reads[node.id] if read in refused]
+        if refused_reads:
+            refused[node.id] = f"it reads {self.manifest.called[refused_reads[0]]}"
+        return bool(refused_reads)
 
     def _failure(self, refused: Mapping[str, str]) -> CompileError:
         called = self.manifest.called

@@ -81,12 +81,12 @@ class SeedSource:
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The new rows of the file with count 1, and those of the file read before with -1."""
         data = self._bytes()
-        edition, known = (0, None) if after is None else numbers_of(after)[:2]
-        if known == number_of(data):
+        edition, number = (0, None) if after is None else numbers_of(after)[:2]
+        if number == number_of(data):
             return None
         tables = [self._rows(data, 1)]
-        if known is not None:
-            tables.append(self._rows(self._read_before(known), -1))
+        if number is not None:
+            tables.append(self._rows(self._read_before(number), -1))
         self._keep(data)
         return Batch((edition + 1, number_of(data)), tuple(tables))
 
@@ -100,8 +100,8 @@ class SeedSource:
         """The rows of a file, each with count `n`, with columns named like the fields."""
         header = self._parsed(data, {}).column_names
         names = matched(self._columns, header, self._failure)
-        wanted = as_in_table(self._columns)
-        kinds = {c: f.type for c, f in zip(names.values(), wanted, strict=True)}
+        in_table = as_in_table(self._columns)
+        kinds = {c: f.type for c, f in zip(names.values(), in_table, strict=True)}
         table = self._parsed(data, kinds).select(list(names.values())).rename_columns(list(names))
         return table.append_column(COUNT, pa.repeat(pa.scalar(n, pa.int64()), table.num_rows))
 

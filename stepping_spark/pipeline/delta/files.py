@@ -44,15 +44,15 @@ _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?
 _TO_Z85, _FROM_Z85 = str.maketrans(_B85, _Z85), str.maketrans(_Z85, _B85)
 
 
-def vector_of(gone: BitMap64) -> dict[str, Any]:
+def vector_of(deleted: BitMap64) -> dict[str, Any]:
     """The deletion vector of the places of deleted rows, stored inline in the log."""
-    data = _MAGIC + gone.serialize()
+    data = _MAGIC + deleted.serialize()
     text = base64.b85encode(data + bytes(-len(data) % 4)).decode().translate(_TO_Z85)
     return {
         "storageType": "i",
         "pathOrInlineDv": text,
         "sizeInBytes": len(data),
-        "cardinality": len(gone),
+        "cardinality": len(deleted),
     }
 
 
@@ -94,10 +94,10 @@ class DataFile:
 
     def without(self, places: Places) -> DataFile:
         """The file with more deleted rows."""
-        gone = self.gone | BitMap64(places.tolist())
+        deleted = self.gone | BitMap64(places.tolist())
         stats = {**json.loads(self.action.get("stats") or "{}"), "tightBounds": False}
-        action = {**self.action, "deletionVector": vector_of(gone), "stats": json.dumps(stats)}
-        return replace(self, action=action, gone=gone)
+        action = {**self.action, "deletionVector": vector_of(deleted), "stats": json.dumps(stats)}
+        return replace(self, action=action, gone=deleted)
 
     @cached_property
     def _stats(self) -> dict[str, Any]:
@@ -110,11 +110,11 @@ class DataFile:
         count = self._stats.get("numRecords")
         return None if count is None else int(count)
 
-    def may_have(self, column: str, wanted: Wanted) -> bool:
+    def may_have(self, column: str, values: Wanted) -> bool:
         """Whether by its statistics a column may contain one of the values."""
         least, most = (self._stats.get(s, {}).get(column) for s in ("minValues", "maxValues"))
         is_number = isinstance(least, int) and isinstance(most, int)
-        return not is_number or wanted.may_be_in(Extent(least, most, nulls=True))
+        return not is_number or values.may_be_in(Extent(least, most, nulls=True))
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class DataFiles:
             self._follow(version)
         if any(f.is_unknown for f in self.files.values()):
             self._read_vectors(table)
-        self._known = {path: known for path, known in self._known.items() if path in self.files}
+        self._known = {path: cached for path, cached in self._known.items() if path in self.files}
 
     def _follow(self, version: int) -> None:
         """Apply the commits up to a version."""
@@ -212,17 +212,17 @@ class DataFiles:
             for row in range(batch.num_rows):
                 path = by_name[batch.column("filepath")[row].as_py().rsplit("/", 1)[-1]]
                 stay: Any = batch.column("selection_vector")[row].values
-                gone = np.flatnonzero(~stay.to_numpy(zero_copy_only=False))
-                self.files[path] = replace(self.files[path], gone=BitMap64(gone.tolist()))
+                deleted = np.flatnonzero(~stay.to_numpy(zero_copy_only=False))
+                self.files[path] = replace(self.files[path], gone=BitMap64(deleted.tolist()))
 
     def find(self, keys: pa.Table) -> list[tuple[DataFile, Places, pa.Table]]:
         """The rows with one of the keys, by file, with their places."""
         if not keys.num_rows:
             return []
-        matches, wanted = [], Wanted(keys.column(0))
+        matches, values = [], Wanted(keys.column(0))
         for f in self.files.values():
-            if f.may_have(self._key[0], wanted):
-                places, rows = self._candidates(f, wanted)
+            if f.may_have(self._key[0], values):
+                places, rows = self._candidates(f, values)
                 indices = self._matching(f, places, rows, keys)
                 if len(indices):
                     matches.append((f, places[indices], rows.take(indices)))
@@ -239,25 +239,25 @@ class DataFiles:
         ids = key_ids(pa.concat_tables([candidates, keys]), self._key)
         return maybe[np.isin(ids[: len(maybe)], ids[len(maybe) :])]
 
-    def _candidates(self, f: DataFile, wanted: Wanted) -> tuple[Places, pa.Table]:
+    def _candidates(self, f: DataFile, values: Wanted) -> tuple[Places, pa.Table]:
         """The rows of a file, with their places, without row groups that cannot have the values."""
-        known = self._known.setdefault(f.path, _Read())
-        if known.rows is not None:
-            return np.arange(known.rows.num_rows), known.rows
+        cached = self._known.setdefault(f.path, _Read())
+        if cached.rows is not None:
+            return np.arange(cached.rows.num_rows), cached.rows
         with self._log.files.open_input_file(f.path) as opened:
-            file = pq.ParquetFile(opened, metadata=known.footer, pre_buffer=True)
-            if known.footer is None and file.metadata.num_rows <= GROUP_ROWS:
-                known.rows = self._read(file, range(file.num_row_groups))
-                return np.arange(known.rows.num_rows), known.rows
-            if known.footer is None:
+            file = pq.ParquetFile(opened, metadata=cached.footer, pre_buffer=True)
+            if cached.footer is None and file.metadata.num_rows <= GROUP_ROWS:
+                cached.rows = self._read(file, range(file.num_row_groups))
+                return np.arange(cached.rows.num_rows), cached.rows
+            if cached.footer is None:
                 schema = file.metadata.schema
                 leaves = [schema.column(i).path for i in range(len(schema))]
                 number = leaves.index(self._key[0])
                 groups = map(file.metadata.row_group, range(file.num_row_groups))
-                known.bounds = [_bounds_of(g.column(number)) for g in groups]
-                known.footer = file.metadata
-            chosen = [i for i, b in enumerate(known.bounds) if wanted.may_be_in(b)]
-            sizes = [known.footer.row_group(i).num_rows for i in range(len(known.bounds))]
+                cached.bounds = [_bounds_of(g.column(number)) for g in groups]
+                cached.footer = file.metadata
+            chosen = [i for i, b in enumerate(cached.bounds) if values.may_be_in(b)]
+            sizes = [cached.footer.row_group(i).num_rows for i in range(len(cached.bounds))]
             begins = np.cumsum([0, *sizes])
             places = [np.arange(begins[i], begins[i + 1]) for i in chosen]
             return np.concatenate([np.arange(0), *places]), self._read(file, chosen)

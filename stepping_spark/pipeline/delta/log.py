@@ -153,8 +153,8 @@ def commit_of(version: int, text: str) -> Commit:
             case {"txn": {"appId": str(app), "version": int(step)}}:
                 steps[app] = step
                 continue
-            case {"metaData": dict(said)}:
-                meta = _meta_said(said)
+            case {"metaData": dict(metadata)}:
+                meta = _meta_said(metadata)
                 continue
             case _:
                 continue
@@ -210,10 +210,10 @@ class DeltaLog:
         self._files: pafs.PyFileSystem | None = None
 
     @contextmanager
-    def trying(self, what: str, remedy: str, gone: str | None = None) -> Iterator[None]:
+    def trying(self, what: str, remedy: str, if_missing: str | None = None) -> Iterator[None]:
         """Translate errors of deltalake: the failed action, the cause, and the remedy.
 
-        `gone` is the remedy for a missing file.
+        `if_missing` is the remedy for a missing file.
         """
         try:
             yield
@@ -227,9 +227,9 @@ class DeltaLog:
             if not _foreign(e):
                 raise
             missing = _MISSING.search(str(e))
-            if gone is not None and missing is not None:
-                raise self._failure(f"{what}: {missing[1]} is not there; {gone}") from e
-            would_do = gone if gone is not None and "not found" in str(e) else remedy
+            if if_missing is not None and missing is not None:
+                raise self._failure(f"{what}: {missing[1]} is not there; {if_missing}") from e
+            would_do = if_missing if if_missing is not None and "not found" in str(e) else remedy
             would_do = OTHER if "unsupported" in str(e).lower() else would_do
             raise self._failure(f"{what}: {_short_line(e)}; {would_do}") from e
 
@@ -377,7 +377,7 @@ class Span:
 
 
 def spans_of(
-    changed: Sequence[Version], *, by_snapshot: bool, wanted: Callable[[Meta], pa.Schema]
+    changed: Sequence[Version], *, by_snapshot: bool, schema_of: Callable[[Meta], pa.Schema]
 ) -> list[Span]:
     """The spans in which versions that changed rows are read.
 
@@ -393,7 +393,7 @@ def spans_of(
             and not v.meta.mapped
             and not v.meta.has_feed_columns
             and v.commit.plain
-            and (v.meta is v.before or _same(v, wanted))
+            and (v.meta is v.before or _same(v, schema_of))
         )
         last = spans[-1] if spans else None
         alike = last is not None and last[0].by_feed == feed
@@ -406,8 +406,8 @@ def spans_of(
     ]
 
 
-def _same(v: Version, wanted: Callable[[Meta], pa.Schema]) -> bool:
-    return v.before.table == v.meta.table and wanted(v.before) == wanted(v.meta)
+def _same(v: Version, schema_of: Callable[[Meta], pa.Schema]) -> bool:
+    return v.before.table == v.meta.table and schema_of(v.before) == schema_of(v.meta)
 
 
 def _where(versions: Sequence[Version]) -> str:

@@ -264,15 +264,15 @@ class DeltaSink:
         """
         files: list[DataFile] = []
         if not self._form.changes:
-            known = DataFiles(self._log, self._form.schema, self._form.order)
+            table_files = DataFiles(self._log, self._form.schema, self._form.order)
             with self._log.trying("its files are not known", "check the files of the table"):
-                known.update(table)
-            files = list(known.files.values())
+                table_files.update(table)
+            files = list(table_files.files.values())
         # Without a feed file, readers of the feed take added and removed files for the change.
         feed = bool(files) and not self.anew and is_on(table.metadata().configuration, FEED)
         share = DeltaShare(self._form, step, self._log.address, self._options, feed)
         place = self._log.address, self._options, self._form.schema
-        old_files = [DeltaPart(*place, tuple(some)) for some in shares_of(files) if not self.anew]
+        old_files = [DeltaPart(*place, tuple(part)) for part in shares_of(files) if not self.anew]
         nbytes = UNPACKED * sum(f.action["size"] for f in files)
         if old_files and not is_rewritten(change, nbytes):
             return None
@@ -387,8 +387,8 @@ class DeltaSink:
             mark += "_"
         parts = [(split.came, False), (split.changed, False), (split.gone, True)]
         rows = pa.concat_tables(
-            rows.append_column(mark, pa.repeat(pa.scalar(gone), rows.num_rows))
-            for rows, gone in parts
+            rows.append_column(mark, pa.repeat(pa.scalar(deleted), rows.num_rows))
+            for rows, deleted in parts
         )
         columns = {quoted(n): f"s.{quoted(n)}" for n in names}
         with self._writing("a step could not be merged"):
@@ -441,16 +441,16 @@ class DeltaSink:
         """Raise `SinkError` if the table has the key of a new row: the key is not unique."""
         if not came.num_rows:
             return
-        wanted = came.select(list(self._form.key))
+        keys = came.select(list(self._form.key))
         names = [self._in_table(n).name for n in self._form.key]
         marked = self._marking(table)
         with self._log.trying("its keys could not be read", "check the files of the table"):
             if marked is None:
-                rows = with_one_of(table, wanted.column(0).unique(), names)
+                rows = with_one_of(table, keys.column(0).unique(), names)
             else:
-                rows = marked.find(table, to_table(wanted, self._form.columns))
+                rows = marked.find(table, to_table(keys, self._form.columns))
         rows = rows.rename_columns(list(self._form.key))
-        double = first_in_both(wanted, rows.cast(wanted.schema), self._form.key)
+        double = first_in_both(keys, rows.cast(keys.schema), self._form.key)
         if double is not None:
             raise not_unique(self._form.where, self._form.key, double)
 

@@ -154,7 +154,7 @@ class DeltaSource(InPieces):
             n = files.count()
         if n is None:
             return None
-        parts = [replace(files, numbers=tuple(some)) for some in shares_of(range(n))]
+        parts = [replace(files, numbers=tuple(share)) for share in shares_of(range(n))]
         return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
 
     def _changes(self, version: int, last: int, portion: Portion) -> Batch:
@@ -268,7 +268,7 @@ class DeltaSource(InPieces):
                 f"version {dark[0]} was written without the change feed, so its changed rows are "
                 f"unknown; {_SWITCH}"
             )
-        spans = spans_of(changed, by_snapshot=self._by_snapshot, wanted=self._wanted_schema)
+        spans = spans_of(changed, by_snapshot=self._by_snapshot, schema_of=self._wanted_schema)
         self._names(self._meta(last), last)
         return spans
 

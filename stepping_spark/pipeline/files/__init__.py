@@ -81,11 +81,11 @@ class Files:
         on_invalid: object = "fail",
         filesystem: pafs.FileSystem | None = None,
     ) -> None:
-        for name, given, known in (("kind", kind, FORMATS), ("order", order, ORDERS)):
-            if given not in known:
+        for name, value, choices in (("kind", kind, FORMATS), ("order", order, ORDERS)):
+            if value not in choices:
                 raise InputError(
-                    f"{user_line()}: {name}={given!r}: expected one of "
-                    f"{', '.join(map(repr, known))}"
+                    f"{user_line()}: {name}={value!r}: expected one of "
+                    f"{', '.join(map(repr, choices))}"
                 )
         self.path = checked_path(path, "filesystem=")
         self.kind = kind

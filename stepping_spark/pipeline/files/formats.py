@@ -55,8 +55,8 @@ class TextBlock:
 
 def _empty(columns: pa.Schema) -> pa.Table:
     """A table without rows, with the types of the table's columns."""
-    wanted = as_in_table(columns)
-    return pa.table([pa.nulls(0, f.type) for f in wanted], names=columns.names)
+    fields = as_in_table(columns)
+    return pa.table([pa.nulls(0, f.type) for f in fields], names=columns.names)
 
 
 # -- CSV
@@ -141,8 +141,8 @@ def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Tex
     with system.open_input_stream(path) as file:
         data = file.read().removeprefix(b"\xef\xbb\xbf")
     names = _in_any_case(data.decode(errors="replace"), columns)
-    wanted = [(names[f.name], _as_text(type_in_table(f.type))) for f in columns]
-    schema = pa.schema([pa.field(name, t) for name, t in wanted])
+    fields = [(names[f.name], _as_text(type_in_table(f.type))) for f in columns]
+    schema = pa.schema([pa.field(name, t) for name, t in fields])
     lines = [(i, line.strip()) for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     for table, numbers, misfits in _json_parts(lines, schema):
         yield TextBlock(_empty(columns), misfits)
@@ -160,8 +160,8 @@ def _in_any_case(text: str, columns: pa.Schema) -> dict[str, str]:
         return names
     # A text or an object within a row may contain such a key, too: only keys of rows count.
     keys = {key for line in text.split("\n") for key in _keys_of(line)}
-    known = pa.schema([f for f in columns if any(_same(names[f.name], key) for key in keys)])
-    return names | matched(known, sorted(keys), pa.ArrowInvalid)
+    present = pa.schema([f for f in columns if any(_same(names[f.name], key) for key in keys)])
+    return names | matched(present, sorted(keys), pa.ArrowInvalid)
 
 
 def _same(one: str, other: str) -> bool:
@@ -269,8 +269,8 @@ def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = No
     """
     arrays: list[Array] = []
     reasons: dict[int, str] = {}
-    wanted = as_in_table(columns)
-    for field, in_file in zip(columns, wanted, strict=True):
+    in_table = as_in_table(columns)
+    for field, in_file in zip(columns, in_table, strict=True):
         array = one_array(table.column(field.name))
         if pa.types.is_binary(array.type) and not pa.types.is_binary(field.type):
             array, at = cast_or_null(array, pa.string())

@@ -70,8 +70,8 @@ class FilesSink:
     def write(self, step: int, change: ZSetSpark[Any]) -> None:
         """Write the step's file, and remove old snapshots."""
         steps = self._steps()
-        known, table = self._prepared or (0, None)
-        if known != step or table is None:
+        prepared_step, table = self._prepared or (0, None)
+        if prepared_step != step or table is None:
             table = self._file_of(step, change, steps)
         self._prepared = None
         self._directory.write(self._name(step), lambda file: pq.write_table(table, file))

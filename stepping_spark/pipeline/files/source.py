@@ -75,14 +75,14 @@ class FilesSource(InPieces):
 
     def look(self, after: Position | None, portion: Portion) -> None:
         """Raise the errors of `read` that a listing of the files shows."""
-        done, known, *_ = (0, digest([])) if after is None else numbers_of(after)
-        self._check(self._files(), done, known)
+        done, checksum, *_ = (0, digest([])) if after is None else numbers_of(after)
+        self._check(self._files(), done, checksum)
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The next files, or the next piece of one."""
         files = self._files()
-        done, known, *piece = (0, digest([])) if after is None else numbers_of(after)
-        self._check(files, done, known)
+        done, checksum, *piece = (0, digest([])) if after is None else numbers_of(after)
+        self._check(files, done, checksum)
         if piece:
             n, k = piece
             return self._piece(files, done, n, k)
@@ -104,7 +104,7 @@ class FilesSource(InPieces):
             return Batch((to, digest(files[:to])), tables, len(whole), misfits=misfits)
         rows = _Rows(self._parts(new[0]), new[0].name)
         pieces = Chunks(rows.tables(), rows.schema, portion=portion)
-        self._keep((done, known), pieces)
+        self._keep((done, checksum), pieces)
         return self._piece(files, done, pieces.n, 0, rows.misfits)
 
     def _whole(
@@ -148,14 +148,14 @@ class FilesSource(InPieces):
         if not self._for_tasks:  # nor for later files: each check reads their footers
             return None
         paths = [self._directory.path_of(file.name) for file in files]
-        parts = [replace(part, paths=tuple(some)) for some in shares_of(paths)]
+        parts = [replace(part, paths=tuple(share)) for share in shares_of(paths)]
         what = f"directory {self._directory.shown}: files cannot be read"
         return frame_of_files(session, parts, part.schema, what)
 
-    def _fits(self, wanted: pa.Schema, file: ListedFile) -> bool:
+    def _fits(self, schema: pa.Schema, file: ListedFile) -> bool:
         """Whether the types of a file's columns guarantee that all values fit the fields."""
         in_file = _Rows(self._parts(file), file.name).schema
-        return all(holds_all(f.type, bare_type(in_file.field(f.name).type)) for f in wanted)
+        return all(holds_all(f.type, bare_type(in_file.field(f.name).type)) for f in schema)
 
     def _piece(
         self,
@@ -166,10 +166,10 @@ class FilesSource(InPieces):
         misfits: pa.Table | None = None,
     ) -> Batch:
         """One piece of a file; all misfits of the file come with the first piece."""
-        known = digest(files[:done])
-        piece = self._pieces((done, known), n, lambda: self._cut(files[done], n)).read(k)
+        checksum = digest(files[:done])
+        piece = self._pieces((done, checksum), n, lambda: self._cut(files[done], n)).read(k)
         if k + 1 < n:
-            return Batch((done, known, n, k + 1), (piece,), 0, misfits=misfits)
+            return Batch((done, checksum, n, k + 1), (piece,), 0, misfits=misfits)
         return Batch((done + 1, digest(files[: done + 1])), (piece,), 1, misfits=misfits)
 
     def _cut(self, file: ListedFile, n: int) -> Chunks:
@@ -182,9 +182,9 @@ class FilesSource(InPieces):
             files.sort(key=lambda file: (file.time, file.name))
         return files
 
-    def _check(self, files: list[ListedFile], done: int, known: int) -> None:
+    def _check(self, files: list[ListedFile], done: int, checksum: int) -> None:
         """Check that the files that were read come first and are unchanged."""
-        if len(files) < done or not is_digest(known, files[:done]):
+        if len(files) < done or not is_digest(checksum, files[:done]):
             raise self._failure(
                 f"the first {done} files, by {self._order}, are not those that were read: one of "
                 "them was removed or written again, or a file came that is before them. New files "
@@ -216,10 +216,10 @@ REMOTE = ("s3", "gcs", "abfs", "hdfs")
 """File systems that tasks on other machines can reach."""
 
 
-def holds_all(wanted: pa.DataType, in_file: pa.DataType) -> bool:
+def holds_all(field_type: pa.DataType, in_file: pa.DataType) -> bool:
     """Whether a type has all values of another type: an equal type, or wider signed integers."""
-    both_ints = pa.types.is_signed_integer(wanted) and pa.types.is_signed_integer(in_file)
-    return wanted == in_file or (both_ints and in_file.bit_width <= wanted.bit_width)
+    both_ints = pa.types.is_signed_integer(field_type) and pa.types.is_signed_integer(in_file)
+    return field_type == in_file or (both_ints and in_file.bit_width <= field_type.bit_width)
 
 
 @dataclass(frozen=True)

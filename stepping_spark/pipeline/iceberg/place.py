@@ -84,10 +84,10 @@ class IcebergPlace:
 
     def _secrets(self) -> Iterator[str]:
         if isinstance(self._given, str):
-            known = {**(Config().get_catalog_config(self._given) or {}), **self._options}
+            properties = {**(Config().get_catalog_config(self._given) or {}), **self._options}
         else:
-            known = self._given.properties
-        for name, value in known.items():
+            properties = self._given.properties
+        for name, value in properties.items():
             if name in OPEN or not isinstance(value, str) or len(value) < 3:
                 continue
             yield value

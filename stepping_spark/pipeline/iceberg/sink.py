@@ -90,8 +90,8 @@ def holding(table: Table, keys: pa.Table) -> list[FileScanTask]:
 def _within(name: str, values: Any) -> BooleanExpression | None:
     """A condition on bounds that all values of a column satisfy; None for other types, or NULL."""
     t = values.type
-    known = pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date(t)
-    if not (known or pa.types.is_timestamp(t)) or values.null_count or not len(values):
+    has_bounds = pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date(t)
+    if not (has_bounds or pa.types.is_timestamp(t)) or values.null_count or not len(values):
         return None
     ranges: list[BooleanExpression] = [
         And(ex.GreaterThanOrEqual(name, least), ex.LessThanOrEqual(name, most))
@@ -104,8 +104,8 @@ def rows_in(
     table: Table | IcebergPart, task: FileScanTask, columns: Sequence[str] = ()
 ) -> pa.Table:
     """The rows of a file that are not deleted, with some columns or all."""
-    wanted = table.schema().select(*columns) if columns else table.schema()
-    rows = ArrowScan(table.metadata, table.io, wanted, AlwaysTrue()).to_table([task])
+    schema = table.schema().select(*columns) if columns else table.schema()
+    rows = ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
     types = arrow_of(table)
     names = list(columns) or types.names
     return rows.select(names).cast(pa.schema([types.field(types.names.index(n)) for n in names]))
@@ -320,8 +320,8 @@ class IcebergSink:
                 old_files = list(table.scan().plan_files())
         share = IcebergShare(self._form, step, IcebergPart(table.metadata, table.io))
         parts = [
-            replace(share.table, files=tuple(some))
-            for some in shares_of(old_files)
+            replace(share.table, files=tuple(tasks))
+            for tasks in shares_of(old_files)
             if not self.anew
         ]
         nbytes = UNPACKED * sum(task.file.file_size_in_bytes for task in old_files)
@@ -367,9 +367,9 @@ class IcebergSink:
 
     def _merge(self, table: Table, rewrite: Rewrite) -> None:
         """Add the rows of small files to the rewrite, and remove those files."""
-        gone = {file.file_path for file in rewrite.gone}
+        removed_paths = {file.file_path for file in rewrite.gone}
         for task in small(table.scan().plan_files()):
-            if task.file.file_path not in gone:
+            if task.file.file_path not in removed_paths:
                 rewrite.gone.append(task.file)
                 rewrite.rows.append(rows_in(table, task))
 

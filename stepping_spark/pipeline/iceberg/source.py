@@ -259,11 +259,13 @@ class IcebergSource(InPieces):
         self, table: Table, before: int, to: int, difference: FileDifference, schema: pa.Schema
     ) -> Iterator[IcebergFiles]:
         """The files of each part of a difference."""
-        for wanted, files, count in difference.parts:
-            names = self._names(wanted, to if count > 0 else before)
+        for iceberg_schema, files, count in difference.parts:
+            names = self._names(iceberg_schema, to if count > 0 else before)
             every = tuple(files.values())
             name = self._place.name
-            yield IcebergFiles(name, table.metadata, table.io, wanted, names, schema, count, every)
+            yield IcebergFiles(
+                name, table.metadata, table.io, iceberg_schema, names, schema, count, every
+            )
 
     def _by_tasks(
         self,
@@ -278,9 +280,9 @@ class IcebergSource(InPieces):
         if session is None or not may_read(session, table.metadata.location):
             return None
         parts = [
-            replace(files, files=tuple(some))
+            replace(files, files=tuple(share))
             for files in self._files_of(table, before, to, difference, schema)
-            for some in shares_of(files.files)
+            for share in shares_of(files.files)
         ]
         what = f"Iceberg table {self._place.name}: {_unread(before, to)}"
         return frame_of_files(session, parts, schema, what)
@@ -327,10 +329,10 @@ class IcebergSource(InPieces):
         with self._place.trying(f"snapshot {snapshot} cannot be read", RETRY):
             return self._rows_of(self._wanted_schema(table, snapshot), snapshot)
 
-    def _rows_of(self, wanted: Schema, snapshot: int) -> pa.Schema:
+    def _rows_of(self, iceberg_schema: Schema, snapshot: int) -> pa.Schema:
         """The schema of rows with these columns, named like the fields, with counts."""
-        columns = self._arrow_schema(wanted)
-        names = self._names(wanted, snapshot).items()
+        columns = self._arrow_schema(iceberg_schema)
+        names = self._names(iceberg_schema, snapshot).items()
         fields = [
             columns.field(columns.names.index(column)).with_name(name) for name, column in names
         ]
@@ -339,8 +341,8 @@ class IcebergSource(InPieces):
     def _schema_of(self, difference: FileDifference, before: int, to: int) -> pa.Schema:
         """The common schema of a difference, whose two snapshots may have different types."""
         schemas = [
-            self._rows_of(wanted, to if count > 0 else before)
-            for wanted, _, count in difference.parts
+            self._rows_of(iceberg_schema, to if count > 0 else before)
+            for iceberg_schema, _, count in difference.parts
         ]
         try:
             return common_schema(schemas)

@@ -137,12 +137,12 @@ def lost_list(rows: pa.Table) -> str | None:
     return None
 
 
-def loss(io: FileIO, task: FileScanTask, wanted: Schema) -> str | None:
+def loss(io: FileIO, task: FileScanTask, schema: Schema) -> str | None:
     """The values of a file that pyiceberg would lose, and the remedy; None if it loses none.
 
     It reads the columns with lists of structs once more, and no file without such columns.
     """
-    columns = schema_to_pyarrow(wanted)
+    columns = schema_to_pyarrow(schema)
     risky = {n: f for f in columns if _has_lists_of_structs(f) for n in (f.name, _number(f))}
     if not risky:
         return None

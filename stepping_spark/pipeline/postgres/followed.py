@@ -276,9 +276,9 @@ class Marks:
     def check_names(self, connection: Connection, table: Followed) -> None:
         """Refuse names that the application uses, and a table that another log of ours follows."""
         function = self.function(connection)
-        taken = run(connection, _TAKEN, self._link.schema, self._link.table + LOG).fetchone()
-        if taken is not None:
-            raise self._name_error(str(taken[0]))
+        holder = run(connection, _TAKEN, self._link.schema, self._link.table + LOG).fetchone()
+        if holder is not None:
+            raise self._name_error(str(holder[0]))
         ours = (self._link.table + LOG, self._link.table + EMPTIED)
         for trigger in table.triggers:
             if trigger.name in ours and trigger.function != function:
@@ -318,15 +318,15 @@ class Doubts:
         self._marks = marks
 
     def check(
-        self, connection: Connection, note: Note, table: Followed, wanted: Sequence[str]
+        self, connection: Connection, note: Note, table: Followed, columns: Sequence[str]
     ) -> None:
         """Raise an error if the log may lack changes of rows.
 
-        `wanted` are the columns that are read; other columns may be added, dropped and renamed.
+        `columns` are the columns that are read; other columns may be added, dropped and renamed.
         """
         self.check_kept(connection, note)
         self._check_table(note, table)
-        self._check_columns(note, table, wanted)
+        self._check_columns(note, table, columns)
         self._check_members(connection, note, table)
         self._check_triggers(connection, note, table)
         text = (
@@ -366,10 +366,10 @@ class Doubts:
         if note.name != [self._link.schema, self._link.table]:
             raise self._broken(f"it was renamed or moved; it was {'.'.join(note.name)}")
 
-    def check_renamed(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
+    def check_renamed(self, note: Note, table: Followed, columns: Sequence[str]) -> None:
         """Raise an error if a wanted column of the table was renamed."""
         oid, before = note.shapes[-1]
-        names = {name.lower() for name in wanted} - {c.name.lower() for c in table.columns}
+        names = {name.lower() for name in columns} - {c.name.lower() for c in table.columns}
         now = {c.number: c.name for c in table.columns}
         for number, name, _ in before:
             if oid == table.oid and name.lower() in names and number in now:
@@ -380,11 +380,11 @@ class Doubts:
                     f"pipelines go on: {self._marks.again}"
                 )
 
-    def _check_columns(self, note: Note, table: Followed, wanted: Sequence[str]) -> None:
+    def _check_columns(self, note: Note, table: Followed, columns: Sequence[str]) -> None:
         before = {number: (name, kind) for number, name, kind in note.shapes[-1][1]}
         files, versions = note.state["files"], note.state["versions"]
         rewritten = any(m.file != files.get(str(m.oid), m.file) for m in table.members)
-        for column in (c for c in table.columns if c.name in wanted):
+        for column in (c for c in table.columns if c.name in columns):
             at = f"its column {column.name}"
             if column.virtual:
                 raise self._link.failure(
@@ -405,12 +405,12 @@ class Doubts:
                 )
 
     def _check_members(self, connection: Connection, note: Note, table: Followed) -> None:
-        known = note.state["files"]
-        gone = len(set(known) - {str(m.oid) for m in table.members})
-        if gone:
-            raise self._broken(f"{gone} of its parts were detached or dropped")
+        files = note.state["files"]
+        missing = len(set(files) - {str(m.oid) for m in table.members})
+        if missing:
+            raise self._broken(f"{missing} of its parts were detached or dropped")
         for member in table.with_rows:
-            if str(member.oid) not in known and self._lacks(connection, note, member):
+            if str(member.oid) not in files and self._lacks(connection, note, member):
                 raise self._broken(
                     f"its part {'.'.join(member.place)}, which came after the log was made, has "
                     "other rows than its log says: it was attached with rows, or had a TRUNCATE"
@@ -418,11 +418,11 @@ class Doubts:
 
     def _lacks(self, connection: Connection, note: Note, member: FollowedMember) -> bool:
         """Whether a part that is newer than the installation has other rows than the log."""
-        shown = ".".join(member.place)
+        name = ".".join(member.place)
         if not member.readable:
             raise self._link.failure(
-                f"its part {shown} came after the log was made, and this user may not read it, "
-                f"to compare it with the log: GRANT SELECT ON {shown}; or install again: "
+                f"its part {name} came after the log was made, and this user may not read it, "
+                f"to compare it with the log: GRANT SELECT ON {name}; or install again: "
                 f"{self._marks.again}"
             )
         text = (
@@ -436,11 +436,11 @@ class Doubts:
     def _check_triggers(self, connection: Connection, note: Note, table: Followed) -> None:
         function = self._marks.function(connection)
         ours = [t for t in table.triggers if t.function == function]
-        known, versions = note.state["files"], {str(t.oid): t.version for t in ours}
+        files, versions = note.state["files"], {str(t.oid): t.version for t in ours}
         at = {(t.relation, t.each_row) for t in ours if t.enabled == "A"}
         whole = all(
             (m.oid, True) in at
-            and ((m.oid, False) in at or m.kind == "p" or str(m.oid) not in known)
+            and ((m.oid, False) in at or m.kind == "p" or str(m.oid) not in files)
             for m in table.members
         )
         noted = note.state["triggers"].items()

@@ -131,14 +131,14 @@ def columns_of(connection: Connection, schema: str, table: str) -> dict[str, str
 def database_of(url: str) -> tuple[str, ...]:
     """The host, the port and the database of a URL; the URL alone if it is invalid."""
     try:
-        known = conninfo_to_dict(url)
+        parameters = conninfo_to_dict(url)
     except psycopg.ProgrammingError:
         return (url,)  # the error is raised when it is opened
-    user = known.get("user") or ""
+    user = parameters.get("user") or ""
     return (
-        str(known.get("host") or "localhost"),
-        str(known.get("port") or 5432),
-        str(known.get("dbname") or user),
+        str(parameters.get("host") or "localhost"),
+        str(parameters.get("port") or 5432),
+        str(parameters.get("dbname") or user),
     )
 
 

@@ -187,8 +187,8 @@ class PostgresSink:
             "pg_catalog.to_regclass($3)::oid::bigint "
             f"ORDER BY name = $1 DESC LIMIT 1 {lock}"
         )
-        asked = (self._link.table, self._owner, self._link.name.as_string())
-        row = run(connection, text, *asked, steps=self._steps).fetchone()
+        arguments = (self._link.table, self._owner, self._link.name.as_string())
+        row = run(connection, text, *arguments, steps=self._steps).fetchone()
         return None if row is None else Noted(*row)
 
     def _become_owner(self, connection: Connection, noted: Noted | None) -> None:
@@ -253,7 +253,7 @@ class PostgresSink:
 
     def _check_rows(self, connection: Connection, noted: Noted, most: int) -> None:
         """Refuse a table that was dropped, or that has fewer rows than were written, or none."""
-        known = 0 if self.anew else noted.rows or 0
+        expected = 0 if self.anew else noted.rows or 0
         name = self._link.name.as_string()
         ((oid,),) = run(connection, "SELECT pg_catalog.to_regclass($1)", name).fetchall()
         if oid is None:
@@ -262,12 +262,12 @@ class PostgresSink:
                 "or moved it to another schema; restore it; or run with --evolve (in Python, "
                 "evolve=True), which makes it anew and fills it"
             )
-        least = known if known <= most else min(known, 1)
+        least = expected if expected <= most else min(expected, 1)
         text = "SELECT count(*) FROM (SELECT FROM {table} LIMIT $1) t"
         ((rows,),) = run(connection, text, least, table=self._link.name).fetchall()
         if rows < least:
             raise self._link.failure(
-                f"of {known:,} rows that it got up to step {noted.step}, {rows:,} are there: "
+                f"of {expected:,} rows that it got up to step {noted.step}, {rows:,} are there: "
                 "somebody else has removed rows, for example by TRUNCATE; restore them, or "
                 + (
                     REFRESHED
@@ -286,21 +286,21 @@ class PostgresSink:
             )
 
     def _check_empty(self, connection: Connection) -> None:
-        ((some,),) = run(
+        ((has_rows,),) = run(
             connection, "SELECT EXISTS (SELECT FROM {table})", table=self._link.name
         ).fetchall()
-        if some:
+        if has_rows:
             raise self._link.failure(
                 "it has rows that no pipeline wrote; give a table that is not there, or an empty "
                 "one"
             )
 
     def _check_columns(self, in_table: dict[str, str]) -> None:
-        wanted = self._schema.names
-        if set(in_table) != set(wanted):
+        names = self._schema.names
+        if set(in_table) != set(names):
             raise self._link.failure(
                 f"it has the columns {', '.join(in_table)}, and the view is written as "
-                f"{', '.join(wanted)}; give another table, or {REMOVED}"
+                f"{', '.join(names)}; give another table, or {REMOVED}"
             )
         for field in self._schema:
             if not holds(in_table[field.name], field.type):

@@ -111,12 +111,12 @@ class PostgresSource:
         """The columns of the table; a wanted column has the wanted type, if its kind allows it."""
         with self._link.transaction("could not be looked at") as connection:
             table = followed_of(connection, self._link)
-        wanted = self._types(table)
-        if not wanted:
-            wanted = {c.name: suited(c.kind, c.dimensions) for c in table.columns}
+        types = self._types(table)
+        if not types:
+            types = {c.name: suited(c.kind, c.dimensions) for c in table.columns}
         return pa.schema(
             [
-                pa.field(c.name, arrow_of(c.kind, wanted.get(c.name)), nullable=not c.required)
+                pa.field(c.name, arrow_of(c.kind, types.get(c.name)), nullable=not c.required)
                 for c in table.columns
                 if not c.virtual
             ]
@@ -273,10 +273,10 @@ class PostgresSource:
 
     def _after(self, connection: Connection, note: Note, after: Position | None) -> LogPlace:
         """The checked position: the log is the same, and has all lines after it."""
-        transaction, number, known, *rest = (
+        transaction, number, oid, *rest = (
             (0, 0, note.oid, note.first) if after is None else numbers_of(after)
         )
-        if known != note.oid or not rest:
+        if oid != note.oid or not rest:
             raise self._link.failure(
                 "its log of changes is another one than the one that was read: it was created "
                 f"again; {ANEW}"

@@ -48,11 +48,11 @@ class StagedRows:
 class Staging:
     """Stages, compares and writes the steps of one view."""
 
-    def __init__(self, link: Link, given: pa.Schema, key: Sequence[str], *, feed: bool) -> None:
+    def __init__(self, link: Link, schema: pa.Schema, key: Sequence[str], *, feed: bool) -> None:
         self._link = link
-        self._given = given
-        self._columns = as_in_table(given)
-        self._key = [column_of(given.field(name)) for name in key]
+        self._given = schema
+        self._columns = as_in_table(schema)
+        self._key = [column_of(schema.field(name)) for name in key]
         self._feed = feed
         added = (CHANGE, STEP) if feed else () if self._key else (COUNT,)
         self._written = [*self._columns.names, *added]
@@ -199,10 +199,10 @@ class Staging:
         text = f"DELETE FROM {{table}} t USING {{s}} s WHERE {{same}} AND t.{COUNT} = 0"
         return came - run(connection, text, **names).rowcount
 
-    def _check_all(self, done: int, wanted: int) -> None:
-        if done != wanted:
+    def _check_all(self, done: int, expected: int) -> None:
+        if done != expected:
             raise self._link.failure(
-                f"of {wanted} rows that the step changes, {done} are there: somebody else has "
+                f"of {expected} rows that the step changes, {done} are there: somebody else has "
                 "changed its rows. Nobody else may write a table that a pipeline writes: restore "
                 f"what was there; or {REFRESHED}"
             )

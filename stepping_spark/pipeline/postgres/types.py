@@ -76,7 +76,7 @@ def kinds_of(connection: Connection, table: int) -> Callable[[int, int], Postgre
     types = {row[0]: row[1:] for row in run(connection, _TYPES, table).fetchall()}
 
     def kind(oid: int, modifier: int) -> PostgresKind:
-        name, sort, own, category, item, base, base_modifier, labels, parts = types[oid]
+        name, sort, built_in, category, item, base, base_modifier, labels, parts = types[oid]
         if sort == "d":
             return kind(base, base_modifier)
         if sort == "e":
@@ -85,7 +85,7 @@ def kinds_of(connection: Connection, table: int) -> Callable[[int, int], Postgre
             return ["row", [[n, kind(part, m)] for n, part, m in parts or ()]]
         if category == "A" and item:
             return ["list", kind(item, modifier)]
-        if sort == "b" and own:
+        if sort == "b" and built_in:
             return _base(name, modifier)
         return ["text"] if sort == "b" and category == "S" else ["other", name]
 
@@ -121,34 +121,34 @@ def goes_on(old: PostgresKind, new: PostgresKind) -> bool:
 
 
 def arrow_of(
-    kind: PostgresKind, wanted: pa.DataType | None = None, *, inside: bool = False
+    kind: PostgresKind, preferred: pa.DataType | None = None, *, inside: bool = False
 ) -> pa.DataType:
     """The Arrow type of a kind.
 
-    If a kind allows several types, it is the `wanted` one if possible: any Decimal for a numeric
+    If a kind allows several types, it is the `preferred` one if possible: any Decimal for a numeric
     without digits, text or a nested type for JSON, and text for types that Arrow lacks.
     """
     name = kind[0]
     if name == "list":
-        item = wanted.value_type if isinstance(wanted, pa.ListType) else None
+        item = preferred.value_type if isinstance(preferred, pa.ListType) else None
         deeper = isinstance(item, pa.ListType) and kind[1][0] not in ("list", "json")
         return pa.list_(arrow_of(kind if deeper else kind[1], item, inside=True))
     if name == "row":
-        fields = wanted if isinstance(wanted, pa.StructType) else ()
-        known = {f.name.lower(): f.type for f in fields}
+        fields = preferred if isinstance(preferred, pa.StructType) else ()
+        field_types = {f.name.lower(): f.type for f in fields}
         return pa.struct(
-            [(n, arrow_of(part, known.get(n.lower()), inside=True)) for n, part in kind[1]]
+            [(n, arrow_of(part, field_types.get(n.lower()), inside=True)) for n, part in kind[1]]
         )
     if name == "numeric":
         if len(kind) > 1:
             return pa.decimal128(kind[1], kind[2])
-        free = isinstance(wanted, pa.Decimal128Type)
-        return wanted if free and wanted is not None else pa.decimal128(_DIGITS, 18)
+        free = isinstance(preferred, pa.Decimal128Type)
+        return preferred if free and preferred is not None else pa.decimal128(_DIGITS, 18)
     if name == "json":
-        if wanted is not None and pa.types.is_nested(wanted):
-            return wanted
+        if preferred is not None and pa.types.is_nested(preferred):
+            return preferred
         return _opaque("json") if inside else pa.string()
-    if name == "other" and wanted is not None and pa.types.is_string(wanted):
+    if name == "other" and preferred is not None and pa.types.is_string(preferred):
         return pa.string()
     if name in ("other", "named"):
         return _opaque(kind[1])
@@ -202,7 +202,7 @@ def array_of(values: Sequence[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapp
     A value that does not fit is NULL in the array. Lists and structs are JSON texts.
     """
     try:
-        if any(known(t) for known in _BY_TEXT):
+        if any(is_type(t) for is_type in _BY_TEXT):
             return pa.array(values, pa.string()).cast(t), {}
         if pa.types.is_boolean(t):
             return pa.array(values, t), {}
@@ -212,11 +212,11 @@ def array_of(values: Sequence[Any], t: pa.DataType) -> tuple[pa.Array[Any], Mapp
         pass  # a value does not fit: find it below
     items: list[Any] = []
     wrong: dict[int, str] = {}
-    for i, given in enumerate(values):
+    for i, item in enumerate(values):
         value = None
         try:
-            if given is not None:
-                value = _value(_parsed(given) if pa.types.is_nested(t) else given, t)
+            if item is not None:
+                value = _value(_parsed(item) if pa.types.is_nested(t) else item, t)
         except (ValueError, OverflowError, RecursionError) as e:
             wrong[i] = str(e)
         items.append(value)
@@ -227,66 +227,66 @@ def _parsed(text: str) -> Any:
     return DECODER.decode(text)
 
 
-def _value(given: Any, t: pa.DataType) -> Any:
+def _value(item: Any, t: pa.DataType) -> Any:
     """A value that Arrow accepts for the type; raises `ValueError` if it does not fit."""
-    if given is None:
+    if item is None:
         return None
     if isinstance(t, pa.ListType):
-        if not isinstance(given, list):
-            raise _unfit(given, t)
-        return [_value(v, t.value_type) for v in given]
+        if not isinstance(item, list):
+            raise _unfit(item, t)
+        return [_value(v, t.value_type) for v in item]
     if isinstance(t, pa.StructType):
-        if not isinstance(given, dict):
-            raise _unfit(given, t)
-        return {f.name: _value(given.get(f.name), f.type) for f in t}
+        if not isinstance(item, dict):
+            raise _unfit(item, t)
+        return {f.name: _value(item.get(f.name), f.type) for f in t}
     try:
-        value = _atom(given, t)
+        value = _atom(item, t)
         pa.scalar(value, t)
     except (pa.ArrowException, ValueError, OverflowError, InvalidOperation, TypeError) as e:
-        raise _unfit(given, t) from e
+        raise _unfit(item, t) from e
     return value
 
 
-def _atom(given: Any, t: pa.DataType) -> Any:
-    if pa.types.is_boolean(t) or isinstance(given, bool):
-        if pa.types.is_boolean(t) and isinstance(given, bool):
-            return given
-        raise _unfit(given, t)
-    if not isinstance(given, str):
-        raise _unfit(given, t)
+def _atom(item: Any, t: pa.DataType) -> Any:
+    if pa.types.is_boolean(t) or isinstance(item, bool):
+        if pa.types.is_boolean(t) and isinstance(item, bool):
+            return item
+        raise _unfit(item, t)
+    if not isinstance(item, str):
+        raise _unfit(item, t)
     number = pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t)
-    text_too = t == pa.uint32() or given in _NO_NUMBERS
-    if isinstance(given, JsonNumber) != number and not (number and text_too):
-        raise _unfit(given, t)
+    text_too = t == pa.uint32() or item in _NO_NUMBERS
+    if isinstance(item, JsonNumber) != number and not (number and text_too):
+        raise _unfit(item, t)
     if pa.types.is_integer(t):
-        return int(given)
+        return int(item)
     if pa.types.is_floating(t):
-        return _float(given)
+        return _float(item)
     if pa.types.is_decimal(t):
-        return Decimal(given)
+        return Decimal(item)
     if pa.types.is_date(t):
-        return dt.date.fromisoformat(given)
+        return dt.date.fromisoformat(item)
     if isinstance(t, pa.TimestampType):
-        at = dt.datetime.fromisoformat(given)
-        if (at.tzinfo is None) != (t.tz is None) or len(given) < len("2024-05-01T10"):
-            raise _unfit(given, t)
+        at = dt.datetime.fromisoformat(item)
+        if (at.tzinfo is None) != (t.tz is None) or len(item) < len("2024-05-01T10"):
+            raise _unfit(item, t)
         return at
     if pa.types.is_duration(t):
-        return span_of(given)
+        return span_of(item)
     if pa.types.is_binary(t):
-        if not given.startswith("\\x"):
-            raise _unfit(given, t)
-        return bytes.fromhex(given[2:])
+        if not item.startswith("\\x"):
+            raise _unfit(item, t)
+        return bytes.fromhex(item[2:])
     if pa.types.is_string(t):
-        return str(given)
-    raise _unfit(given, t)
+        return str(item)
+    raise _unfit(item, t)
 
 
-def _float(given: str) -> float:
-    value = float(given)
-    if math.isinf(value) and given not in _NO_NUMBERS:
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value) and text not in _NO_NUMBERS:
         raise ValueError("the number is beyond those of a float")
-    if given.lstrip("-").isdigit() and Decimal(given) not in (Decimal(value), Decimal(str(value))):
+    if text.lstrip("-").isdigit() and Decimal(text) not in (Decimal(value), Decimal(str(value))):
         raise ValueError("the integer is beyond those that a float holds exactly")
     return value
 
@@ -310,9 +310,9 @@ def span_of(text: str) -> dt.timedelta:
     return dt.timedelta(days=part["days"]) + (-time if match["sign"] == "-" else time)
 
 
-def _unfit(given: Any, t: pa.DataType) -> ValueError:
-    shown = repr(str(given) if isinstance(given, JsonNumber) else given)
-    return ValueError(f"{shown if len(shown) < 100 else shown[:100] + '…'} does not fit {t}")
+def _unfit(item: Any, t: pa.DataType) -> ValueError:
+    text = repr(str(item) if isinstance(item, JsonNumber) else item)
+    return ValueError(f"{text if len(text) < 100 else text[:100] + '…'} does not fit {t}")
 
 
 _ALSO: Mapping[str, tuple[str, ...]] = {
@@ -329,13 +329,13 @@ def type_name(t: pa.DataType) -> str:
 
 def holds(column: str, t: pa.DataType) -> bool:
     """Whether a column of this type can hold such values without loss."""
-    wanted = type_name(t)
+    expected = type_name(t)
     if isinstance(t, pa.Decimal128Type):
         digits, _, scale = column.removeprefix("numeric(").rstrip(")").partition(",")
         return column == "numeric" or (
             column.startswith("numeric(") and int(digits) >= t.precision and int(scale) == t.scale
         )
-    return column == wanted or column in _ALSO.get(wanted, ())
+    return column == expected or column in _ALSO.get(expected, ())
 
 
 class Unfit(ValueError):
