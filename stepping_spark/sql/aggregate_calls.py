@@ -104,9 +104,9 @@ def wrong_call(call: FunctionCall) -> str:
     name, n = call.name, len(call.args)
     least, most = _ARITIES.get(name, (0, _MANY))
     if not least <= n <= most:
-        wanted = str(least) if least == most else f"{least} to {most}"
-        wanted = f"at least {least}" if most == _MANY else wanted
-        return f"{name} takes {wanted} arguments, found {n}"
+        expected = str(least) if least == most else f"{least} to {most}"
+        expected = f"at least {least}" if most == _MANY else expected
+        return f"{name} takes {expected} arguments, found {n}"
     flagged = name in _WITH_FLAG and n and n == most
     if flagged and not isinstance(call.args[-1], exp.Boolean):
         return f"the last argument of {name} is TRUE or FALSE"

@@ -86,20 +86,20 @@ class _Groups:
         """The relation of the groups."""
         keys = [c for c, _ in self.plan.keys]
         calls = [(c, call) for c, call in self.plan.calls if call.name not in GROUPINGS]
-        asked = [(c, call) for c, call in self.plan.calls if call.name in GROUPINGS]
+        groupings = [(c, call) for c, call in self.plan.calls if call.name in GROUPINGS]
         columns = [*keys, *(c for c, _ in calls)]
         fields = fields_of([*columns, PlanColumn("grouping_id")])
         self.names = fields[: len(keys)]
         aggregates = zip(fields[len(keys) :], calls, strict=False)
-        wanted = {f: self._aggregate(call) for f, (_, call) in aggregates}
-        if asked:
-            wanted[fields[-1]] = agg.grouping_id()
+        by_field = {f: self._aggregate(call) for f, (_, call) in aggregates}
+        if groupings:
+            by_field[fields[-1]] = agg.grouping_id()
         rows = self._rows()
-        stream: Any = circuits.aggregate(rows, self._by(), fields=wanted)
+        stream: Any = circuits.aggregate(rows, self._by(), fields=by_field)
         places = {c: (f,) for c, f in zip(columns, fields, strict=False)}
         groups = PlacedStream(stream, places, {}, self.source.text)
         groups.kinds.update(self._kinds(groups, calls))
-        return self._with_groupings(groups, asked, fields[-1]) if asked else groups
+        return self._with_groupings(groups, groupings, fields[-1]) if groupings else groups
 
     def _kinds(
         self, groups: PlacedStream, calls: Sequence[tuple[PlanColumn, FunctionCall]]
@@ -140,7 +140,7 @@ class _Groups:
     # -- grouping(x)
 
     def _with_groupings(
-        self, groups: PlacedStream, asked: Sequence[tuple[PlanColumn, FunctionCall]], name: str
+        self, groups: PlacedStream, groupings: Sequence[tuple[PlanColumn, FunctionCall]], name: str
     ) -> PlacedStream:
         """The groups with the values of `grouping` and `grouping_id`, from the set's number."""
         order = list(dict.fromkeys(i for s in self.plan.sets or () for i in s))
@@ -149,10 +149,10 @@ class _Groups:
         places = {**groups.places, number: (name,)}
         kinds = {**groups.kinds, number: "bigint"}
         items: list[tuple[PlanColumn, Scalar]] = [(c, ref(c)) for c in groups.places]
-        for c, call in asked:
-            wanted = [columns.index(column_of(a)) for a in call.args] or range(len(columns))
+        for c, call in groupings:
+            positions = [columns.index(column_of(a)) for a in call.args] or range(len(columns))
             value: Scalar = exp.Literal.number(0)
-            for key in wanted:
+            for key in positions:
                 doubled = exp.Mul(this=value, expression=exp.Literal.number(2))
                 value = exp.Add(this=doubled, expression=_bit(number, order, key))
             kind = "tinyint" if call.name == "grouping" else "bigint"
@@ -203,8 +203,10 @@ class _Groups:
         if starred:
             call = FunctionCall("count", (one,), call.at, False, call.condition)
         if len(call.args) > 1 and not call.distinct:
-            known = [exp.Not(this=exp.Is(this=a.copy(), expression=exp.Null())) for a in call.args]
-            one_if_known = exp.Case(ifs=[exp.If(this=exp.and_(*known, copy=False), true=one)])
+            not_null = [
+                exp.Not(this=exp.Is(this=a.copy(), expression=exp.Null())) for a in call.args
+            ]
+            one_if_known = exp.Case(ifs=[exp.If(this=exp.and_(*not_null, copy=False), true=one)])
             call = FunctionCall("count", (one_if_known,), call.at, False, call.condition)
         if len(call.args) == 1:
             f = self.picked(call)
@@ -221,8 +223,8 @@ class _Groups:
                 raise failure(self.source.text, e, reason, "count a single value")
             text = exp.Cast(this=e.copy(), to=exp.DataType.build("string", dialect="spark"))
             length = exp.Anonymous(this="length", expressions=[text])
-            shown = exp.Cast(this=length, to=exp.DataType.build("string", dialect="spark"))
-            parts += [shown, exp.Literal.string(":"), text.copy()]
+            length_text = exp.Cast(this=length, to=exp.DataType.build("string", dialect="spark"))
+            parts += [length_text, exp.Literal.string(":"), text.copy()]
         return exp.Anonymous(this="concat", expressions=parts)
 
     def constant(self, e: Scalar) -> Any:
@@ -257,8 +259,8 @@ def _bit(number: PlanColumn, order: Sequence[int], key: int) -> Scalar:
     if key not in order:
         return exp.Literal.number(1)
     at = len(order) - 1 - order.index(key)
-    rest = exp.Mod(this=ref(number), expression=exp.Literal.number(2 ** (at + 1)))
-    high = exp.GTE(this=rest, expression=exp.Literal.number(2**at))
+    remainder = exp.Mod(this=ref(number), expression=exp.Literal.number(2 ** (at + 1)))
+    high = exp.GTE(this=remainder, expression=exp.Literal.number(2**at))
     return exp.Case(
         ifs=[exp.If(this=high, true=exp.Literal.number(1))], default=exp.Literal.number(0)
     )

@@ -68,13 +68,13 @@ def sql(
 def _query_of(
     text: str, tables: Mapping[str, Any], to: type[Data] | None, *, whole_rows: bool
 ) -> Any:
-    known = {name: table_of(name, given) for name, given in tables.items()}
-    streams = {name: t.stream for name, t in known.items() if t.stream is not None}
-    if streams and len(streams) < len(known):
-        rest = ", ".join(name for name in known if name not in streams)
+    sql_tables = {name: table_of(name, table) for name, table in tables.items()}
+    streams = {name: t.stream for name, t in sql_tables.items() if t.stream is not None}
+    if streams and len(streams) < len(sql_tables):
+        others = ", ".join(name for name in sql_tables if name not in streams)
         raise CompileError(
-            f"{user_line()}: sql: {', '.join(streams)} is a stream, and {rest} is not; inside of a "
-            "query, give streams for all tables"
+            f"{user_line()}: sql: {', '.join(streams)} is a stream, and {others} is not; inside of "
+            "a query, give streams for all tables"
         )
     statements = statements_of(text)
     if not statements:
@@ -84,7 +84,7 @@ def _query_of(
         return views_of(statements, {name: list(t.columns) for name, t in tables.items()})
 
     if streams:
-        return _emitted(views(known), known, streams, to, whole_rows=whole_rows)
+        return _emitted(views(sql_tables), sql_tables, streams, to, whole_rows=whole_rows)
 
     def query(tables: Mapping[str, SqlTable]) -> Callable[..., Any]:
         written = views(tables)
@@ -100,9 +100,9 @@ def _query_of(
         name = "views" if len(written) > 1 else written[0].name or "query"
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
 
-    given = {name.lower() for name in known}
-    missing = [name for name in tables_in(statements) if name.lower() not in given]
-    return unbound(known, missing, text, query) if missing else query(known)
+    names = {name.lower() for name in sql_tables}
+    missing = [name for name in tables_in(statements) if name.lower() not in names]
+    return unbound(sql_tables, missing, text, query) if missing else query(sql_tables)
 
 
 @contextmanager
@@ -121,17 +121,17 @@ def _not_too_deep() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _text_of(given: Any) -> str:
+def _text_of(query: Any) -> str:
     """The text of a query object: a query of sqlframe, or an expression of ibis."""
-    if type(given).__module__.startswith("ibis."):  # its tables have another method `sql`
+    if type(query).__module__.startswith("ibis."):  # its tables have another method `sql`
         ibis = importlib.import_module("ibis")
-        return str(ibis.to_sql(given, dialect="pyspark"))
-    if hasattr(given, "sql"):
-        texts = given.sql(dialect="spark")
+        return str(ibis.to_sql(query, dialect="pyspark"))
+    if hasattr(query, "sql"):
+        texts = query.sql(dialect="spark")
         return "; ".join(texts) if isinstance(texts, list) else str(texts)
     raise CompileError(
         f"{user_line()}: sql takes the text of a query, or an object with a method sql(dialect=…), "
-        f"found {short(given)}"
+        f"found {short(query)}"
     )
 
 
@@ -178,8 +178,8 @@ def made_of(
     all columns of tables.
     """
     with standing_at(line_of([view.at], view.name or "query")):
-        known = {n: (t.stream, t.columns) for n, t in tables.items()}
-        emitter = Emitter(view.text, known, clock, view.name or "query")
+        inputs = {n: (t.stream, t.columns) for n, t in tables.items()}
+        emitter = Emitter(view.text, inputs, clock, view.name or "query")
         facts = emitter.facts()
         plan = optimized(view.plan, facts, whole_rows=whole_rows)
         _check_held(plan, facts, view.text)
@@ -279,12 +279,12 @@ def _row_class(name: str, columns: tuple[PlanColumn, ...], names: list[str]) -> 
     if not name and names == [c.name for c in columns]:
         return open_class(tuple(names))
     annotations: dict[str, Any] = {}
-    taken: set[str] = set()
+    seen: set[str] = set()
     for n, c in zip(names, columns, strict=True):
         variable = TypeVar(n)  # type: ignore[misc]
-        named = n == c.name or c.name in taken
+        named = n == c.name or c.name in seen
         annotations[n] = variable if named else Annotated[variable, Named(c.name)]
-        taken.add(c.name)
+        seen.add(c.name)
     row_class: type[Data] = type(name or "Result", (Data,), {"__annotations__": annotations})
     return row_class
 
@@ -319,10 +319,12 @@ def unbound(
             f"{first}='id BIGINT, …', or give the query to st.Pipeline with a source for {first}"
         )
 
-    def with_tables(given: Mapping[str, Any]) -> Callable[..., Any]:
-        known = {**tables, **{n: table_of(n, given[n]) for n in missing if n in given}}
-        rest = [n for n in missing if n not in given]
-        return unbound(known, rest, doc, query) if rest else query(known)
+    def with_tables(sources: Mapping[str, Any]) -> Callable[..., Any]:
+        sql_tables = {**tables, **{n: table_of(n, sources[n]) for n in missing if n in sources}}
+        still_missing = [n for n in missing if n not in sources]
+        return (
+            unbound(sql_tables, still_missing, doc, query) if still_missing else query(sql_tables)
+        )
 
     function: Any = unknown
     function.__name__ = function.__qualname__ = "query"
@@ -345,8 +347,8 @@ def function_of(
 
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     annotations: dict[str, Any] = {}
-    for table, known in tables.items():
-        row: Any = known.python
+    for table, sql_table in tables.items():
+        row: Any = sql_table.python
         annotations[table] = ZSet[row]
     function: Any = query
     function.__signature__ = inspect.Signature(
@@ -355,5 +357,5 @@ def function_of(
     function.__annotations__ = annotations
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc.strip()
-    function.rows = {table: known.python for table, known in tables.items()}
+    function.rows = {table: sql_table.python for table, sql_table in tables.items()}
     return query

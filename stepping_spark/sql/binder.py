@@ -62,8 +62,8 @@ class Grouping:
         return self.written[written]
 
     def _number(self, e: Scalar) -> int:
-        for i, (_, known) in enumerate(self.keys):
-            if known == e:
+        for i, (_, key) in enumerate(self.keys):
+            if key == e:
                 return i
         name = e.meta["column"].name if "column" in e.meta else "key"
         self.keys.append((PlanColumn(name), e))
@@ -87,7 +87,9 @@ def grouping_of(group: exp.Group, items: Sequence[tuple[str, Scalar]], binder: B
     if all(len(sets) == 1 for sets in parts) and not _has_sets(group):
         return grouping
     product = itertools.product(*parts)
-    grouping.sets = tuple(tuple(dict.fromkeys(itertools.chain(*one))) for one in product)
+    grouping.sets = tuple(
+        tuple(dict.fromkeys(itertools.chain(*combination))) for combination in product
+    )
     return grouping
 
 
@@ -142,9 +144,9 @@ def _meant(node: Scalar, items: Sequence[tuple[str, Scalar]], binder: Binder) ->
             binder.fail(node, f"GROUP BY {at}: the select list has {len(items)} columns")
         return items[at - 1][1]
     if isinstance(node, exp.Column) and len(node.parts) == 1:
-        known = binder.scope.lookup(node.name, "")
+        columns = binder.scope.lookup(node.name, "")
         named = [e for name, e in items if same(name, node.name)]
-        if not known and named:
+        if not columns and named:
             return named[0]
     return node
 
@@ -429,11 +431,11 @@ class Binder:
         name = node.args.get("alias")
         if name is None:
             return node
-        known = self.named_windows.get(name.name.lower())
-        if known is None:
+        named_window = self.named_windows.get(name.name.lower())
+        if named_window is None:
             names = ", ".join(self.named_windows) or "none"
             self.fail(node, f"there is no window {name.name}", f"the windows are {names}")
-        whole = self._spec(known).copy()
+        whole = self._spec(named_window).copy()
         for part in ("partition_by", "order", "spec"):
             if node.args.get(part):
                 whole.set(part, node.args[part])
@@ -509,22 +511,22 @@ class Binder:
 
     # -- ORDER BY
 
-    def ordered(self, order: exp.Order, shown: Sequence[Item]) -> list[Scalar]:
+    def ordered(self, order: exp.Order, items: Sequence[Item]) -> list[Scalar]:
         """The parts of ORDER BY: an alias or a position of the select list, or an expression."""
         (first, *_) = parts = list(order.expressions)
         if isinstance(first.this, exp.Var) and same(first.this.name, "all"):
-            parts = [first.copy() for _ in shown]
-            for part, (_, e) in zip(parts, shown, strict=True):
+            parts = [first.copy() for _ in items]
+            for part, (_, e) in zip(parts, items, strict=True):
                 part.set("this", e.copy())
 
         def bind(e: Scalar) -> Scalar:
             if isinstance(e, exp.Literal) and not e.is_string and e.name.isdigit():
                 at = int(e.name)
-                if not 1 <= at <= len(shown):
-                    self.fail(e, f"ORDER BY {at}: the select list has {len(shown)} columns")
-                return shown[at - 1][1]
+                if not 1 <= at <= len(items):
+                    self.fail(e, f"ORDER BY {at}: the select list has {len(items)} columns")
+                return items[at - 1][1]
             if isinstance(e, exp.Column) and len(e.parts) == 1:
-                named = [v for c, v in shown if same(c.name, e.name)]
+                named = [v for c, v in items if same(c.name, e.name)]
                 if named:
                     return named[0]
             return self._bind(e)

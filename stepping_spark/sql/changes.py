@@ -87,9 +87,9 @@ class ChangeFlow:
                     self.text, node, f"the events have no column {node.name}", columns_text
                 )
         keys = [c for c in source if _has(self.keys, c)]
-        shown = self.shown.of(source)
-        columns = [*keys, *(c for c in shown if c not in keys)]
-        own = columns[len(keys) :]
+        selected = self.shown.of(source)
+        columns = [*keys, *(c for c in selected if c not in keys)]
+        value_columns = columns[len(keys) :]
         events = exp.select(
             *(exp.column(c, quoted=True) for c in columns),
             exp.alias_(self.sequence.copy(), "#at", quoted=True),
@@ -102,12 +102,12 @@ class ChangeFlow:
         text = "(SELECT * FROM e WHERE `#at` IS NOT NULL) AS f"
         if self.truncates is not None:
             text = _since_truncate(text)
-        if filled := self.filled.of(own):
+        if filled := self.filled.of(value_columns):
             text = _filled(text, columns, keys, filled)
         if self.is_history:
-            text = _history(text, shown, keys, self.tracked.of(own))
+            text = _history(text, selected, keys, self.tracked.of(value_columns))
         else:
-            text = _last(text, shown, keys)
+            text = _last(text, selected, keys)
         tree = query_of(text, text)
         for part in tree.walk():
             part.meta.pop("start", None)  # it has no place in the user's text
@@ -143,25 +143,28 @@ def _filled(events: str, kept: Sequence[str], keys: Sequence[str], filled: Seque
     )
 
 
-def _last(events: str, shown: Sequence[str], keys: Sequence[str]) -> str:
+def _last(events: str, selected: Sequence[str], keys: Sequence[str]) -> str:
     return (
-        f"SELECT {_listed(shown)} FROM (SELECT *, row_number() OVER (PARTITION BY {_listed(keys)} "
-        f"ORDER BY `#at` DESC) AS `#n` FROM {events}) AS t WHERE `#n` = 1 AND NOT `#gone`"
+        f"SELECT {_listed(selected)} FROM (SELECT *, row_number() OVER (PARTITION BY "
+        f"{_listed(keys)} ORDER BY `#at` DESC) AS `#n` FROM {events}) AS t "
+        "WHERE `#n` = 1 AND NOT `#gone`"
     )
 
 
-def _history(events: str, shown: Sequence[str], keys: Sequence[str], tracked: Sequence[str]) -> str:
+def _history(
+    events: str, selected: Sequence[str], keys: Sequence[str], tracked: Sequence[str]
+) -> str:
     by = f"PARTITION BY {_listed(keys)}"
     over = f"OVER ({by} ORDER BY `#at`)"
-    own = [(_quoted(c), f"`#{i}`") for i, c in enumerate(tracked)]
-    lags = "".join(f", lag({c}) {over} AS {before}" for c, before in own)
-    differs = [closed(f"NOT ({c} <=> {before})") for c, before in own]
+    lag_names = [(_quoted(c), f"`#{i}`") for i, c in enumerate(tracked)]
+    lags = "".join(f", lag({c}) {over} AS {before}" for c, before in lag_names)
+    differs = [closed(f"NOT ({c} <=> {before})") for c, before in lag_names]
     begins = any_of(["`#gone`", "`#before` IS NULL", "`#ended`", *differs])
     runs = (
         f"(SELECT *, lag(`#at`) {over} AS `#before`, lag(`#gone`) {over} AS `#ended`{lags} "
         f"FROM {events}) AS r"
     )
-    if set(tracked) == set(shown) - set(keys):
+    if set(tracked) == set(selected) - set(keys):
         runs = f"(SELECT *, `#at` AS `#start` FROM {runs} WHERE {begins}) AS s"
     else:  # a run has the values of its last event
         number = f"sum(CASE WHEN {begins} THEN 1 ELSE 0 END) {over} AS `#run`"
@@ -172,7 +175,7 @@ def _history(events: str, shown: Sequence[str], keys: Sequence[str], tracked: Se
             "AS s WHERE `#n` = 1) AS s"
         )
     return (
-        f"SELECT {_listed(shown)}, `#start` AS __START_AT, __END_AT FROM (SELECT *, "
+        f"SELECT {_listed(selected)}, `#start` AS __START_AT, __END_AT FROM (SELECT *, "
         f"lead(`#start`) OVER ({by} ORDER BY `#start`) AS __END_AT FROM {runs}) AS t "
         "WHERE NOT `#gone`"
     )

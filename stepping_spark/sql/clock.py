@@ -76,11 +76,11 @@ def held_by_clock(source: PlacedStream, conditions: Sequence[Scalar], clock: str
         [b.at(clock) for b in all_bounds if b.is_upper is which] for which in (False, True)
     )
     for i in range(max(len(lower), len(upper))):
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for name, bounds in (("lower", lower), ("upper", upper)):
             if i < len(bounds):
-                given[name] = source.function(bounds[i], clock)
-        stream = temporal_filter(stream, **given)
+                arguments[name] = source.function(bounds[i], clock)
+        stream = temporal_filter(stream, **arguments)
     return source.with_stream(stream)
 
 

@@ -59,15 +59,15 @@ BOTH = (
 
 def used_queries(node: Scalar, with_: exp.With) -> list[exp.CTE]:
     """The queries of a WITH that its query reads, directly or indirectly, in their order."""
-    wanted: set[str] = set()
+    names: set[str] = set()
     for part in node.iter_expressions():
         if part is not with_:
-            wanted |= _unqualified(part)
+            names |= _unqualified(part)
     queries: list[exp.CTE] = []
     for cte in reversed(with_.expressions):
-        if cte.alias.lower() in wanted:
+        if cte.alias.lower() in names:
             queries.insert(0, cte)
-            wanted |= _unqualified(cte.this)
+            names |= _unqualified(cte.this)
     return queries
 
 
@@ -83,32 +83,32 @@ def table_named(node: Scalar, name: str) -> exp.Table | None:
 
 
 def recursive_query(
-    queries: QueryScope, cte: exp.CTE, known: dict[str, RelationalPlan], outer: Scope | None
+    queries: QueryScope, cte: exp.CTE, plans: dict[str, RelationalPlan], outer: Scope | None
 ) -> RelationalPlan:
-    """The plan of a recursive query of WITH. `known` has the queries before it."""
+    """The plan of a recursive query of WITH. `plans` has the queries before it."""
     name, union = cte.alias, cte.this
-    own = table_named(union, name)
+    table = table_named(union, name)
     bare = not any(union.args.get(k) for k in ("with_", "order", "limit", "offset"))
     if not isinstance(union, exp.Union) or not bare or table_named(union.left, name) is not None:
         reason = f"{name} reads itself, and is no UNION of what it begins with and what follows"
-        queries.fail(own, reason, SHAPE)
+        queries.fail(table, reason, SHAPE)
     anchor = queries.planned(union.left, outer)
     named = [c.name for c in cte.args["alias"].args.get("columns") or ()]
     names = named or [c.name for c in anchor.columns]
     if len(names) != len(anchor.columns):
         queries.fail(cte, f"{name} names {len(names)} columns of {len(anchor.columns)}")
     rows = RecursiveRows(tuple(PlanColumn(n, name) for n in names))
-    known[name.lower()] = rows
+    plans[name.lower()] = rows
     step = queries.planned(union.right, outer)
     if len(step.columns) != len(names):
         queries.fail(
-            own,
+            table,
             f"the recursive part of {name} has {len(step.columns)} columns, and its first part "
             f"{len(names)}",
         )
     if free(anchor) or free(step):
         queries.fail(
-            own,
+            table,
             f"{name} reads columns of an outer query",
             "join the outer query with it, by a column that it has",
         )
@@ -119,7 +119,7 @@ def recursive_query(
     columns = tuple(PlanColumn(n, name) for n in names)
     reason = _not_linear(step, rows, every=every)
     if reason:
-        queries.fail(own, f"{name} in its own recursive part: {reason}")
+        queries.fail(table, f"{name} in its own recursive part: {reason}")
     query = RecursiveQuery(name, every, anchor, step, rows, columns, most)
     return _by_iterations(query) if any(_joins_itself(n, rows) for n in nodes(step)) else query
 
@@ -202,16 +202,16 @@ def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalP
     number = PlanColumn("iteration")
     match plan:
         case RecursiveRows():
-            *own, known = rows.new_columns
-            return SelectList(rows, (*_items(own), (number, ref(known)))), number
+            *columns, iteration = rows.new_columns
+            return SelectList(rows, (*_items(columns), (number, ref(iteration)))), number
         case SelectList():
-            source, known = _with_number(plan.source, rows)
-            return SelectList(source, (*plan.items, (number, ref(known)))), number
+            source, iteration = _with_number(plan.source, rows)
+            return SelectList(source, (*plan.items, (number, ref(iteration)))), number
         case SetOf():
             sides = []
             for side in plan.sources():
-                numbered, known = _with_number(side, rows)
-                sides.append(keeping(numbered, (*side.columns, known)))
+                numbered, iteration = _with_number(side, rows)
+                sides.append(keeping(numbered, (*side.columns, iteration)))
             left, right = sides
             return replace(
                 plan, left=left, right=right, new_columns=(*plan.new_columns, number)
@@ -219,8 +219,8 @@ def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalP
         case SqlJoin():
             return _join_with_number(plan, rows)
     (source,) = plan.sources()
-    numbered, known = _with_number(source, rows)
-    return with_sources(plan, numbered), known
+    numbered, iteration = _with_number(source, rows)
+    return with_sources(plan, numbered), iteration
 
 
 def _join_with_number(plan: SqlJoin, rows: RecursiveRows) -> tuple[RelationalPlan, PlanColumn]:
@@ -230,8 +230,8 @@ def _join_with_number(plan: SqlJoin, rows: RecursiveRows) -> tuple[RelationalPla
     for side in plan.sources():
         numbered = side
         if any(isinstance(n, RecursiveRows) for n in nodes(side)):
-            numbered, known = _with_number(side, rows)
-            numbers.append(known)
+            numbered, iteration = _with_number(side, rows)
+            numbers.append(iteration)
         sides.append(numbered)
     left, right = sides
     same = (exp.EQ(this=ref(numbers[0]), expression=ref(numbers[1])),) if len(numbers) > 1 else ()

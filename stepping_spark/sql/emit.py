@@ -106,7 +106,7 @@ class _Joined:
         """The join, with its conditions sorted."""
         sides = set(plan.left.columns), set(plan.right.columns)
         keys: list[tuple[Scalar, Scalar, bool]] = []
-        rest: list[Scalar] = []
+        others: list[Scalar] = []
         left_only: list[Scalar] = []
         for e in plan.on:
             pair = equality(e, *sides)
@@ -115,11 +115,11 @@ class _Joined:
             elif plan.how in ("anti", "mark") and refs(e) and refs(e) <= sides[0]:
                 left_only.append(e)
             else:
-                rest.append(e)
+                others.append(e)
         if any(safe for *_, safe in keys):
             plain = [a for a, _, safe in keys if not safe and isinstance(left.type(a), Optional)]
-            rest += [exp.Not(this=exp.Is(this=a.copy(), expression=exp.Null())) for a in plain]
-        return cls(plan, left, right, tuple(keys), tuple(rest), tuple(left_only))
+            others += [exp.Not(this=exp.Is(this=a.copy(), expression=exp.Null())) for a in plain]
+        return cls(plan, left, right, tuple(keys), tuple(others), tuple(left_only))
 
     def relation(self) -> PlacedStream:
         """The relation of the join."""
@@ -171,12 +171,12 @@ class _Joined:
     def _pairs(self) -> Any:
         how: Any = self.plan.how
         streams = self.left.stream, self.right.stream
-        given = self._arguments()
+        arguments = self._arguments()
         if not self.keys and how in ("inner", "left"):
-            return _cross_join(*streams, how=how, where=given["where"])
+            return _cross_join(*streams, how=how, where=arguments["where"])
         if how == "inner":
-            return _join(*streams, **given)
-        return _outer_join(*streams, how=how, **given)
+            return _join(*streams, **arguments)
+        return _outer_join(*streams, how=how, **arguments)
 
     def _semi(self, stream: Any) -> Any:
         return _semijoin(stream, self.right.stream, **self._arguments())
@@ -196,8 +196,8 @@ class _Joined:
         assert mark is not None
         chosen = filtered(self.left, self.left_only) if self.left_only else self.left
         matched = self._with_mark(self._semi(chosen.stream), mark, value=True)
-        rest = self._with_mark(self._anti(), mark, value=False)
-        return replace(matched, stream=add(matched.stream, rest.stream))
+        unmatched = self._with_mark(self._anti(), mark, value=False)
+        return replace(matched, stream=add(matched.stream, unmatched.stream))
 
     def _with_mark(self, stream: Any, mark: PlanColumn, *, value: bool) -> PlacedStream:
         columns = self.plan.left.columns
@@ -274,10 +274,12 @@ class Emitter:
         raise NotImplementedError(type(plan).__name__)
 
     def _scan(self, plan: TableScan) -> PlacedStream:
-        stream, known = self.tables[plan.table]
-        held = [(c, path, kind) for c in plan.new_columns for path, kind in [known[c.name]] if path]
-        kinds = {c: kind for c, _, kind in held}
-        return PlacedStream(stream, {c: path for c, path, _ in held}, kinds, self.text)
+        stream, columns = self.tables[plan.table]
+        fields = [
+            (c, path, kind) for c in plan.new_columns for path, kind in [columns[c.name]] if path
+        ]
+        kinds = {c: kind for c, _, kind in fields}
+        return PlacedStream(stream, {c: path for c, path, _ in fields}, kinds, self.text)
 
     def _where(self, plan: WhereClause) -> PlacedStream:
         """The rows for which the conditions are true; conditions on the step's time come last."""
@@ -301,8 +303,8 @@ class Emitter:
         mapped to the rows of constants.
         """
         none: Any = make(Nothing(ZSetType(INT)))
-        one: Any = circuits.aggregate(none, by=None, fields={"rows": agg.count()})
-        source = PlacedStream(one, {}, {}, self.text)
+        single: Any = circuits.aggregate(none, by=None, fields={"rows": agg.count()})
+        source = PlacedStream(single, {}, {}, self.text)
         if not plan.new_columns:
             return source
         kinds = [
@@ -327,7 +329,7 @@ class Emitter:
             cells = [to_expr(built(names, [symbolic(e) for e in r.parts()], common)) for r in rows]
             return symbolic(Items(ListOf(cells[0].type), tuple(cells)))
 
-        stream = map_many(one, f=items)
+        stream = map_many(single, f=items)
         places = {c: (n,) for c, n in zip(plan.new_columns, names, strict=True)}
         return PlacedStream(
             stream, places, dict(zip(plan.new_columns, kinds, strict=True)), self.text
@@ -405,12 +407,13 @@ class Emitter:
             kinds.append(kind)
         names = fields_of(plan.new_columns)
         made_of = [
-            _converted(side, own, names, kinds) for side, own in zip(sides, columns, strict=True)
+            _converted(side, side_columns, names, kinds)
+            for side, side_columns in zip(sides, columns, strict=True)
         ]
         types = _common_types(*[placed.row for placed in made_of])
         left, right = (
-            _converted(side, own, names, kinds, types).stream
-            for side, own in zip(sides, columns, strict=True)
+            _converted(side, side_columns, names, kinds, types).stream
+            for side, side_columns in zip(sides, columns, strict=True)
         )
         stream = _SETS[plan.kind](left, right, all=plan.all)
         places = {c: (n,) for c, n in zip(plan.new_columns, names, strict=True)}
@@ -478,8 +481,8 @@ class Emitter:
         numbered: Any = circuits.window(
             source.stream, by=by, order=order, fields={field: win.row_number()}
         )
-        rest = filter_(numbered, f=lambda row: getattr(row, field) > plan.offset)
-        return source.with_stream(rest)
+        remaining = filter_(numbered, f=lambda row: getattr(row, field) > plan.offset)
+        return source.with_stream(remaining)
 
 
 @dataclass(frozen=True)

@@ -203,12 +203,12 @@ class Facts:
         match plan:
             case TableScan():
                 types = self.tables[plan.table]
-                known = {c for c in plan.new_columns if not types[c.name].nullable}
+                not_null = {c for c in plan.new_columns if not types[c.name].nullable}
                 if plan.of is not None:
                     never = self.never_null(plan.of)
                     same = zip(plan.new_columns, plan.of.columns, strict=True)
-                    known |= {c for c, column in same if column in never}
-                return known
+                    not_null |= {c for c, column in same if column in never}
+                return not_null
             case SelectList():
                 below = self.never_null(plan.source)
                 return {c for c, e in plan.items if _is_known(e, below)}
@@ -243,12 +243,12 @@ class Facts:
         return {*left, plan.mark} if plan.mark is not None else set(left)
 
 
-def _is_known(e: Scalar, known: frozenset[PlanColumn]) -> bool:
+def _is_known(e: Scalar, not_null: frozenset[PlanColumn]) -> bool:
     """Whether an expression is never NULL if these columns never are."""
     while isinstance(e, exp.Paren):
         e = e.this
     if isinstance(e, exp.Column) and "column" in e.meta:
-        return column_of(e) in known
+        return column_of(e) in not_null
     return isinstance(e, exp.Literal | exp.Boolean)
 
 
@@ -270,8 +270,8 @@ def without_empty_joins(plan: RelationalPlan, facts: Facts) -> RelationalPlan:
     plan = with_sources(plan, *(without_empty_joins(s, facts) for s in plan.sources()))
     if not any(e.find(exp.Is) for e in plan.exprs()):
         return _without_empty_join(plan)
-    known = frozenset[PlanColumn]().union(*map(facts.never_null, plan.sources()))
-    return _without_empty_join(plan.mapped(lambda e: _decided(e, known)))
+    not_null = frozenset[PlanColumn]().union(*map(facts.never_null, plan.sources()))
+    return _without_empty_join(plan.mapped(lambda e: _decided(e, not_null)))
 
 
 def _without_empty_join(plan: RelationalPlan) -> RelationalPlan:
@@ -287,22 +287,22 @@ def _without_empty_join(plan: RelationalPlan) -> RelationalPlan:
     return SelectList(plan.left, (*items, (plan.mark, exp.false())))
 
 
-def _decided(e: Scalar, known: frozenset[PlanColumn]) -> Scalar:
+def _decided(e: Scalar, not_null: frozenset[PlanColumn]) -> Scalar:
     """The expression, simplified with columns that are never NULL."""
     if isinstance(e, exp.Is) and isinstance(e.expression, exp.Null):
         inner = e.this
         is_known = isinstance(inner, exp.Column) and "column" in inner.meta
-        return exp.false() if is_known and column_of(inner) in known else e
+        return exp.false() if is_known and column_of(inner) in not_null else e
     if isinstance(e, exp.Paren | exp.Not):
-        inner = _decided(e.this, known)
+        inner = _decided(e.this, not_null)
         return e if inner is e.this else type(e)(this=inner.copy())
     if not isinstance(e, exp.And | exp.Or):
         return e
-    sides = [_decided(e.this, known), _decided(e.expression, known)]
+    sides = [_decided(e.this, not_null), _decided(e.expression, not_null)]
     if isinstance(e, exp.Or):
-        rest = [s for s in sides if not _is_false(s)]
-        if len(rest) < len(sides):
-            return rest[0] if rest else exp.false()
+        undecided = [s for s in sides if not _is_false(s)]
+        if len(undecided) < len(sides):
+            return undecided[0] if undecided else exp.false()
     elif any(map(_is_false, sides)):
         return exp.false()
     if sides[0] is e.this and sides[1] is e.expression:

@@ -175,8 +175,8 @@ def _ours(name: str, args: list[SqlValue]) -> SqlValue | None:
 
 
 def _if(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
-    condition, one, other = args
-    return chosen([(condition, one)], other, node, env)
+    condition, if_true, if_false = args
+    return chosen([(condition, if_true)], if_false, node, env)
 
 
 def _nullif(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
@@ -185,8 +185,8 @@ def _nullif(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
 
 
 def _nvl2(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
-    known = null_test(args[0], node, env, negated=True)
-    return chosen([(known, args[1])], args[2], node, env)
+    not_null = null_test(args[0], node, env, negated=True)
+    return chosen([(not_null, args[1])], args[2], node, env)
 
 
 def concatenated(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
@@ -200,8 +200,8 @@ def concatenated(args: list[SqlValue], node: exp.Expr, env: Env) -> SqlValue:
 
 
 def _as_text(a: SqlValue) -> SqlValue | None:
-    known = a.kind in (*INTEGERS, "boolean", "date", "timestamp_ntz") or is_decimal(a.kind)
-    return converted(a, "string") if known else None
+    castable = a.kind in (*INTEGERS, "boolean", "date", "timestamp_ntz") or is_decimal(a.kind)
+    return converted(a, "string") if castable else None
 
 
 def _date_moved(sign: str) -> CallHandler:

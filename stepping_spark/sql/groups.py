@@ -53,19 +53,19 @@ class GroupsByKey:
     @classmethod
     def of(cls, plan: RelationalPlan) -> GroupsByKey | None:
         """The groups from which a plan selects; None if it selects from no groups with all keys."""
-        shown = {c: c for c in plan.columns}
+        selected = {c: c for c in plan.columns}
         inner = plan
         while isinstance(inner, SelectList | WhereClause):
             if isinstance(inner, SelectList):
                 items = dict(inner.items)
-                columns = {c: items[own] for c, own in shown.items()}
-                shown = {c: column_of(e) for c, e in columns.items() if _is_ref(e)}
+                columns = {c: items[column] for c, column in selected.items()}
+                selected = {c: column_of(e) for c, e in columns.items() if _is_ref(e)}
             inner = inner.source
         if not isinstance(inner, GroupBy) or inner.sets is not None or not inner.keys:
             return None
         exprs = dict(inner.keys)
-        keys = {c: exprs[own] for c, own in shown.items() if own in exprs}
-        keys_shown = {own for c, own in shown.items() if c in keys}
+        keys = {c: exprs[column] for c, column in selected.items() if column in exprs}
+        keys_shown = {column for c, column in selected.items() if c in keys}
         return cls(plan, inner, keys) if len(keys_shown) == len(exprs) else None
 
     def with_groups(self, groups: GroupBy) -> RelationalPlan:
@@ -157,16 +157,16 @@ class _Common:
                 continue
             keys = {k: renamed(e, columns) for k, e in grouped.keys.items()}
             is_of_own = all(keys[k] in equal[k] for k in keys)
-            rest = [r for r in others if r not in outer]
-            asked = None if is_of_own else _asked_keys(join, rest, keys, equal)
-            if not is_of_own and asked is None:
+            remaining = [r for r in others if r not in outer]
+            needed_keys = None if is_of_own else _asked_keys(join, remaining, keys, equal)
+            if not is_of_own and needed_keys is None:
                 continue
-            if asked is not None and not _restricts(asked):
-                asked = None
-            if asked is None and len(outer) == 1:
+            if needed_keys is not None and not _restricts(needed_keys):
+                needed_keys = None
+            if needed_keys is None and len(outer) == 1:
                 continue
             of_keys = tuple(grouped.keys.values()), tuple(keys.values())
-            return cls(relation, grouped, inner, outer, conditions, *of_keys, asked)
+            return cls(relation, grouped, inner, outer, conditions, *of_keys, needed_keys)
         return None
 
     def put_into(self, join: InnerJoin) -> None:
@@ -219,17 +219,17 @@ def _is_eq(e: Scalar) -> bool:
 
 def _asked_keys(
     join: InnerJoin,
-    rest: Sequence[RelationalPlan],
+    relations: Sequence[RelationalPlan],
     keys: Mapping[PlanColumn, Scalar],
     equal: Mapping[PlanColumn, list[Scalar]],
 ) -> RelationalPlan | None:
     """The needed keys: of the rows of one other relation that meet the conditions on it alone."""
-    for r in rest:
+    for r in relations:
         columns = set(r.columns)
         items = []
-        for k, own in keys.items():
+        for k, key in keys.items():
             for e in equal[k]:
-                if refs(e) <= columns and has(join.conditions, exp.EQ(this=own, expression=e)):
+                if refs(e) <= columns and has(join.conditions, exp.EQ(this=key, expression=e)):
                     items.append((PlanColumn("key"), e))
                     break
         if len(items) == len(keys):
@@ -311,11 +311,13 @@ class _Regrouped:
         if any(refs(e) & set(rows.columns) for _, of_semi in join.semis for e in of_semi):
             return None
         columns = columns_between(inner.relations, [rows])
-        own = [renamed(e, columns) for e in inner.conditions]
+        conditions = [renamed(e, columns) for e in inner.conditions]
         keys = {renamed(e, columns): k for k, e in groups.keys.items()}
         touching = [e for e in join.conditions if refs(e) & set(rows.columns)]
-        rest = [e for e in touching if not has(own, e)]
-        if not all(has(touching, e) for e in own) or not _are_keys(rest, keys, groups.plan, on):
+        remaining = [e for e in touching if not has(conditions, e)]
+        if not all(has(touching, e) for e in conditions) or not _are_keys(
+            remaining, keys, groups.plan, on
+        ):
             return None
         back = {b: a for a, b in columns.items()}
         return cls(top, join, groups, rows, back, keys, facts)
@@ -331,9 +333,9 @@ class _Regrouped:
         for (c, call), again in zip(self.top.calls, calls, strict=True):
             assert again is not None
             kind = self._kind_of_sum(call)
-            own = PlanColumn(c.name) if is_decimal(kind) else c
-            sums.append((own, again))
-            items.append((c, ref(c) if own is c else _as_decimal(own, *digits(kind))))
+            column = PlanColumn(c.name) if is_decimal(kind) else c
+            sums.append((column, again))
+            items.append((c, ref(c) if column is c else _as_decimal(column, *digits(kind))))
         by = tuple((c, e) for (c, _), e in zip(self.top.keys, keys, strict=True) if e is not None)
         return SelectList(GroupBy(self._without_rows(), by, tuple(sums)), tuple(items))
 
@@ -346,11 +348,11 @@ class _Regrouped:
     def _again(self, call: FunctionCall) -> FunctionCall | None:
         """An aggregate of rows as an aggregate of the groups; None if there is none."""
         read = {c for e in call.exprs() for c in refs(e)}
-        own = set(self.rows.columns)
-        if not read & own and call.name in ("min", "max"):
+        row_columns = set(self.rows.columns)
+        if not read & row_columns and call.name in ("min", "max"):
             return call
         is_plain = not call.distinct and call.condition is None and not call.order
-        if not is_plain or call.name not in _AGAIN or not read <= own:
+        if not is_plain or call.name not in _AGAIN or not read <= row_columns:
             return None
         if call.name == "count" and (not self.top.keys or len(call.args) != 1):
             return None  # a count of no rows is 0, and a sum is NULL
@@ -361,8 +363,8 @@ class _Regrouped:
 
     def _aggregate(self, call: FunctionCall) -> PlanColumn:
         """The column of the groups with an aggregate, which is added if it is new."""
-        for c, known in (*self.groups.groups.calls, *self.more):
-            if known == call:
+        for c, existing in (*self.groups.groups.calls, *self.more):
+            if existing == call:
                 return c
         column = PlanColumn(call.name)
         self.more.append((column, call))
@@ -385,8 +387,8 @@ class _Regrouped:
         with_more = replace(groups, calls=(*groups.calls, *self.more))
         whole = _showing(self.groups.plan, groups, with_more)
         relations = [r for r in self.join.relations if r is not self.rows]
-        own = set(self.rows.columns)
-        conditions = [e for e in self.join.conditions if not refs(e) & own]
+        row_columns = set(self.rows.columns)
+        conditions = [e for e in self.join.conditions if not refs(e) & row_columns]
         semis = [(v, on) for v, on in self.join.semis if v is not self.groups.plan]
         if self.groups.plan in relations:
             relations = [whole if r is self.groups.plan else r for r in relations]
@@ -420,13 +422,13 @@ def _are_keys(
     on: tuple[Scalar, ...],
 ) -> bool:
     """Whether conditions are exactly the equalities of all keys of rows and groups."""
-    asked: set[PlanColumn] = set()
+    matched_keys: set[PlanColumn] = set()
     for e in conditions:
-        for own, k in keys.items():
+        for key, k in keys.items():
             equal = [ref(k), *equal_to(k, groups, list(on))]
-            if any(is_equality(e, own, other) for other in equal):
-                asked.add(k)
+            if any(is_equality(e, key, other) for other in equal):
+                matched_keys.add(k)
                 break
         else:
             return False
-    return asked == set(keys.values())
+    return matched_keys == set(keys.values())

@@ -69,8 +69,8 @@ class InnerJoin:
 
 def where(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan:
     """The rows of a plan for which all conditions are true."""
-    wanted = tuple(dict.fromkeys(e for e in conditions if e != exp.true()))
-    return WhereClause(plan, wanted) if wanted else plan
+    needed = tuple(dict.fromkeys(e for e in conditions if e != exp.true()))
+    return WhereClause(plan, needed) if needed else plan
 
 
 def equality(
@@ -97,9 +97,9 @@ def factored(e: Scalar) -> Iterator[Scalar]:
             yield part
             continue
         yield from common
-        rest = [[c for c in b if c not in common] for b in branches]
-        if all(rest):
-            yield connected(exp.Or, [_and(b) for b in rest])
+        remainders = [[c for c in b if c not in common] for b in branches]
+        if all(remainders):
+            yield connected(exp.Or, [_and(b) for b in remainders])
 
 
 def implied(e: Scalar, columns: set[PlanColumn]) -> list[Scalar]:

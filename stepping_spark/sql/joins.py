@@ -199,10 +199,11 @@ def _using(
         items = [(m, coalesced(ref(a), ref(b))) for m, (a, b) in zip(merged, pairs, strict=True)]
         plan = SelectList(plan, (*((c, ref(c)) for c in plan.columns), *items))
     first = [VisibleName(name, "", m) for name, m in zip(names, merged, strict=True)]
-    rest = [n for s in scopes for n in s.names]
+    visible = [n for s in scopes for n in s.names]
     hidden = {c for pair in pairs for c in pair}
     others = [
-        replace(n, shown=False, alone=False) if n.column in hidden and n.alone else n for n in rest
+        replace(n, shown=False, alone=False) if n.column in hidden and n.alone else n
+        for n in visible
     ]
     return plan, Scope([*first, *others], scopes[0].outer)
 

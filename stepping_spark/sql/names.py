@@ -115,5 +115,5 @@ def _names_text(parts: Sequence[str], scope: Scope) -> str:
         return f"the tables here are {', '.join(scope.tables()) or 'none'}"
     columns = scope.of_table(parts[0]) if len(parts) > 1 else scope.columns
     names = list(dict.fromkeys(c.name for c in columns))
-    shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return f"the columns are {shown}" if names else "there is no FROM"
+    text = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+    return f"the columns are {text}" if names else "there is no FROM"

@@ -126,9 +126,9 @@ def kind_written(to: exp.DataType) -> str:
     if to.this in (exp.DType.ARRAY, exp.DType.MAP):
         return f"{to.this.value.lower()}<{','.join(map(kind_written, to.expressions))}>"
     written = to.sql(dialect="spark").lower()
-    name, _, rest = written.partition("(")
+    name, _, args = written.partition("(")
     if is_decimal(written):
-        return f"decimal({rest.replace(' ', '')}" if "," in rest else f"decimal({rest[:-1]},0)"
+        return f"decimal({args.replace(' ', '')}" if "," in args else f"decimal({args[:-1]},0)"
     return _NAMES.get(name, written)
 
 
@@ -453,19 +453,19 @@ def inverted(a: SqlValue, node: exp.Expr, env: Env) -> SqlValue:
     return result or in_spark(~column_of(a), [a], node, env)
 
 
-def is_true(a: SqlValue, wanted: bool, node: exp.Expr, env: Env) -> SqlValue:
+def is_true(a: SqlValue, expected: bool, node: exp.Expr, env: Env) -> SqlValue:
     """`a IS TRUE` and `a IS FALSE`, which are never NULL."""
-    return compared("eqNullSafe", a, constant(wanted, "boolean"), node, env)
+    return compared("eqNullSafe", a, constant(expected, "boolean"), node, env)
 
 
 # Choices
 
 
 def chosen(
-    branches: Sequence[tuple[SqlValue, SqlValue]], rest: SqlValue, node: exp.Expr, env: Env
+    branches: Sequence[tuple[SqlValue, SqlValue]], default: SqlValue, node: exp.Expr, env: Env
 ) -> SqlValue:
-    """CASE WHEN condition THEN value … ELSE rest END."""
-    values = [v for _, v in branches] + [rest]
+    """CASE WHEN condition THEN value … ELSE default END."""
+    values = [v for _, v in branches] + [default]
     conditions = [_as_boolean(c) for c, _ in branches]
     kind = common_of(values)
     if kind == "void":
@@ -477,7 +477,7 @@ def chosen(
     column: Any = functions
     for condition, value in zip(conditions, values, strict=False):
         column = column.when(column_of(condition), column_of(value))
-    return in_spark(column.otherwise(column_of(rest)), [*conditions, *values], node, env)
+    return in_spark(column.otherwise(column_of(default)), [*conditions, *values], node, env)
 
 
 def _choice(

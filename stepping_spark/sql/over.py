@@ -45,11 +45,13 @@ _INTS = ("row_number", "rank", "dense_rank", "ntile")
 
 def over_windows(source: PlacedStream, plan: Windows) -> PlacedStream:
     """The rows of a relation with the values of window functions."""
-    taken = {path[0] for path in source.places.values()}
+    used_names = {path[0] for path in source.places.values()}
     fields: dict[str, Any] = {}
     named: dict[PlanColumn, str] = {}
     for c, over in plan.calls:
-        name = next(n for i in range(1, 10_000) if (n := f"w{i}") not in taken and n not in fields)
+        name = next(
+            n for i in range(1, 10_000) if (n := f"w{i}") not in used_names and n not in fields
+        )
         named[c] = name
         fields[name] = _Function(source, over).function()
     stream: Any = circuits.window(source.stream, by=None, order=None, fields=fields)
@@ -165,12 +167,13 @@ class _Function:
         bounds = [str(spec.args.get(k)).upper() for k in ("start", "start_side", "end", "end_side")]
         kind = str(spec.args.get("kind")).upper()
         if name in _RANKS or name == "ntile":
-            wanted = "RANGE" if name == "cume_dist" else "ROWS"
+            frame_kind = "RANGE" if name == "cume_dist" else "ROWS"
             whole = ["UNBOUNDED", "PRECEDING", "CURRENT ROW"]
-            if kind != wanted or bounds[:3] not in (whole, [*whole[:2], "NONE"]):
+            if kind != frame_kind or bounds[:3] not in (whole, [*whole[:2], "NONE"]):
                 remedy = "leave it out"
                 raise self.fail(
-                    f"{name} has the frame {wanted} BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+                    f"{name} has the frame {frame_kind} BETWEEN UNBOUNDED PRECEDING AND "
+                    "CURRENT ROW",
                     remedy,
                 )
         if bounds[:2] == ["UNBOUNDED", "FOLLOWING"] or bounds[2:] == ["UNBOUNDED", "PRECEDING"]:

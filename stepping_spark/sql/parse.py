@@ -185,8 +185,8 @@ def query_of(query: str, text: str) -> exp.Expr:
         tokens, levels = without_levels(rewritten(dialect.tokenize(query), dialect.tokenize))
         trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
     except ParseError as e:
-        known = e.errors[0] if e.errors else {}
-        raise failure_at(text, _offset(text, known), str(known.get("description") or e)) from None
+        error = e.errors[0] if e.errors else {}
+        raise failure_at(text, _offset(text, error), str(error.get("description") or e)) from None
     except TokenError as e:
         raise _unended(text, e) from None
     (tree,) = [tree for tree in trees if tree is not None]
@@ -327,22 +327,22 @@ def _set_order_of_arguments(tree: exp.Expr, text: str) -> None:
         named = [a for a in call.expressions if isinstance(a, exp.Kwarg)]
         if not named:
             continue
-        known = _NAMED.get(call.name.lower())
-        if known is None:
+        parameters = _NAMED.get(call.name.lower())
+        if parameters is None:
             reason = f"the arguments of {call.name} have no names here"
             raise failure(text, named[0], reason, "write them in order, without names")
         plain = call.expressions[: len(call.expressions) - len(named)]
-        rest = {name.lower(): default for name, default in [*known.items()][len(plain) :]}
+        remaining = {name.lower(): default for name, default in [*parameters.items()][len(plain) :]}
         for a in named:
-            if a not in call.expressions[len(plain) :] or a.this.name.lower() not in rest:
-                left = ", ".join([*known][len(plain) :]) or "none"
+            if a not in call.expressions[len(plain) :] or a.this.name.lower() not in remaining:
+                left = ", ".join([*parameters][len(plain) :]) or "none"
                 reason = f"{a.this.name} is no argument of {call.name} here"
                 raise failure(text, a, reason, f"those that are left are: {left}")
-            rest[a.this.name.lower()] = a.expression
-        missing = [name for name, value in rest.items() if value is None]
+            remaining[a.this.name.lower()] = a.expression
+        missing = [name for name, value in remaining.items() if value is None]
         if missing:
             raise failure(text, call, f"{call.name} has no argument {missing[0]}", "give it")
-        call.set("expressions", [*plain, *(v.copy() for v in rest.values() if v is not None)])
+        call.set("expressions", [*plain, *(v.copy() for v in remaining.values() if v is not None)])
 
 
 def _dialect_of(text: str) -> SteppingSparkSql:

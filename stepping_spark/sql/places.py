@@ -64,8 +64,8 @@ def failure_at(text: str, start: int | None, reason: str, remedy: str = "") -> S
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
     first = max(begin, start - SHOWN)
-    shown = text[first : min(end if end >= 0 else len(text), start + SHOWN)]
+    excerpt = text[first : min(end if end >= 0 else len(text), start + SHOWN)]
     caret = "".join("\t" if c == "\t" else " " for c in text[first:start]) + "^"
     return SqlError(
-        f"{title}, line {line}, column {start - begin + 1}: {message}\n  {shown}\n  {caret}"
+        f"{title}, line {line}, column {start - begin + 1}: {message}\n  {excerpt}\n  {caret}"
     )

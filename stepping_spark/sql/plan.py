@@ -310,7 +310,7 @@ class Over:
 
     def mapped(self, f: ScalarRewrite) -> Over:
         """The window function with `f` applied to each of its expressions."""
-        by, order = (tuple(map(f, some)) for some in (self.by, self.order))
+        by, order = (tuple(map(f, exprs)) for exprs in (self.by, self.order))
         return replace(self, call=self.call.mapped(f), by=by, order=order)
 
 
@@ -467,13 +467,13 @@ def nodes(plan: RelationalPlan) -> Iterator[RelationalPlan]:
 
 def free(plan: RelationalPlan) -> set[PlanColumn]:
     """The columns that a plan reads and does not make: columns of an outer query."""
-    own: set[PlanColumn] = set()
+    inner: set[PlanColumn] = set()
     read: set[PlanColumn] = set()
     for node in nodes(plan):
-        own |= set(node.columns)
+        inner |= set(node.columns)
         for e in node.exprs():
             read |= refs(e)
-    return read - own
+    return read - inner
 
 
 def with_sources(plan: RelationalPlan, *sources: RelationalPlan) -> RelationalPlan:

@@ -93,7 +93,7 @@ def _pivot(
     (listed,) = node.args["fields"]
     on = _columns(binder, listed.this)
     calls: dict[FunctionCall, PlanColumn] = {}
-    shown: list[Item] = []
+    items: list[Item] = []
     read = set(on)
     for value in listed.expressions:
         parts = _parts(value.this if isinstance(value, exp.PivotAlias) else value)
@@ -112,10 +112,10 @@ def _pivot(
             label = aggregate.alias or queries.name_of(inner)
             name = f"{named}_{label}" if several else named
             none = exp.GT(this=ref(rows), expression=exp.Literal.number(0))
-            shown.append((PlanColumn(name), exp.Case(ifs=[exp.If(this=none, true=e)])))
+            items.append((PlanColumn(name), exp.Case(ifs=[exp.If(this=none, true=e)])))
     keys = tuple((c, ref(c)) for c in scope.columns if c not in read)
     groups = GroupBy(plan, keys, tuple((c, call) for call, c in calls.items()))
-    return SelectList(groups, (*((c, ref(c)) for c, _ in keys), *shown))
+    return SelectList(groups, (*((c, ref(c)) for c, _ in keys), *items))
 
 
 def _with_condition(
@@ -124,8 +124,8 @@ def _with_condition(
     """An expression of aggregates, each restricted to rows that meet a condition."""
     if is_aggregate(node):
         call = binder.call(exp.Filter(this=node.copy(), expression=exp.Where(this=exp.true())))
-        one = FunctionCall(call.name, call.args, node, call.distinct, condition, call.order)
-        return ref(calls.setdefault(one, PlanColumn(call.name)), node)
+        restricted = FunctionCall(call.name, call.args, node, call.distinct, condition, call.order)
+        return ref(calls.setdefault(restricted, PlanColumn(call.name)), node)
     copied = node.copy()
     for part in list(copied.iter_expressions()):
         part.replace(_with_condition(binder, part, condition, calls))
@@ -199,8 +199,8 @@ def _part(
 
 def _without_null(plan: RelationalPlan, n: int) -> RelationalPlan:
     """The rows in which at least one of the last `n` columns is not NULL."""
-    known = [exp.Not(this=exp.Is(this=ref(c), expression=exp.Null())) for c in plan.columns[-n:]]
-    return WhereClause(plan, (exp.or_(*known, copy=False),))
+    not_null = [exp.Not(this=exp.Is(this=ref(c), expression=exp.Null())) for c in plan.columns[-n:]]
+    return WhereClause(plan, (exp.or_(*not_null, copy=False),))
 
 
 MOST_ROWS = 10_000
@@ -244,15 +244,15 @@ class QueryScope:
         self.fail(node, f"{type(node).__name__} is no query")
 
     def _with(self, node: Scalar, with_: exp.With, outer: Scope | None) -> RelationalPlan:
-        known: dict[str, RelationalPlan] = {}
-        self.ctes.append(known)
+        plans: dict[str, RelationalPlan] = {}
+        self.ctes.append(plans)
         try:
             for cte in used_queries(node, with_):
                 if with_.args.get("recursive") and table_named(cte.this, cte.alias):
-                    known[cte.alias.lower()] = recursive_query(self, cte, known, outer)
+                    plans[cte.alias.lower()] = recursive_query(self, cte, plans, outer)
                     continue
                 plan = self.planned(cte.this, outer)
-                known[cte.alias.lower()] = self._aliased(plan, cte.args["alias"], cte)
+                plans[cte.alias.lower()] = self._aliased(plan, cte.args["alias"], cte)
             bare = node.copy()
             bare.set("with_", None)
             return self.planned(bare, outer)
@@ -312,8 +312,8 @@ class QueryScope:
         order = node.args.get("order")
         scope = Scope.of(plan.columns, "", None)
         binder = Binder(self, plan, scope)
-        shown = [(c, ref(c)) for c in plan.columns]
-        ordered = [] if order is None else binder.ordered(order, shown)
+        items = [(c, ref(c)) for c in plan.columns]
+        ordered = [] if order is None else binder.ordered(order, items)
         return Limit(plan, tuple(ordered), limit, offset)
 
     # -- FROM
@@ -384,28 +384,28 @@ class QueryScope:
         name = ".".join(p.name for p in node.parts)
         plan = self._named(name, node)
         alias = node.args.get("alias")
-        shown = alias.name if alias is not None and alias.name else node.name
+        table_name = alias.name if alias is not None and alias.name else node.name
         names = [c.name for c in plan.columns]
         if alias is not None and alias.args.get("columns"):
             plan = self._aliased(plan, alias, node)
         elif not isinstance(plan, TableScan):
-            plan = with_fresh_columns(plan, shown, names)
-        return plan, Scope.of(plan.columns, shown, outer)
+            plan = with_fresh_columns(plan, table_name, names)
+        return plan, Scope.of(plan.columns, table_name, outer)
 
     def _named(self, name: str, node: exp.Table) -> RelationalPlan:
         short = node.name.lower()
-        for known in reversed(self.ctes):
-            if short in known and "." not in name:
-                return known[short]
+        for plans in reversed(self.ctes):
+            if short in plans and "." not in name:
+                return plans[short]
         if short in self.views:
             return self.views[short]
-        for wanted in (name.lower(), short):
+        for candidate in (name.lower(), short):
             for table, columns in self.tables.items():
-                if table.lower() == wanted:
+                if table.lower() == candidate:
                     alias = node.alias or node.name
-                    shown = tuple(PlanColumn(c, alias) for c in columns)
-                    return TableScan(table, shown, self.written.get(table))
-        names = [*self.tables, *self.views, *(n for known in self.ctes for n in known)]
+                    plan_columns = tuple(PlanColumn(c, alias) for c in columns)
+                    return TableScan(table, plan_columns, self.written.get(table))
+        names = [*self.tables, *self.views, *(n for plans in self.ctes for n in plans)]
         self.fail(node, f"there is no table {name}", f"the tables are {', '.join(names) or 'none'}")
 
     def _function(self, node: exp.Table, outer: Scope | None) -> tuple[RelationalPlan, Scope]:

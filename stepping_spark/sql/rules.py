@@ -84,8 +84,8 @@ def pushed(plan: RelationalPlan, conditions: Sequence[Scalar]) -> RelationalPlan
     """The rows of a plan that meet conditions, which are pushed down as far as possible."""
     match plan:
         case WhereClause():
-            own = [e for c in plan.conditions for e in factored(c)]
-            return pushed(plan.source, (*conditions, *own))
+            factors = [e for c in plan.conditions for e in factored(c)]
+            return pushed(plan.source, (*conditions, *factors))
         case SelectList():
             items = dict(plan.items)
             inner = [substituted(e, items) for e in conditions]
@@ -134,7 +134,7 @@ def _past_set(plan: SetOf, conditions: Sequence[Scalar]) -> RelationalPlan:
     down, up = _split(conditions, set(plan.new_columns))
     sides = []
     for source in plan.sources():
-        named = {c: ref(own) for c, own in zip(plan.new_columns, source.columns, strict=True)}
+        named = {c: ref(column) for c, column in zip(plan.new_columns, source.columns, strict=True)}
         sides.append(pushed(source, [substituted(e, named) for e in down]))
     return where(with_sources(plan, *sides), up)
 
@@ -180,17 +180,17 @@ def _ordered_joins(plan: SqlJoin, conditions: Sequence[Scalar]) -> RelationalPla
         for i in at if len(at) > 1 else ():
             alone[i] += implied(e, set(relations[i].columns))
     placed = [
-        where(pushed(r, ()), own) if r in join.whole else pushed(r, own)
-        for r, own in zip(relations, alone, strict=True)
+        where(pushed(r, ()), filters) if r in join.whole else pushed(r, filters)
+        for r, filters in zip(relations, alone, strict=True)
     ]
-    rest = list(placed)
-    for few in [r for r in rest if has_at_most_one_row(r) or _are_chosen_groups(r)]:
-        _join_first(few, rest, between)
-    chosen = {r for r, own in zip(placed, alone, strict=True) if any(map(_chooses, own))}
-    _join_leaves(rest, chosen, between)
-    joined = rest.pop(0)
-    while rest:
-        joined = _inner(joined, rest.pop(_next(joined, rest, between)), between)
+    remaining = list(placed)
+    for few in [r for r in remaining if has_at_most_one_row(r) or _are_chosen_groups(r)]:
+        _join_first(few, remaining, between)
+    chosen = {r for r, filters in zip(placed, alone, strict=True) if any(map(_chooses, filters))}
+    _join_leaves(remaining, chosen, between)
+    joined = remaining.pop(0)
+    while remaining:
+        joined = _inner(joined, remaining.pop(_next(joined, remaining, between)), between)
     return where(joined, between)
 
 
@@ -245,8 +245,8 @@ def _join_leaves(
 
 
 def _are_joined(a: RelationalPlan, b: RelationalPlan, conditions: list[Scalar]) -> bool:
-    one, other = set(a.columns), set(b.columns)
-    return any(refs(e) & one and refs(e) & other for e in conditions)
+    left, right = set(a.columns), set(b.columns)
+    return any(refs(e) & left and refs(e) & right for e in conditions)
 
 
 def _are_chosen_groups(plan: RelationalPlan) -> bool:
@@ -271,13 +271,13 @@ def _gathered(plan: SqlJoin, conditions: Sequence[Scalar]) -> InnerJoin:
 
 
 def _next(
-    joined: RelationalPlan, rest: Sequence[RelationalPlan], conditions: Sequence[Scalar]
+    joined: RelationalPlan, relations: Sequence[RelationalPlan], conditions: Sequence[Scalar]
 ) -> int:
     """The index of the relation to join next: the first that an equality connects, else 0."""
     columns = set(joined.columns)
-    for i, relation in enumerate(rest):
-        own = set(relation.columns)
-        if any(equality(e, columns, own) for e in conditions):
+    for i, relation in enumerate(relations):
+        other_columns = set(relation.columns)
+        if any(equality(e, columns, other_columns) for e in conditions):
             return i
     return 0
 
@@ -319,11 +319,11 @@ class _Pruning:
         number = self.shapes.of(plan)
         if number not in self.repeated:
             return needed
-        own = {i for i, c in enumerate(plan.columns) if c in needed}
-        known = self.needed.setdefault(number, own)
-        self.grown |= not own <= known
-        known |= own
-        return {plan.columns[i] for i in known}
+        positions = {i for i, c in enumerate(plan.columns) if c in needed}
+        all_positions = self.needed.setdefault(number, positions)
+        self.grown |= not positions <= all_positions
+        all_positions |= positions
+        return {plan.columns[i] for i in all_positions}
 
     def of(self, plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
         """The plan without columns that neither its readers nor those of its shape need."""
@@ -367,10 +367,10 @@ class _Pruning:
     def _fitted(self, plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
         """The plan with only the needed columns, but at least one."""
         plan = self.of(plan, needed)
-        wanted = [c for c in plan.columns if c in needed] or list(plan.columns[:1])
-        if len(wanted) == len(plan.columns):
+        chosen = [c for c in plan.columns if c in needed] or list(plan.columns[:1])
+        if len(chosen) == len(plan.columns):
             return plan
-        return keeping(plan, wanted)
+        return keeping(plan, chosen)
 
     def _join(self, plan: SqlJoin, needed: set[PlanColumn]) -> RelationalPlan:
         read = needed | self.kept | {c for e in plan.on for c in refs(e)}
@@ -386,8 +386,8 @@ class _Pruning:
         places = [i for i, c in enumerate(plan.new_columns) if c in needed] or [0]
         sides = []
         for source in plan.sources():
-            wanted = [source.columns[i] for i in places]
-            sides.append(keeping(self.of(source, set(wanted)), wanted))
+            chosen = [source.columns[i] for i in places]
+            sides.append(keeping(self.of(source, set(chosen)), chosen))
         columns = tuple(plan.new_columns[i] for i in places)
         return replace(plan, left=sides[0], right=sides[1], new_columns=columns)
 

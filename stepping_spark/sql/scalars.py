@@ -318,8 +318,8 @@ def _case(node: exp.Case, t: Translator) -> SqlValue:
         if operand is not None:
             condition = operators.compared("==", operand, condition, branch, t)
         branches.append((condition, t.value(branch.args["true"])))
-    rest = node.args.get("default")
-    return operators.chosen(branches, null() if rest is None else t.value(rest), node, t)
+    default = node.args.get("default")
+    return operators.chosen(branches, null() if default is None else t.value(default), node, t)
 
 
 def _cast(node: exp.Cast, t: Translator) -> SqlValue:

@@ -60,7 +60,7 @@ class Select(Binder):
         if sessions is not None:
             self._with_sessions(sessions)
         having, qualify = node.args.get("having"), node.args.get("qualify")
-        shown = [(PlanColumn(name), self._bind(e)) for name, e in items]
+        selected = [(PlanColumn(name), self._bind(e)) for name, e in items]
         if having is not None:
             self.refuse_windows(having.this)
         conditions = [] if having is None else self._bound_conjuncts(having.this)
@@ -68,8 +68,8 @@ class Select(Binder):
         if qualify is not None and not self.windows:
             remedy = "write the condition in WHERE or HAVING"
             self.fail(qualify.this, "QUALIFY needs a window function in this SELECT", remedy)
-        wanted = order is not None and (limit is not None or offset)
-        ordered = self.ordered(order, shown) if wanted and order is not None else []
+        needs_order = order is not None and (limit is not None or offset)
+        ordered = self.ordered(order, selected) if needs_order and order is not None else []
         plan = self._grouped(self.plan)
         if conditions:
             plan = _with_conditions(plan, conditions)
@@ -77,7 +77,7 @@ class Select(Binder):
             plan = Windows(plan, layer)
         if chosen:
             plan = _with_conditions(plan, chosen)
-        return self._select_list(plan, shown, ordered, limit, offset)
+        return self._select_list(plan, selected, ordered, limit, offset)
 
     def _layers(self) -> list[tuple[tuple[PlanColumn, Over], ...]]:
         """The window functions in layers: each reads only functions of earlier layers."""
@@ -92,28 +92,28 @@ class Select(Binder):
     def _select_list(
         self,
         plan: RelationalPlan,
-        shown: list[Item],
+        selected: list[Item],
         ordered: list[Scalar],
         limit: int | None,
         offset: int,
     ) -> RelationalPlan:
         """The plan with the select list, DISTINCT, and the first rows."""
         first = limit is not None or bool(offset)
-        columns = tuple(c for c, _ in shown)
+        columns = tuple(c for c, _ in selected)
         if self.node.args.get("distinct") is not None:
             self._check_distinct()
-            plan = SelectDistinct(SelectList(plan, tuple(shown)))
+            plan = SelectDistinct(SelectList(plan, tuple(selected)))
             if not first:
                 return plan
-            by_expr = {e: ref(c) for c, e in shown}
+            by_expr = {e: ref(c) for c, e in selected}
             ordered = [_replaced(o, by_expr) for o in ordered]
             for o in ordered:
                 if not refs(o) <= set(columns):
                     self.fail(o, "ORDER BY of SELECT DISTINCT is by a column that is not selected")
             return Limit(plan, tuple(ordered), limit, offset)
         if not first:
-            return SelectList(plan, tuple(shown))
-        return SelectList(Limit(plan, tuple(ordered), limit, offset), tuple(shown))
+            return SelectList(plan, tuple(selected))
+        return SelectList(Limit(plan, tuple(ordered), limit, offset), tuple(selected))
 
     def _check_distinct(self) -> None:
         distinct = self.node.args["distinct"]
@@ -144,8 +144,8 @@ class Select(Binder):
         """Add the column of `session_window(…)`: sessions are separate for all other keys."""
         grouping = self.grouping
         keys = [] if grouping is None else [e for _, e in grouping.keys]
-        own = [e for e in keys if "column" in e.meta and column_of(e) is window.column]
-        if grouping is None or grouping.sets is not None or not own:
+        session_keys = [e for e in keys if "column" in e.meta and column_of(e) is window.column]
+        if grouping is None or grouping.sets is not None or not session_keys:
             self.fail(
                 window.at,
                 "session_window is one of the expressions of GROUP BY, without ROLLUP or CUBE",
@@ -154,7 +154,7 @@ class Select(Binder):
         for attach in self.before:
             self.plan = attach(self.plan)
         self.before.clear()
-        self.plan = window.sessions(self.plan, [e for e in keys if e is not own[0]])
+        self.plan = window.sessions(self.plan, [e for e in keys if e is not session_keys[0]])
 
     # -- the select list
 
@@ -214,10 +214,10 @@ class Select(Binder):
         """Bind GROUP BY, if the SELECT has one, an aggregate, or HAVING."""
         group = self.node.args.get("group")
         having = self.node.args.get("having")
-        asked = any(self._has_aggregate(e) for _, e in items) or (
+        has_aggregate = any(self._has_aggregate(e) for _, e in items) or (
             having is not None and self._has_aggregate(having.this)
         )
-        if group is None and not asked and having is None:
+        if group is None and not has_aggregate and having is None:
             return
         keys = grouping_of(group, items, self) if group is not None else Grouping([], None)
         self.grouping = keys
@@ -236,8 +236,8 @@ class Select(Binder):
             return True
         if isinstance(node, exp.Column) and len(node.parts) == 1:
             alias = self.scope.aliases.get(node.name.lower())
-            known = self.scope.lookup(node.name, "")
-            if alias is not None and not known and alias is not node:
+            columns = self.scope.lookup(node.name, "")
+            if alias is not None and not columns and alias is not node:
                 return self._has_aggregate(alias)
         return any(self._has_aggregate(part) for part in node.iter_expressions())
 
@@ -260,7 +260,7 @@ class Select(Binder):
         self, plan: RelationalPlan, condition: Scalar, *, grouped: bool
     ) -> RelationalPlan:
         """WHERE: conjuncts that are sub-queries become semijoins."""
-        rest: list[Scalar] = []
+        conditions: list[Scalar] = []
         self.refuse_windows(condition)
         for e in conjuncts(condition):
             semijoin = self._semijoin(e)
@@ -269,10 +269,10 @@ class Select(Binder):
                 for attach in self.before:
                     plan = attach(plan)
                 self.before.clear()
-                rest.append(bound)
+                conditions.append(bound)
                 continue
             plan = semijoin(plan)
-        return _with_conditions(plan, rest)
+        return _with_conditions(plan, conditions)
 
     def _bound_conjuncts(self, condition: Scalar) -> list[Scalar]:
         self.after_list = True
@@ -304,10 +304,12 @@ class Select(Binder):
 
 
 def _with_conditions(plan: RelationalPlan, conditions: Iterable[Scalar]) -> RelationalPlan:
-    wanted = tuple(conditions)
-    return WhereClause(plan, wanted) if wanted else plan
+    all_conditions = tuple(conditions)
+    return WhereClause(plan, all_conditions) if all_conditions else plan
 
 
-def _replaced(e: Scalar, known: Mapping[Scalar, Scalar]) -> Scalar:
-    replaced: Scalar = e.copy().transform(lambda n: known[n].copy() if n in known else n)
+def _replaced(e: Scalar, replacements: Mapping[Scalar, Scalar]) -> Scalar:
+    replaced: Scalar = e.copy().transform(
+        lambda n: replacements[n].copy() if n in replacements else n
+    )
     return replaced

@@ -71,8 +71,8 @@ class TimeWindow:
         number = -(-self.size // self.slide)
         windows = [self._window(i) for i in range(number)]
         if number == 1 and self.size == self.slide:
-            known = exp.Not(this=exp.Is(this=slid(self.time), expression=exp.Null()))
-            with_times = WhereClause(plan, (known,))
+            has_time = exp.Not(this=exp.Is(this=slid(self.time), expression=exp.Null()))
+            with_times = WhereClause(plan, (has_time,))
             return SelectList(with_times, (*kept(plan.columns), (self.column, windows[0])))
         listed = exp.Anonymous(this="array", expressions=windows)
         all_ = LateralView(plan, listed, (self.column,))
@@ -134,13 +134,13 @@ def _time_window(binder: Binder, call: Scalar) -> TimeWindow:
     if not 2 <= len(args) <= most:
         binder.fail(call, f"{name} takes 2 to {most} arguments, found {len(args)}")
     time = binder.bind_row(args[0])
-    size, *rest = (_micros(binder, a) for a in args[1:])
+    size, *options = (_micros(binder, a) for a in args[1:])
     if size <= 0:
         binder.fail(args[1], "a window of time lasts longer than 0", "write '10 minutes'")
     column = PlanColumn(name)
     if name == "session_window":
         return TimeWindow(call, time, column, size)
-    slide, offset = rest[0] if rest else size, rest[1] if rest[1:] else 0
+    slide, offset = options[0] if options else size, options[1] if options[1:] else 0
     if not 0 < slide <= size or size > slide * MOST_WINDOWS:
         remedy = f"from a {MOST_WINDOWS:,}th of the window to the window"
         binder.fail(args[2], "the distance of windows of time does not fit", f"write one {remedy}")
@@ -159,9 +159,9 @@ def _micros(binder: Binder, node: Scalar) -> int:
         part = _PART.match(text, at)
         if part is None or part[3].lower() not in _MICROS:
             break
-        one = _MICROS[part[3].lower()]
-        fraction = int(f"{(part[2] or '.0')[1:]:0<6}") * one // 1_000_000
-        micros += int(part[1]) * one + (-fraction if part[1].startswith("-") else fraction)
+        unit_micros = _MICROS[part[3].lower()]
+        fraction = int(f"{(part[2] or '.0')[1:]:0<6}") * unit_micros // 1_000_000
+        micros += int(part[1]) * unit_micros + (-fraction if part[1].startswith("-") else fraction)
         at = part.end()
     if not text.strip() or at < len(text.rstrip()):
         units = ", ".join(f"{unit}s" for unit in _MICROS)

@@ -131,29 +131,29 @@ class Domain:
 
 def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
     """The plan's rows for each row of the domain, with the domain's columns added."""
-    own = domain.inner_columns
+    domain_columns = domain.inner_columns
     outer = set(domain.columns)
     if not free(plan) & outer:
-        return keeping(SqlJoin(plan, domain.plan, "inner"), (*plan.columns, *own))
+        return keeping(SqlJoin(plan, domain.plan, "inner"), (*plan.columns, *domain_columns))
     match plan:
         case WhereClause():
             conditions = tuple(map(domain.inside, plan.conditions))
             return WhereClause(over_domain(plan.source, domain), conditions)
         case SelectList():
             items = tuple((c, domain.inside(e)) for c, e in plan.items)
-            return SelectList(over_domain(plan.source, domain), (*items, *kept(own)))
+            return SelectList(over_domain(plan.source, domain), (*items, *kept(domain_columns)))
         case SqlJoin():
             return _join(plan, domain)
         case GroupBy():
             return _aggregate(plan, domain)
         case Windows():
             calls = tuple(
-                (c, replace(o := over.mapped(domain.inside), by=(*o.by, *map(ref, own))))
+                (c, replace(o := over.mapped(domain.inside), by=(*o.by, *map(ref, domain_columns))))
                 for c, over in plan.calls
             )
             return Windows(over_domain(plan.source, domain), calls)
         case SessionsOf():
-            by = (*map(domain.inside, plan.by), *map(ref, own))
+            by = (*map(domain.inside, plan.by), *map(ref, domain_columns))
             return replace(
                 plan, source=over_domain(plan.source, domain), by=by, at=domain.inside(plan.at)
             )
@@ -161,13 +161,15 @@ def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
             return SelectDistinct(over_domain(plan.source, domain))
         case Limit():
             order = tuple(map(domain.inside, plan.order))
-            by = (*map(domain.inside, plan.by), *map(ref, own))
+            by = (*map(domain.inside, plan.by), *map(ref, domain_columns))
             source = over_domain(plan.source, domain)
             return Limit(source, order, plan.count, plan.offset, by)
         case SetOf():
             left, right = over_domain(plan.left, domain), domain.again()
             other = over_domain(plan.right, right)
-            return replace(plan, left=left, right=other, new_columns=(*plan.new_columns, *own))
+            return replace(
+                plan, left=left, right=other, new_columns=(*plan.new_columns, *domain_columns)
+            )
         case LateralView():
             source = over_domain(plan.source, domain)
             return replace(plan, source=source, value=domain.inside(plan.value))
@@ -244,9 +246,9 @@ def _aggregate(plan: GroupBy, domain: Domain) -> RelationalPlan:
     grouped = GroupBy(source, tuple((inner[c], ref(c)) for c in domain.inner_columns), calls)
     on = tuple(null_safe(a, b) for a, b in inner.items())
     joined = SqlJoin(domain.plan, grouped, "left", on)
-    shown = tuple((PlanColumn(c.name), _of_no_rows(c, call)) for c, call in calls)
-    first = SelectList(joined, (*shown, *kept(domain.inner_columns)))
-    pairs = zip(calls, shown, strict=True)
+    results = tuple((PlanColumn(c.name), _of_no_rows(c, call)) for c, call in calls)
+    first = SelectList(joined, (*results, *kept(domain.inner_columns)))
+    pairs = zip(calls, results, strict=True)
     again = tuple((c, ref(new)) for (c, _), (new, _) in pairs)
     return SelectList(first, (*again, *kept(domain.inner_columns)))
 
@@ -286,10 +288,10 @@ def _one_each(
 ) -> RelationalPlan:
     """One row for each row of the domain; a second row is an error of the step."""
     at = ref(column)
-    n, some = PlanColumn("rows"), PlanColumn(column.name)
+    n, value = PlanColumn("rows"), PlanColumn(column.name)
     calls = (
         (n, FunctionCall("count", (exp.Star(),), at)),
-        (some, FunctionCall("any_value", (at,), at)),
+        (value, FunctionCall("any_value", (at,), at)),
     )
     grouped = GroupBy(whole, kept(domain), calls)
     refused = exp.Anonymous(
@@ -297,7 +299,7 @@ def _one_each(
         expressions=[exp.Literal.string("a sub-query that is a value has more than one row")],
     )
     many = exp.GT(this=ref(n), expression=exp.Literal.number(1))
-    checked = exp.Case(ifs=[exp.If(this=many, true=refused)], default=ref(some))
+    checked = exp.Case(ifs=[exp.If(this=many, true=refused)], default=ref(value))
     return SelectList(grouped, ((column, checked), *kept(domain)))
 
 
@@ -318,22 +320,22 @@ class _Grouped:
         pairs = zip(self.outer, self.inner, strict=True)
         on = tuple(exp.EQ(this=e.copy(), expression=ref(c)) for e, c in pairs)
         whole = SqlJoin(outer, right, "left", on)
-        shown: Scalar = self.value
+        result: Scalar = self.value
         if not isinstance(self.of_none, exp.Null):
             absent = exp.Is(this=ref(exists), expression=exp.Null())
-            shown = exp.Case(ifs=[exp.If(this=absent, true=self.of_none)], default=self.value)
-        return SelectList(whole, (*kept(outer.columns), (value, shown)))
+            result = exp.Case(ifs=[exp.If(this=absent, true=self.of_none)], default=self.value)
+        return SelectList(whole, (*kept(outer.columns), (value, result)))
 
 
 def _grouped_by_key(sub: RelationalPlan) -> _Grouped | None:
     """The groups of a sub-query SELECT f(aggregates) FROM … WHERE inner = outer, or None."""
     (column,) = sub.columns
-    shown: Scalar = ref(column)
+    value: Scalar = ref(column)
     plan = sub
     while isinstance(plan, SelectList):
         if free(plan) - free(plan.source):
             return None
-        shown = substituted(shown, dict(plan.items))
+        value = substituted(value, dict(plan.items))
         plan = plan.source
     if not isinstance(plan, GroupBy) or not plan.is_global:
         return None
@@ -349,11 +351,11 @@ def _grouped_by_key(sub: RelationalPlan) -> _Grouped | None:
     nothing = {
         c: exp.Literal.number(0) if call.name in COUNTS else exp.Null() for c, call in plan.calls
     }
-    of_none = substituted(shown, nothing)
+    of_none = substituted(value, nothing)
     if is_null_for_sure(of_none):
         of_none = exp.Null()
     outer = tuple(outer for _, outer in pairs)
-    return _Grouped(grouped, outer, tuple(c for c, _ in keys), shown, of_none)
+    return _Grouped(grouped, outer, tuple(c for c, _ in keys), value, of_none)
 
 
 def _equalities(
@@ -363,16 +365,16 @@ def _equalities(
     if not isinstance(plan, WhereClause):
         return None
     pairs: list[tuple[Scalar, Scalar]] = []
-    rest: list[Scalar] = []
+    others: list[Scalar] = []
     for e in plan.conditions:
         if not refs(e) & outside:
-            rest.append(e)
+            others.append(e)
             continue
         pair = _equality(e, outside)
         if pair is None:
             return None
         pairs.append(pair)
-    source = replace(plan, conditions=tuple(rest)) if rest else plan.source
+    source = replace(plan, conditions=tuple(others)) if others else plan.source
     return None if free(source) or not pairs else (source, pairs)
 
 
@@ -431,8 +433,8 @@ def with_not_in(
         else:
             plan = _with_mark(plan, sub, condition, mark)
         may_match.append(ref(mark) if e is None else exp.and_(is_null(e), ref(mark), copy=False))
-    shown = exp.Not(this=exp.Paren(this=exp.or_(*may_match, copy=False)))
-    return SelectList(plan, (*kept(outer.columns), (value, shown)))
+    result = exp.Not(this=exp.Paren(this=exp.or_(*may_match, copy=False)))
+    return SelectList(plan, (*kept(outer.columns), (value, result)))
 
 
 def not_in(outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar]) -> RelationalPlan:
@@ -468,14 +470,14 @@ def with_quantified(
     deciding = compared if is_any else exp.Not(this=exp.Paren(this=compared.copy()))
     plan = _with_mark(outer, sub, deciding, match_mark)
     plan = _with_mark(plan, sub, is_null(exp.Paren(this=compared.copy())), unknown)
-    shown = exp.Case(
+    result = exp.Case(
         ifs=[
             exp.If(this=ref(match_mark), true=exp.Boolean(this=is_any)),
             exp.If(this=ref(unknown), true=exp.Null()),
         ],
         default=exp.Boolean(this=not is_any),
     )
-    return SelectList(plan, (*kept(outer.columns), (value, shown)))
+    return SelectList(plan, (*kept(outer.columns), (value, result)))
 
 
 def _where(sub: RelationalPlan, condition: Scalar | None) -> RelationalPlan:

@@ -90,8 +90,8 @@ def expr_of(v: SqlValue) -> Expr | None:
 def exprs_of(*values: SqlValue) -> list[Expr] | None:
     """The expressions of values that the driver can compute; None if it cannot compute all."""
     exprs = [expr_of(v) for v in values]
-    known = [e for e in exprs if e is not None]
-    return known if len(known) == len(exprs) else None
+    computable = [e for e in exprs if e is not None]
+    return computable if len(computable) == len(exprs) else None
 
 
 def constant_of(v: SqlValue) -> Any:
@@ -261,9 +261,9 @@ def number(written: str, node: exp.Expr, env: Env) -> SqlValue:
 def _exact(written: str, node: exp.Expr, env: Env) -> SqlValue:
     """A number as a decimal with its own digits."""
     exact = Decimal(written)
-    _, shown, exponent = exact.as_tuple()
+    _, digits, exponent = exact.as_tuple()
     scale = -int(exponent)
-    precision = max(len(shown), scale)
+    precision = max(len(digits), scale)
     if precision > MOST_DIGITS:
         env.fail(
             node,
@@ -344,8 +344,8 @@ def one_unit(n: int, unit: str) -> SqlValue | None:
         return ours(Literal(INT, n * _MONTHS[unit]), f"interval {unit}")
     if unit not in _UNITS:
         return None
-    kind, one = _UNITS[unit]
-    span = one * n
+    kind, single = _UNITS[unit]
+    span = single * n
     return constant(span, f"interval {kind}") if abs(span) <= LONGEST else None
 
 
@@ -394,7 +394,8 @@ def folded_in_spark(v: SqlValue) -> SqlValue:
 
 
 def _computed(column: Column) -> object:
-    one, asked = get_session().sql("SELECT 1"), in_running_session(column)
+    frame, resolved = get_session().sql("SELECT 1"), in_running_session(column)
     with as_trees(wanted=False):
-        _ = one.agg(functions.count(asked)).schema  # an aggregate or a random value is no constant
-        return one.select(asked.alias("value")).toArrow().column(0)[0].as_py()
+        # An aggregate or a random value is no constant.
+        _ = frame.agg(functions.count(resolved)).schema
+        return frame.select(resolved.alias("value")).toArrow().column(0)[0].as_py()

@@ -180,9 +180,9 @@ def tables_of(tree: Scalar, ctes: frozenset[str] = frozenset()) -> Iterator[exp.
     with_ = tree.args.get("with_")
     if with_ is not None:
         for cte in used_queries(tree, with_):
-            own = {cte.alias.lower()}
-            yield from tables_of(cte.this, ctes | own if with_.args.get("recursive") else ctes)
-            ctes |= own
+            names = {cte.alias.lower()}
+            yield from tables_of(cte.this, ctes | names if with_.args.get("recursive") else ctes)
+            ctes |= names
     if (
         isinstance(tree, exp.Table)
         and isinstance(tree.this, exp.Identifier)
@@ -279,11 +279,11 @@ class _Head:
                 comment = self.tokens[self.at + 1].text
             depth += (word == "(") - (word == ")")
             self.at += 1
-        rest = self.tokens[self.at + 1 :]
-        if not rest:
+        query_tokens = self.tokens[self.at + 1 :]
+        if not query_tokens:
             self._fail(f"{kind} {name} has no query after AS")
         temporary = bool(words & {"TEMPORARY", "TEMP", "PRIVATE"})
-        tree = query_of(_at_its_place(self.text, rest), self.text)
+        tree = query_of(_at_its_place(self.text, query_tokens), self.text)
         return SqlStatement(tree, self.text, name, columns, comment, temporary)
 
     def _flow(self) -> SqlStatement:
@@ -299,8 +299,8 @@ class _Head:
 
     def _changes(self, name: str, skipped: int) -> SqlStatement:
         """The rest of an AUTO CDC statement, from FROM on."""
-        rest = self.tokens[self.at + skipped :]
-        flow = flow_of(rest, self.text, self.tokens[0].start)
+        flow_tokens = self.tokens[self.at + skipped :]
+        flow = flow_of(flow_tokens, self.text, self.tokens[0].start)
         return SqlStatement(flow.tree, self.text, name, flow=flow)
 
     def _words(self, count: int) -> list[str]:
@@ -352,31 +352,31 @@ class SqlTable:
     stream: Any = None
 
 
-def table_of(name: str, given: Any) -> SqlTable:
+def table_of(name: str, argument: Any) -> SqlTable:
     """A table from a row class, a schema, a DDL string, a DataFrame, a source or a stream."""
     where = f"{user_line()}: table {name}"
-    if isinstance(given, Stream):
-        return _of_row(row_of(given, "sql"), None, where, given)
-    if isinstance(given, str):
-        return _of_kinds(_of_ddl(given, where), name)
-    if isinstance(given, pa.Schema):
-        return _of_arrow(given, name)
-    schema = getattr(given, "schema", given)  # of a DataFrame
+    if isinstance(argument, Stream):
+        return _of_row(row_of(argument, "sql"), None, where, argument)
+    if isinstance(argument, str):
+        return _of_kinds(_of_ddl(argument, where), name)
+    if isinstance(argument, pa.Schema):
+        return _of_arrow(argument, name)
+    schema = getattr(argument, "schema", argument)  # of a DataFrame
     if isinstance(schema, StructType):
         fields = schema.fields
         kinds = tuple((f.name, f.dataType.simpleString(), f.nullable) for f in fields)
         return _of_kinds(kinds, name)
-    if isinstance(given, type) and issubclass(given, Data):
-        return _of_class(given, where)
-    source = given.source() if hasattr(given, "source") else given
+    if isinstance(argument, type) and issubclass(argument, Data):
+        return _of_class(argument, where)
+    source = argument.source() if hasattr(argument, "source") else argument
     if hasattr(source, "schema") and hasattr(source, "close"):
         try:
-            return _of_arrow(as_named(source.schema(), given), name)
+            return _of_arrow(as_named(source.schema(), argument), name)
         finally:
             source.close()
     raise CompileError(
         f"{where}: expected a row class, a schema of Spark or Arrow, a DDL string, a DataFrame, a "
-        f"source of a pipeline, or a stream of a query; found {short(given)}"
+        f"source of a pipeline, or a stream of a query; found {short(argument)}"
     )
 
 
@@ -451,10 +451,10 @@ def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
 
 def _with_kinds(cls: type[Data], kinds: Mapping[str, str], name: str) -> SqlTable:
     """The table of a row class and all its columns; the class has those that rows can hold."""
-    held = _of_class(cls, name)
-    places = {n: path for n, (path, _) in held.columns.items()}
+    row_table = _of_class(cls, name)
+    places = {n: path for n, (path, _) in row_table.columns.items()}
     columns = {n: (places.get(n), kind) for n, kind in kinds.items() if n}
-    return SqlTable(held.row, held.python, columns)
+    return SqlTable(row_table.row, row_table.python, columns)
 
 
 def _of_class(cls: type[Data], where: str) -> SqlTable:
