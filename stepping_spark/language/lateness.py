@@ -84,7 +84,7 @@ def _in_time(current: Tracer, stream: Stream, label: str, value: object, line: L
     if not isinstance(value, tuple) or len(value) != 2 or not callable(value[0]):
         raise CompileError(
             f"{where}: expected a function that returns the time of a row, and how late rows may "
-            f"come, found {short(given)}; write {EXAMPLE}"
+            f"come, found {short(value)}; write {EXAMPLE}"
         )
     f, lateness = value
     assert isinstance(stream.vertex.type, ZSetType)
