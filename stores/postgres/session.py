@@ -45,6 +45,7 @@ class PostgresSession:
         self._process = this_process()
         self._turn = threading.RLock()
         self._connection: Connection | None = None
+        self._close: Callable[[], object] = lambda: None
         self._state: State | None = None  # None: not known
         _sessions.add(self)
 
@@ -110,9 +111,8 @@ class PostgresSession:
         if self._process != this_process():
             return
         with self._turn:
-            connection, self._connection, self._state = self._connection, None, None
-            if connection is not None:
-                connection.close()
+            self._connection, self._state = None, None
+            self._close()
 
     def give_way(self) -> None:
         """Release the lock at once, even while a thread waits for the server.
@@ -134,11 +134,6 @@ class PostgresSession:
                 os.dup2(nothing, self._connection.fileno())
                 os.close(nothing)
 
-    def __del__(self) -> None:
-        connection = getattr(self, "_connection", None)
-        if connection is not None and self._process == this_process():
-            connection.close()
-
     def _connect(self) -> Connection:
         self._check()
         self.close()
@@ -156,8 +151,14 @@ class PostgresSession:
             connection.close()
             raise
         self._connection = connection
+        self._close = weakref.finalize(self, _close, connection, self._process)
         self.connected += 1
         return connection
+
+
+def _close(connection: Connection, process: str) -> None:
+    if process == this_process():
+        connection.close()
 
 
 def _socket_of(connection: Connection) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,6 +40,7 @@ class Link:
         self._error = failure
         self._address: Address | None = None
         self._connection: Connection | None = None
+        self._close: Callable[[], object] = lambda: None
 
     def __str__(self) -> str:
         return f"table {self.table!r} of {self._address or 'a Postgres database'}"
@@ -76,14 +78,16 @@ class Link:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._connection = None
+        self._close()
 
     def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
+            self._close()
             self._address = Address(self._url, self.schema, "table")
             self._connection = self._address.connect(self._role)
+            self._close = closing = weakref.finalize(self, self._connection.close)
+            closing.atexit = False  # a fork that ends must not close it
         return self._connection
 
     @contextmanager
