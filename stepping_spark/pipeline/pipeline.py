@@ -91,8 +91,9 @@ class Pipeline(Closing):
     together, by default a twentieth of the memory of the machine or container, and at most
     `max_rows` rows if set. A single version with more, such as the first load of a large table, is
     several steps, between which readers of a sink see a part of it. If a Spark session runs, its
-    tasks read a first load of Delta or Iceberg instead, as one step, unless `max_bytes` or
-    `max_rows` is set, or tasks cannot compute the query. `append_only`, `strict` and `lateness` are
+    tasks read a first load of Delta or Iceberg, or as many bytes of new Parquet files, as one step
+    instead, unless `max_bytes` or `max_rows` is set, or tasks cannot compute the query.
+    `append_only`, `strict` and `lateness` are
     as for `st.compile`, `limits` and `profile` as for `st.Stepper`; the store has these limits too.
     Rows are late by step, the pieces of a version, too.
 
