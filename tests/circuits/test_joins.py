@@ -368,7 +368,7 @@ def test_a_key_that_is_there_where_its_row_is_not_cannot_be_followed_back() -> N
         ),
         pytest.param(
             lambda r: (st.Lookup(r, key=lambda x: x.id, on=lambda row: row),),
-            "on gives all that is known so far",
+            "on returns the whole row so far",
             id="all of it",
         ),
         pytest.param(

@@ -548,7 +548,7 @@ def test_a_feedback_that_nothing_uses() -> None:
             y.connect(st.delay(a))
         return a
 
-    with pytest.raises(st.CompileError, match="use it, or take it out"):
+    with pytest.raises(st.CompileError, match="use it, or remove it"):
         st.compile(query)
 
 
@@ -604,7 +604,7 @@ def test_a_path_in_the_place_of_a_graph(write: Any, tmp_path: Path) -> None:
 
 
 def test_a_query_in_the_place_of_its_graph() -> None:
-    with pytest.raises(st.CompileError, match=r"a Graph, as st\.compile\(query\) gives it"):
+    with pytest.raises(st.CompileError, match=r"a Graph from st\.compile\(query\)"):
         st.reference(total)  # type: ignore[arg-type]
 
 

@@ -217,5 +217,5 @@ def test_what_is_no_stream_is_refused(spark: SparkSession) -> None:
     with pytest.raises(InputError, match=r"give \[\(1, df\)\]"):
         st.MicroBatches(rows, checkpoint="c")
     wrong: Any = [User(id=1, name="ann")]
-    with pytest.raises(InputError, match=r"expected a streaming DataFrame, .* found list"):
+    with pytest.raises(InputError, match=r"expected a streaming DataFrame .* found list"):
         st.MicroBatches(wrong, checkpoint="c")

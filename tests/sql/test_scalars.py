@@ -207,7 +207,7 @@ REFUSED = {
     "current_timestamp()": "differs from step to step",
     "rand() < 0.5": "another value each time",
     "uuid()": "another value each time",
-    "input_file_name()": "not of its values",
+    "input_file_name()": "not on its values",
     "nonsense(i)": "UNRESOLVED_ROUTINE",
     "ints -> 1": "no function around it",
     "upper(x -> x)": "upper takes no lambda",
