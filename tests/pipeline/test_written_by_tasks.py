@@ -164,7 +164,7 @@ BOTH += [("iceberg", form) for form in FORMS if "vectors" not in form]
 
 
 @pytest.mark.parametrize(("kind", "form"), BOTH)
-@pytest.mark.turn(3)
+@pytest.mark.turn(6)
 def test_tasks_write_what_the_driver_writes(
     spark: SparkSession, tmp_path: Path, lake: Catalog, large: None, kind: str, form: str
 ) -> None:
@@ -183,7 +183,7 @@ def test_tasks_write_what_the_driver_writes(
 
 
 @pytest.mark.parametrize(("kind", "form"), [x for x in BOTH if "changes" not in x[1]])
-@pytest.mark.turn(3)
+@pytest.mark.turn(6)
 def test_tasks_write_a_view_in_the_place_of_what_a_table_has(
     spark: SparkSession, tmp_path: Path, lake: Catalog, large: None, kind: str, form: str
 ) -> None:

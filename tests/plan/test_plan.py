@@ -139,7 +139,10 @@ class AggregateCall:
 
 @pytest.mark.parametrize(
     ("local_rows", "steps"),
-    [pytest.param(st.Limits.local_rows, 100, id="driver"), pytest.param(0, 15, id="spark")],
+    [
+        pytest.param(st.Limits.local_rows, 100, id="driver"),
+        pytest.param(0, 15, id="spark", marks=pytest.mark.turn(3)),
+    ],
 )
 def test_a_step_is_as_large_in_the_end_as_step_3(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, local_rows: int, steps: int

@@ -281,6 +281,7 @@ def _is_constant(text: str) -> bool:
 
 
 @pytest.mark.spark
+@pytest.mark.turn(3)
 @pytest.mark.usefixtures("unfolded")
 def test_each_function_of_spark_is_sent_as_it_is_written(
     spark: SparkSession,
