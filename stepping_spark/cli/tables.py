@@ -77,13 +77,13 @@ def graph_of(
             raise click.UsageError(f"--columns {text}: expected {COLUMNS}, such as {_COLUMNS_OF}")
         inputs[name] = ddl
 
-    def graph() -> st.Graph[Any, Any]:
+    def compiled() -> st.Graph[Any, Any]:
         query = query_of(entries)
         read = _read_by(query, inputs, file)
         graph: st.Graph[Any, Any] = st.compile(query.with_tables(read) if read else query)
         return graph
 
-    return naming(file, graph)
+    return naming(file, compiled)
 
 
 def settings_of(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:

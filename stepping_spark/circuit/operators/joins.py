@@ -137,12 +137,12 @@ class LookUp(Operator):
         members = self.members(rows)
         return ZSetType(tuple_of((*members[: self.place], member, *members[self.place :])))
 
-    def members(self, rows: RowType) -> tuple[RowType, ...]:
+    def members(self, row_type: RowType) -> tuple[RowType, ...]:
         """The types of the members of input tuples."""
         if self.bare:
-            return (rows,)
-        assert isinstance(rows, Struct)
-        return tuple(t for _, t in rows.fields)
+            return (row_type,)
+        assert isinstance(row_type, Struct)
+        return tuple(t for _, t in row_type.fields)
 
     def physical(self, *args: Argument) -> Physical:
         """The pairs of matching rows; with `left` also the other tuples, with NULL."""
@@ -152,8 +152,8 @@ class LookUp(Operator):
             of_known = tuple(Field(t, (n,)) for n, t in known.schema.columns)
         columns = self.type_of(known.type, table.type).schema.columns
 
-        def row(rows: Sequence[T], member: T) -> tuple[T, ...]:
-            return (*rows[: self.place], member, *rows[self.place :])
+        def row(members: Sequence[T], member: T) -> tuple[T, ...]:
+            return (*members[: self.place], member, *members[self.place :])
 
         member = (1, whole(self._zset(table.type)))
         cells = row([(0, e) for e in of_known], member)
