@@ -12,7 +12,6 @@ iteration, and only rows with the same number are joined.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from sqlglot import exp
 from stepping_spark.sql.inner_joins import equality
 from stepping_spark.sql.names import Scope, same
 from stepping_spark.sql.plan import (
-    Item,
     LateralView,
     PlanColumn,
     RecursiveQuery,
@@ -32,6 +30,7 @@ from stepping_spark.sql.plan import (
     SetOf,
     SqlJoin,
     WhereClause,
+    as_items,
     conjuncts,
     free,
     keeping,
@@ -183,18 +182,14 @@ def _by_iterations(query: RecursiveQuery) -> RelationalPlan:
     first, number = PlanColumn("iteration"), PlanColumn("iteration")
     rows = RecursiveRows((*query.rows.new_columns, PlanColumn("iteration")))
     anchor = SelectList(
-        query.anchor, (*_items(query.anchor.columns), (first, exp.Literal.number(0)))
+        query.anchor, (*as_items(query.anchor.columns), (first, exp.Literal.number(0)))
     )
     step, last = _with_number(query.step, rows)
     following = exp.Add(this=ref(last), expression=exp.Literal.number(1))
-    again = SelectList(step, (*_items(query.step.columns), (PlanColumn("iteration"), following)))
+    again = SelectList(step, (*as_items(query.step.columns), (PlanColumn("iteration"), following)))
     columns = (*query.new_columns, number)
     whole = replace(query, anchor=anchor, step=again, rows=rows, new_columns=columns)
     return keeping(whole, query.new_columns)
-
-
-def _items(columns: Iterable[PlanColumn]) -> tuple[Item, ...]:
-    return tuple((c, ref(c)) for c in columns)
 
 
 def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalPlan, PlanColumn]:
@@ -203,7 +198,7 @@ def _with_number(plan: RelationalPlan, rows: RecursiveRows) -> tuple[RelationalP
     match plan:
         case RecursiveRows():
             *columns, iteration = rows.new_columns
-            return SelectList(rows, (*_items(columns), (number, ref(iteration)))), number
+            return SelectList(rows, (*as_items(columns), (number, ref(iteration)))), number
         case SelectList():
             source, iteration = _with_number(plan.source, rows)
             return SelectList(source, (*plan.items, (number, ref(iteration)))), number

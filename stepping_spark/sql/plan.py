@@ -487,9 +487,14 @@ def with_sources(plan: RelationalPlan, *sources: RelationalPlan) -> RelationalPl
     return plan
 
 
+def as_items(columns: Iterable[PlanColumn]) -> tuple[Item, ...]:
+    """The items of a SELECT list that returns these columns unchanged."""
+    return tuple((c, ref(c)) for c in columns)
+
+
 def keeping(plan: RelationalPlan, columns: Iterable[PlanColumn]) -> SelectList:
     """The plan with these columns only."""
-    return SelectList(plan, tuple((c, ref(c)) for c in columns))
+    return SelectList(plan, as_items(columns))
 
 
 def with_fresh_columns(plan: RelationalPlan, table: str, names: Iterable[str]) -> SelectList:

@@ -24,9 +24,9 @@ from stepping_spark.sql.plan import (
     SelectList,
     SessionsOf,
     WhereClause,
+    as_items,
     ref,
 )
-from stepping_spark.sql.unnest import kept
 
 MOST_WINDOWS = 1_000
 """The most sliding windows that contain a row."""
@@ -66,14 +66,14 @@ class TimeWindow:
         """The rows of a plan, each with every window that contains it."""
         if not isinstance(self.time, exp.Column):  # begin and end read it, so compute it once
             time = PlanColumn("time")
-            plan = SelectList(plan, (*kept(plan.columns), (time, slid(self.time))))
+            plan = SelectList(plan, (*as_items(plan.columns), (time, slid(self.time))))
             return replace(self, time=ref(time)).over(plan)
         number = -(-self.size // self.slide)
         windows = [self._window(i) for i in range(number)]
         if number == 1 and self.size == self.slide:
             has_time = exp.Not(this=exp.Is(this=slid(self.time), expression=exp.Null()))
             with_times = WhereClause(plan, (has_time,))
-            return SelectList(with_times, (*kept(plan.columns), (self.column, windows[0])))
+            return SelectList(with_times, (*as_items(plan.columns), (self.column, windows[0])))
         listed = exp.Anonymous(this="array", expressions=windows)
         all_ = LateralView(plan, listed, (self.column,))
         end = exp.Dot(this=ref(self.column), expression=exp.to_identifier("end", quoted=True))
@@ -90,7 +90,7 @@ class TimeWindow:
         start, end = PlanColumn("start"), PlanColumn("end")
         rows = SessionsOf(plan, tuple(by), slid(self.time), self.size, (start, end))
         window = _struct(ref(start), slid(ref(end), shift=self.size))
-        return SelectList(rows, (*kept(plan.columns), (self.column, window)))
+        return SelectList(rows, (*as_items(plan.columns), (self.column, window)))
 
 
 def slid(time: Scalar, slide: int = 1, offset: int = 0, shift: int = 0) -> Scalar:

@@ -8,7 +8,7 @@ Unnesting Arbitrary Queries, 2015).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -31,6 +31,7 @@ from stepping_spark.sql.plan import (
     SqlJoin,
     WhereClause,
     Windows,
+    as_items,
     coalesced,
     free,
     has_at_most_one_row,
@@ -141,7 +142,7 @@ def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
             return WhereClause(over_domain(plan.source, domain), conditions)
         case SelectList():
             items = tuple((c, domain.inside(e)) for c, e in plan.items)
-            return SelectList(over_domain(plan.source, domain), (*items, *kept(domain_columns)))
+            return SelectList(over_domain(plan.source, domain), (*items, *as_items(domain_columns)))
         case SqlJoin():
             return _join(plan, domain)
         case GroupBy():
@@ -178,18 +179,13 @@ def over_domain(plan: RelationalPlan, domain: Domain) -> RelationalPlan:
     raise NotImplementedError(type(plan).__name__)
 
 
-def kept(columns: Iterable[PlanColumn]) -> tuple[tuple[PlanColumn, Scalar], ...]:
-    """The items of a SELECT of these columns, unchanged."""
-    return tuple((c, ref(c)) for c in columns)
-
-
 def _values(plan: InlineValues, domain: Domain) -> RelationalPlan:
     """Rows of values that read columns of the outer query, as a union of select lists."""
     parts: list[RelationalPlan] = []
     for row in plan.rows:
         cells = zip(plan.new_columns, row, strict=True)
         items = tuple((c, domain.inside(e)) for c, e in cells)
-        parts.append(SelectList(domain.plan, (*items, *kept(domain.inner_columns))))
+        parts.append(SelectList(domain.plan, (*items, *as_items(domain.inner_columns))))
     whole = parts[0]
     for part, row in zip(parts[1:], plan.rows[1:], strict=True):
         whole = SetOf("union", True, whole, part, whole.columns, row[0])
@@ -227,8 +223,8 @@ def _outer(
     fresh = {c: PlanColumn(c.name, c.table) for c in domain.inner_columns}
     pairs = zip(domain.inner_columns, other.inner_columns, strict=True)
     items = [(fresh[a], coalesced(ref(a), ref(b))) for a, b in pairs]
-    inner = SelectList(joined, (*kept(plan.columns), *items))
-    return SelectList(inner, (*kept(plan.columns), *((a, ref(b)) for a, b in fresh.items())))
+    inner = SelectList(joined, (*as_items(plan.columns), *items))
+    return SelectList(inner, (*as_items(plan.columns), *((a, ref(b)) for a, b in fresh.items())))
 
 
 def _aggregate(plan: GroupBy, domain: Domain) -> RelationalPlan:
@@ -241,16 +237,16 @@ def _aggregate(plan: GroupBy, domain: Domain) -> RelationalPlan:
         if sets is not None:
             n = range(len(keys), len(keys) + len(domain.inner_columns))
             sets = tuple((*s, *n) for s in sets)
-        return GroupBy(source, (*keys, *kept(domain.inner_columns)), calls, sets)
+        return GroupBy(source, (*keys, *as_items(domain.inner_columns)), calls, sets)
     inner = {c: PlanColumn(c.name, c.table) for c in domain.inner_columns}
     grouped = GroupBy(source, tuple((inner[c], ref(c)) for c in domain.inner_columns), calls)
     on = tuple(null_safe(a, b) for a, b in inner.items())
     joined = SqlJoin(domain.plan, grouped, "left", on)
     results = tuple((PlanColumn(c.name), _of_no_rows(c, call)) for c, call in calls)
-    first = SelectList(joined, (*results, *kept(domain.inner_columns)))
+    first = SelectList(joined, (*results, *as_items(domain.inner_columns)))
     pairs = zip(calls, results, strict=True)
     again = tuple((c, ref(new)) for (c, _), (new, _) in pairs)
-    return SelectList(first, (*again, *kept(domain.inner_columns)))
+    return SelectList(first, (*again, *as_items(domain.inner_columns)))
 
 
 def _of_no_rows(c: PlanColumn, call: FunctionCall) -> Scalar:
@@ -269,7 +265,7 @@ def with_value(outer: RelationalPlan, sub: RelationalPlan, value: PlanColumn) ->
         single = sub if has_at_most_one_row(sub) else _one_each(sub, column, ())
         how = "inner" if is_one_row(single) else "left"
         joined: RelationalPlan = SqlJoin(outer, keeping(single, (column,)), how)
-        return SelectList(joined, (*kept(outer.columns), (value, ref(column))))
+        return SelectList(joined, (*as_items(outer.columns), (value, ref(column))))
     simple = _grouped_by_key(sub)
     if simple is not None:
         return simple.joined(outer, value)
@@ -280,7 +276,7 @@ def with_value(outer: RelationalPlan, sub: RelationalPlan, value: PlanColumn) ->
     joined = SqlJoin(
         outer, keeping(whole, (column, *domain.inner_columns)), "left", domain.joined()
     )
-    return SelectList(joined, (*kept(outer.columns), (value, ref(column))))
+    return SelectList(joined, (*as_items(outer.columns), (value, ref(column))))
 
 
 def _one_each(
@@ -293,14 +289,14 @@ def _one_each(
         (n, FunctionCall("count", (exp.Star(),), at)),
         (value, FunctionCall("any_value", (at,), at)),
     )
-    grouped = GroupBy(whole, kept(domain), calls)
+    grouped = GroupBy(whole, as_items(domain), calls)
     refused = exp.Anonymous(
         this="raise_error",
         expressions=[exp.Literal.string("a sub-query that is a value has more than one row")],
     )
     many = exp.GT(this=ref(n), expression=exp.Literal.number(1))
     checked = exp.Case(ifs=[exp.If(this=many, true=refused)], default=ref(value))
-    return SelectList(grouped, ((column, checked), *kept(domain)))
+    return SelectList(grouped, ((column, checked), *as_items(domain)))
 
 
 @dataclass(frozen=True)
@@ -315,7 +311,7 @@ class _Grouped:
 
     def joined(self, outer: RelationalPlan, value: PlanColumn) -> RelationalPlan:
         exists = PlanColumn("there")
-        items = [*kept(self.inner), (exists, TRUE), *kept(c for c, _ in self.plan.calls)]
+        items = [*as_items(self.inner), (exists, TRUE), *as_items(c for c, _ in self.plan.calls)]
         right = SelectList(self.plan, tuple(items))
         pairs = zip(self.outer, self.inner, strict=True)
         on = tuple(exp.EQ(this=e.copy(), expression=ref(c)) for e, c in pairs)
@@ -324,7 +320,7 @@ class _Grouped:
         if not isinstance(self.of_none, exp.Null):
             absent = exp.Is(this=ref(exists), expression=exp.Null())
             result = exp.Case(ifs=[exp.If(this=absent, true=self.of_none)], default=self.value)
-        return SelectList(whole, (*kept(outer.columns), (value, result)))
+        return SelectList(whole, (*as_items(outer.columns), (value, result)))
 
 
 def _grouped_by_key(sub: RelationalPlan) -> _Grouped | None:
@@ -434,7 +430,7 @@ def with_not_in(
             plan = _with_mark(plan, sub, condition, mark)
         may_match.append(ref(mark) if e is None else exp.and_(is_null(e), ref(mark), copy=False))
     result = exp.Not(this=exp.Paren(this=exp.or_(*may_match, copy=False)))
-    return SelectList(plan, (*kept(outer.columns), (value, result)))
+    return SelectList(plan, (*as_items(outer.columns), (value, result)))
 
 
 def not_in(outer: RelationalPlan, sub: RelationalPlan, lhs: Sequence[Scalar]) -> RelationalPlan:
@@ -477,7 +473,7 @@ def with_quantified(
         ],
         default=exp.Boolean(this=not is_any),
     )
-    return SelectList(plan, (*kept(outer.columns), (value, result)))
+    return SelectList(plan, (*as_items(outer.columns), (value, result)))
 
 
 def _where(sub: RelationalPlan, condition: Scalar | None) -> RelationalPlan:

@@ -276,7 +276,7 @@ class FileReader:
         """The row groups of a batch, in order."""
         return [(f, i) for f in batch.files for i in range(len(self.bounds(f).firsts))]
 
-    def wanted(self, batch: FileBatch, keys: Hashes) -> list[Group]:
+    def groups_with(self, batch: FileBatch, keys: Hashes) -> list[Group]:
         """The row groups that may have rows with these keys (from `wanted_places`)."""
         ends = ends_of(keys)
         candidates: list[Group] = []

@@ -135,7 +135,7 @@ class Reading:
         """
 
         def at(batches: FileBatches) -> tuple[Relation, ...]:
-            groups = [g for b in batches for g in self._reader.wanted(b, places)]
+            groups = [g for b in batches for g in self._reader.groups_with(b, places)]
             here, in_spark = groups, list[Group]()
             if self._are_for_spark(groups):
                 large = {f for b in batches if b.rows > self._driver_rows for f in b.files}
@@ -525,7 +525,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
                 self._added, outputs, self._outputs, manifest.next_files
             )
             before = self._before_step(self._batches())
-            description = self._committed.told(circuit, self._next_kept)
+            description = self._committed.description_of(circuit, self._next_kept)
             self._write(
                 replace(
                     manifest,

@@ -127,7 +127,7 @@ class Sweeper:
         self._removing = later(partial(self._remove, [*map(name_of, dropped), *gone]))
 
     @contextmanager
-    def kept(self, order: FileOrder) -> Iterator[None]:
+    def keeping(self, order: FileOrder) -> Iterator[None]:
         """Keep a manifest and all later ones during the block."""
         self._pinned[order] += 1
         try:
@@ -422,7 +422,9 @@ class Committed:
             )
         return manifest
 
-    def told(self, circuit: str | None, evolved: StateDescription | None) -> StateDescription:
+    def description_of(
+        self, circuit: str | None, evolved: StateDescription | None
+    ) -> StateDescription:
         """The description of the state from the next step on; writes a new circuit to its file."""
         description = evolved or self.kept
         if circuit is None and evolved is None:
@@ -437,7 +439,7 @@ class Committed:
     @contextmanager
     def holding(self, manifest: Manifest) -> Iterator[None]:
         """Keep the files of a step during the block, if this process would remove them."""
-        with self._sweeper.kept(manifest.order):
+        with self._sweeper.keeping(manifest.order):
             yield
 
     def check_there(self, manifest: Manifest) -> None:

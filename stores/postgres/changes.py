@@ -366,7 +366,7 @@ class Outputs:
             for i, layout in enumerate(self.layouts)
         ]
 
-    def given(
+    def with_tables(
         self, connection: Connection, outputs: Sequence[Relation] | None
     ) -> list[tuple[Layout, TableChange]] | None:
         """The outputs of a step, with their tables."""

@@ -463,7 +463,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
     ) -> None:
         old = self._session.state()
         with self._session.use("could not commit the step") as connection:
-            staged_outputs = self._outputs.given(connection, outputs)
+            staged_outputs = self._outputs.with_tables(connection, outputs)
             if staged_outputs is None:
                 new = State(replace(last, made_by=None), old.outputs)
             else:
