@@ -291,7 +291,7 @@ def _(shop: Shop) -> None:
     assert shop.rows("sums") == OLD
 
 
-@row("a table of a sink was renamed, and the pipeline says its new name")
+@row("a table of a sink was renamed, and the pipeline has its new name")
 def _(shop: Shop) -> None:
     shop.run({"sums": SUMS})
     (shop.place / "sums").rename(shop.place / "totals")
