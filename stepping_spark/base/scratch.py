@@ -10,8 +10,6 @@ import tempfile
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 _PREFIX = "stepping-scratch-"
 
@@ -33,17 +31,6 @@ class ScratchFolder:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self.path = unlocked.rename(unlocked.with_name(unlocked.name.removeprefix(".")))
         self.remove = weakref.finalize(self, _remove, self.path, handle, os.getpid())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.remove()
 
 
 def _remove(folder: Path, handle: int, owner: int) -> None:

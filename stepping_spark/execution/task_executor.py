@@ -284,7 +284,8 @@ class TaskExecutor:
             file = None
             if job.once and len(cut.segments.segments) > 1 and runs_here(spark):
                 with suppress(OSError):  # the disk may be full
-                    folder = stack.enter_context(ScratchFolder())
+                    folder = ScratchFolder()
+                    stack.callback(folder.remove)
                     path = str(folder.path / "blobs")
                     file = BlobFile.written(path, self._blobs(job, inputs, cut))
             if file is None:

@@ -52,10 +52,11 @@ def other_process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Path
 
 
 def test_a_folder_is_for_its_user_alone_and_is_removed_with_its_object(temporary: Path) -> None:
-    with ScratchFolder() as folder:
-        assert folder.path.parent == temporary
-        assert folder.path.stat().st_mode & 0o777 == 0o700
-        (folder.path / "file").write_text("rows")
+    folder = ScratchFolder()
+    assert folder.path.parent == temporary
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    (folder.path / "file").write_text("rows")
+    folder.remove()
     assert not list(temporary.iterdir())
     path = ScratchFolder().path
     assert not path.exists()

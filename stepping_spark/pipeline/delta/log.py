@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,12 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable as Table
 from deltalake import QueryBuilder, Schema
-from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    TableNotFoundError,
+)
 from deltalake.fs import DeltaStorageHandler
 
 from stepping_spark.base.errors import SteppingError
@@ -185,6 +191,10 @@ def is_on(configuration: Mapping[str, Any], name: str) -> bool:
 
 OTHER = "deltalake cannot do this: read it with st.CatalogTable, or leave that feature out"
 
+_LATER = "steps are written all the same, and it is tried again after later ones"
+
+_logger = logging.getLogger("stepping_spark.pipeline")
+
 _MISSING = re.compile(r"(?:location|file) (\S+?):? not found")
 _THROUGH = re.compile(
     r"^(?:(?:C Data interface|External|Arrow|Parquet|Kernel|Object Store) error: )+"
@@ -232,6 +242,19 @@ class DeltaLog:
             would_do = if_missing if if_missing is not None and "not found" in str(e) else remedy
             would_do = OTHER if "unsupported" in str(e).lower() else would_do
             raise self._failure(f"{what}: {_short_line(e)}; {would_do}") from e
+
+    @contextmanager
+    def warning(self, what: str) -> Iterator[None]:
+        """Log errors of work after a commit as warnings: later steps repeat it.
+
+        There is no warning if somebody else commits at the same time.
+        """
+        try:
+            with self.trying(what, _LATER):
+                yield
+        except SteppingError as e:
+            if not isinstance(e.__cause__, CommitFailedError):
+                _logger.warning("%s", str(e))
 
     def exists(self) -> bool:
         """Whether the table exists."""

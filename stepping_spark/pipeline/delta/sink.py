@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,10 +73,6 @@ So a row is rewritten a few times in total, not at each merge.
 
 TRIES = 5
 """Attempts to commit while others merge or remove files."""
-
-_TIDIED_LATER = "steps are written all the same, and it is tried again after later ones"
-
-log = logging.getLogger("stepping_spark.pipeline")
 
 UNSAFE_RENAME = "allow_unsafe_rename"
 """The option of deltalake with which a commit does not fail if its file exists."""
@@ -285,25 +280,18 @@ class DeltaSink:
         return FilesOfTasks(table.version(), actions, not self._form.changes)
 
     def _tidy(self, before: int, step: int) -> None:
-        """Merge small files, and with `vacuum` remove old ones; an error is a warning in the log.
-
-        There is none if somebody else merges or removes files at the same time.
-        """
+        """Merge small files, and with `vacuum` remove old ones; an error is a logged warning."""
         every, most = MERGED_EVERY, MERGED_BYTES
         while step // (8 * every) > before // (8 * every):
             every, most = 8 * every, 16 * most
-        try:
-            with self._log.trying("its small or old files could not be tidied", _TIDIED_LATER):
-                table = self._log.newest()
-                table.optimize.compact(target_size=most)
-                marked = self._marking(table)
-                if marked is not None:
-                    marked.renew(self._log.newest())
-                if self._vacuum:
-                    self._log.newest().vacuum(dry_run=False)
-        except SinkError as e:
-            if not isinstance(e.__cause__, CommitFailedError):
-                log.warning("%s", str(e))
+        with self._log.warning("its small or old files could not be tidied"):
+            table = self._log.newest()
+            table.optimize.compact(target_size=most)
+            marked = self._marking(table)
+            if marked is not None:
+                marked.renew(self._log.newest())
+            if self._vacuum:
+                self._log.newest().vacuum(dry_run=False)
 
     # -- the forms
 

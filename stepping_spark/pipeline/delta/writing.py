@@ -10,7 +10,6 @@ File" of https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import time
@@ -26,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 from deltalake import DeltaTable as Table
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, from_url
 
@@ -38,8 +37,6 @@ from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.spark.session import first_line
 
 pc: Any = pyarrow.compute
-
-logger = logging.getLogger("stepping_spark.pipeline")
 
 FILE_ROWS = 1_000_000
 """The most rows of a file."""
@@ -184,17 +181,10 @@ class TableWriter:
             obstore.put(self._objects, path, text.encode(), mode="create", use_multipart=False)
         every = int(table.metadata().configuration.get(_CHECKPOINT) or 100)
         if version % every == 0:
-            try:
+            with log.warning(f"there is no checkpoint of version {version}"):
                 newest = log.newest()
                 newest.create_checkpoint()
                 newest.cleanup_metadata()
-            except (DeltaError, OSError) as e:  # the step is committed; a later checkpoint will do
-                logger.warning(
-                    "Delta table %s: there is no checkpoint of version %d: %s",
-                    self.uri,
-                    version,
-                    first_line(e),
-                )
 
 
 @dataclass(frozen=True)
