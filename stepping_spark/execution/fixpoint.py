@@ -36,7 +36,7 @@ from stepping_spark.relations.store import StepStore
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import Columns, Schema
 from stepping_spark.rows.types import quote
-from stepping_spark.spark.session import count_jobs, no_constraints
+from stepping_spark.spark.session import JobCounter, no_constraints
 
 LOOP_ROWS = 100_000
 """Rows of one iteration that the driver fetches from Spark. Beyond: they stay in Spark."""
@@ -476,7 +476,7 @@ class Run:
         if relation.frame is None:
             yield
             return
-        with count_jobs(relation.frame.sparkSession) as jobs:
+        with JobCounter(relation.frame.sparkSession) as jobs:
             yield
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count
 

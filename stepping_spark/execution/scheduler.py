@@ -38,7 +38,6 @@ from stepping_spark.rows.sql_text import literal
 from stepping_spark.spark.session import (
     JobCounter,
     advise,
-    count_jobs,
     get_session,
     is_stopped,
     running_session,
@@ -136,7 +135,7 @@ class Scheduler:
                     "one, st.Stepper(graph, store), which takes the active session, or starts one"
                 )
             self.settings = checked(self._spark, self.settings or self.store.last_settings())
-            self._jobs = count_jobs(self._spark)
+            self._jobs = JobCounter(self._spark)
             self._jobs.__enter__()
         return self._spark
 
@@ -400,7 +399,7 @@ class Scheduler:
             except FanOut as e:
                 why = f"a Python function; {e}"
         if result is None:
-            with count_jobs(self.spark) as counted:
+            with JobCounter(self.spark) as counted:
                 frame = relation.in_spark(lambda: self.spark).frame
                 result = self._once.computed(step, m.vertex, called.apply_in_spark(frame))
             jobs = counted.count

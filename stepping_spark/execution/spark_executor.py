@@ -22,7 +22,7 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import Apply, Leaf, Materialized, Read, Ref, Term, nodes
 from stepping_spark.relations.relation import LazyScan, SparkRelation
 from stepping_spark.spark.session import (
-    count_jobs,
+    JobCounter,
     first_line,
     no_constraints,
     times_planned,
@@ -73,7 +73,7 @@ class SparkExecutor:
         """Compute a stream; `why` is the reason why Spark must compute it."""
         begun = time.perf_counter()
         step.metrics.queries += 1
-        with no_constraints(self._spark()), count_jobs(self._spark()) as jobs:
+        with no_constraints(self._spark()), JobCounter(self._spark()) as jobs:
             try:
                 query = self._query(step, m)
                 frame = step.sources.sql(query.text, query.uses)

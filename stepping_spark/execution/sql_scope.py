@@ -28,7 +28,7 @@ from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import Optional, quote
-from stepping_spark.spark.session import count_jobs, in_session
+from stepping_spark.spark.session import JobCounter, in_session
 
 COLLECTED_ROWS = 5_000
 """Rows of the driver whose functions Spark evaluates without a job, returning row by row.
@@ -253,7 +253,7 @@ class Projection:
         if few and all(map(_is_simple, types)):
             rows = frame.collect()
             return [pa.array([r[i] for r in rows], t.arrow) for i, t in enumerate(types)]
-        with count_jobs(self._spark()) as jobs:
+        with JobCounter(self._spark()) as jobs:
             schema = Schema(tuple(zip(frame.columns, types, strict=True)), ())
             columns = [one_array(c) for c in conform(frame.toArrow(), schema).columns]
         self.jobs = None if self.jobs is None or jobs.count is None else self.jobs + jobs.count

@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 import stepping_spark as st
-from stepping_spark.spark.session import count_jobs, with_settings
+from stepping_spark.spark.session import JobCounter, with_settings
 from tests.benchmarks.in_sql.turnover import Turnover, raw
 from tests.benchmarks.in_sql.views import VIEWS, View
 from tests.benchmarks.peers import workload
@@ -94,7 +94,7 @@ class Engines:
             **{n: partial(ours.step, change) for n, ours in self._ours.items()},
             CACHED: self._again,
         }
-        with count_jobs(self._spark) as jobs:
+        with JobCounter(self._spark) as jobs:
             _, taken = took(steps[name])
         return jobs.count, taken
 

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from stepping_spark.spark.session import count_jobs, with_settings
+from stepping_spark.spark.session import JobCounter, with_settings
 from tests.benchmarks.peers import ours, spark_sql_delta, workload
 from tests.benchmarks.peers.peer import TABLES, VIEWS, Tables, Way
 from tests.benchmarks.peers.spark import AS_BY_DEFAULT, HEAP
@@ -63,7 +63,7 @@ class Engines:
         if name in self.peers:
             return took(lambda: self.peers[name].step(change))
         query = self._cached if name == CACHED else self._from_files
-        with count_jobs(self._spark) as jobs:
+        with JobCounter(self._spark) as jobs:
             _, taken = took(query)
         return jobs.count, taken
 

@@ -26,7 +26,7 @@ from rich.table import Table
 
 import stepping_spark as st
 from stepping_spark.plan.metrics import StepMetrics
-from stepping_spark.spark.session import count_jobs, get_session
+from stepping_spark.spark.session import JobCounter, get_session
 
 Edge = tuple[int, int]
 Link = st.Pair[int, int]
@@ -117,7 +117,7 @@ def again(f: Callable[[], object], spark: SparkSession, rounds: int) -> Timed:
     """What computing the whole takes."""
     timed = Timed()
     for _ in range(rounds):
-        with count_jobs(spark) as jobs:
+        with JobCounter(spark) as jobs:
             begun = time.perf_counter()
             f()
             timed.ms[False].append((time.perf_counter() - begun) * 1e3)

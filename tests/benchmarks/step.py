@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
-from stepping_spark.spark.session import count_jobs, get_session
+from stepping_spark.spark.session import JobCounter, get_session
 from tests.benchmarks.peers import report
 from tests.benchmarks.tables import Customer, Order, Tables, query
 
@@ -117,7 +117,7 @@ def measure(spark: SparkSession, rows: int, rounds: int) -> dict[str, Timed]:
     }
     for n in range(rounds + 20):
         for way in ways.values():
-            with count_jobs(spark) as jobs:
+            with JobCounter(spark) as jobs:
                 begun = time.perf_counter()
                 way.run(n + 1)
                 ms = (time.perf_counter() - begun) * 1e3

@@ -20,7 +20,7 @@ from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, Schema
-from stepping_spark.spark.session import cores, count_jobs
+from stepping_spark.spark.session import JobCounter, cores
 from stores.parquet import store as reading
 from stores.parquet.file_validation import GROUP_ROWS
 from tests.cases import constants
@@ -307,7 +307,7 @@ def test_a_small_state_on_the_driver_is_sent_whole_where_spark_has_the_keys(
         store = st.StoreMemory([BY_K], limits=limits)
         store.add(BY_K.name, rows_of(0, 20))
         store.commit(1, None)
-        with constants(looked_up_keys=most), count_jobs(spark) as jobs:
+        with constants(looked_up_keys=most), JobCounter(spark) as jobs:
             (found,) = store.read(BY_K.name, keys)
         assert found.rows == (20 if is_whole else 2)
         assert (jobs.count == 0) is is_whole

@@ -18,7 +18,7 @@ from stepping_spark.plan.planner import plan_of
 from stepping_spark.relations.relation import SparkRelation
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.spark.session import count_jobs, scanned_bytes, times_planned
+from stepping_spark.spark.session import JobCounter, scanned_bytes, times_planned
 from stepping_spark.zsets.from_dataframe import PASSED, guarded_when_read
 from tests.cases import constants
 
@@ -128,7 +128,7 @@ def test_few_rows_of_files_are_fetched_and_others_are_counted_before(
     items: DataFrame, limits: st.Limits, jobs: int, in_spark: bool, spark: SparkSession
 ) -> None:
     z = st.ZSetSpark.from_dataframe(items, Item)
-    with count_jobs(spark) as counted:
+    with JobCounter(spark) as counted:
         held = z.checked(z.type, "input 'items'", limits)
     assert (held.table is None) == in_spark
     assert counted.count is not None
@@ -139,7 +139,7 @@ def test_few_rows_of_files_are_fetched_and_others_are_counted_before(
 
 def test_equal_rows_of_files_are_added_up(items: DataFrame, spark: SparkSession) -> None:
     twice = st.ZSetSpark.from_dataframe(items.selectExpr("id DIV 2 AS id", "0L AS kind"), Item)
-    with count_jobs(spark) as counted:
+    with JobCounter(spark) as counted:
         held = twice.checked(twice.type, "input 'items'", st.Limits())
     assert counted.count == 1
     assert held.table is not None

@@ -24,10 +24,10 @@ from stepping_spark.base.errors import SteppingError
 from stepping_spark.execution import spark_executor
 from stepping_spark.spark.session import (
     PARTITIONS_PER_CORE,
+    JobCounter,
     advice,
     advice_for,
     advise,
-    count_jobs,
     get_session,
     in_session,
     is_stopped,
@@ -432,10 +432,10 @@ def test_a_dataframe_of_another_session_becomes_one_of_this_one(spark: SparkSess
 
 
 def test_the_jobs_of_a_block_are_counted(spark: SparkSession) -> None:
-    with count_jobs(spark) as outer:
-        with count_jobs(spark) as one:
+    with JobCounter(spark) as outer:
+        with JobCounter(spark) as one:
             spark.range(10).collect()
-        with count_jobs(spark) as none:
+        with JobCounter(spark) as none:
             spark.sql("select * from values (1), (2)").collect()
         spark.range(10).collect()
     assert (one.count, none.count, outer.count) == (1, 0, 2)
@@ -443,7 +443,7 @@ def test_the_jobs_of_a_block_are_counted(spark: SparkSession) -> None:
 
 def test_the_jobs_of_other_threads_are_not_counted(spark: SparkSession) -> None:
     other = threading.Thread(target=lambda: spark.range(10).collect())
-    with count_jobs(spark) as jobs:
+    with JobCounter(spark) as jobs:
         other.start()
         other.join()
     assert jobs.count == 0
@@ -454,7 +454,7 @@ def test_jobs_are_counted_when_the_block_fails(spark: SparkSession) -> None:
         spark.range(10).collect()
         raise ValueError("on purpose")
 
-    counter = count_jobs(spark)
+    counter = JobCounter(spark)
     with pytest.raises(ValueError, match="on purpose"), counter:
         fail()
     assert counter.count == 1

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import stepping_spark as st
-from stepping_spark.spark.session import count_jobs
+from stepping_spark.spark.session import JobCounter
 from tests.cases import ROOT, Z, stepper_of
 
 LARGE = 20_001  # rows, where one less is few
@@ -252,7 +252,7 @@ def test_a_batch_again_runs_no_job(spark: SparkSession) -> None:
     take = st.foreach_batch(stepper, "orders")
     batch = frame(spark, ("Ann", 1))
     take(batch, 0)
-    with count_jobs(spark) as jobs:
+    with JobCounter(spark) as jobs:
         take(batch, 0)
     assert jobs.count == 0
     assert stepper.store.last_step() == 1

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import stepping_spark as st
-from stepping_spark.spark.session import count_jobs
+from stepping_spark.spark.session import JobCounter
 from tests.cases import Z
 
 
@@ -250,7 +250,7 @@ def test_columns_of_neither_form_are_one_clear_error_at_once(
 ) -> None:
     frame = spark.createDataFrame([], ddl)
     with (
-        count_jobs(spark) as jobs,
+        JobCounter(spark) as jobs,
         pytest.raises(st.InputError, match=f"^from_change_feed.*{said}"),
     ):
         st.from_change_feed(frame, Item)

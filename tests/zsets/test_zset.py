@@ -28,7 +28,7 @@ from stepping_spark.rows.atoms import NAN, LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import row_type
-from stepping_spark.spark.session import count_jobs
+from stepping_spark.spark.session import JobCounter
 from stepping_spark.zsets.spark import ZSet, ZSetPython, ZSetSpark
 from tests.cases import A, B
 
@@ -746,7 +746,7 @@ def test_a_dataframe_that_does_not_fit_is_one_clear_error_at_once(
     spark: SparkSession, of: Any, ddl: str, count: str | None, said: str
 ) -> None:
     frame = spark.createDataFrame([], ddl)
-    with count_jobs(spark) as jobs, pytest.raises(InputError) as e:
+    with JobCounter(spark) as jobs, pytest.raises(InputError) as e:
         ZSetSpark.from_dataframe(frame, of, count=count)
     assert str(e.value).startswith("from_dataframe")
     assert said in str(e.value)
@@ -828,13 +828,13 @@ def test_what_only_the_rows_tell_is_one_clear_error_when_the_value_is_used(
 def test_a_dataframe_is_checked_and_added_up_by_two_jobs(spark: SparkSession) -> None:
     frame = spark.range(1000, numPartitions=2).selectExpr("id % 10 AS x", "'a' AS name")
     z = ZSetSpark.from_dataframe(frame, A)
-    with count_jobs(spark) as jobs:
+    with JobCounter(spark) as jobs:
         held = z.checked(z.type, "input 'a'", DEFAULT)
     assert held.table is not None
     assert held.rows == 10
     assert jobs.count is not None
     assert jobs.count <= 2
-    with count_jobs(spark) as jobs:
+    with JobCounter(spark) as jobs:
         assert z.checked(z.type, "input 'a'", DEFAULT) is held
         assert z.get_count(A(x=1, name="a")) == 100
     assert jobs.count == 0

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql import DataFrame
 
-from stepping_spark.spark.session import count_jobs
+from stepping_spark.spark.session import JobCounter
 from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables, Way
 from tests.benchmarks.peers.spark import KEY, session
 
@@ -66,7 +66,7 @@ class Peer(Way):
         self._view_of(self._whole("days"), self._state["customers"].toArrow())
 
     def step(self, change: Tables) -> int | None:
-        with count_jobs(self._spark) as jobs:
+        with JobCounter(self._spark) as jobs:
             self._step(_wide(change["orders"]), _wide(change["lines"]))
         return jobs.count
 

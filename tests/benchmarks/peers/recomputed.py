@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from stepping_spark.spark.session import count_jobs
+from stepping_spark.spark.session import JobCounter
 from tests.benchmarks.peers.peer import TABLES, VIEWS, Tables, Way
 from tests.benchmarks.peers.spark import KEY, cached, changed, session
 
@@ -41,7 +41,7 @@ class Peer(Way):
             )
 
     def step(self, change: Tables) -> int | None:
-        with count_jobs(self._spark) as jobs:
+        with JobCounter(self._spark) as jobs:
             self._recompute()
         return jobs.count
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from stepping_spark.spark.session import count_jobs
+from stepping_spark.spark.session import JobCounter
 from tests.benchmarks.peers.peer import COLUMNS, TABLES, WEIGHT, CannotDo, Tables, Way, summed
 from tests.benchmarks.peers.spark import KEY, cached, changed, session
 
@@ -90,7 +90,7 @@ class Peer(Way):
         self._outs.append(self._spark.sql(RESULT).toArrow())
 
     def step(self, change: Tables) -> int | None:
-        with count_jobs(self._spark) as jobs:
+        with JobCounter(self._spark) as jobs:
             for name in CHANGED:
                 self._change[name] = self._spark.createDataFrame(change[name])
                 self._change[name].createOrReplaceTempView(f"d_{name}")
