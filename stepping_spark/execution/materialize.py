@@ -19,7 +19,7 @@ from stepping_spark.plan.step_ir import RegisterPlan
 from stepping_spark.relations import relation
 from stepping_spark.relations.arrow import one_array
 from stepping_spark.relations.placement import LOOKED_UP_KEYS
-from stepping_spark.relations.relation import Relation, SparkRelation, kept_apart, settle
+from stepping_spark.relations.relation import Relation, SparkRelation, computed_once, settle
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.types import Optional, Struct, quote
@@ -107,7 +107,9 @@ class Materializer:
         tests = [] if checked else null_tests(schema)
         state = self._first(v)
         if state is None:
-            kept = settle(result, (), where, tests=tests) if cancels else kept_apart(result, tests)
+            kept = (
+                settle(result, (), where, tests=tests) if cancels else computed_once(result, tests)
+            )
         elif result.is_settled(state.register.schema, state.register.key):
             kept = result
         else:

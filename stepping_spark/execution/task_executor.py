@@ -55,8 +55,8 @@ from stepping_spark.relations.relation import (
     DriverRelation,
     Relation,
     SparkRelation,
+    computed_once,
     fetch_if_few,
-    kept_apart,
 )
 from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
 from stepping_spark.relations.transfer import LOCAL
@@ -327,7 +327,7 @@ class TaskExecutor:
         parts_of_blobs = in_parts(blobs.where(f"tag = {STAYING + number}"), parts)
         rows = parts_of_blobs.mapInArrow(partial(tasks.rows_of_output, schema), types)
         named = rows.toDF(*schema.arrow.names)
-        relation = kept_apart(SparkRelation(named, schema, consolidated=True))
+        relation = computed_once(SparkRelation(named, schema, consolidated=True))
         return fetch_if_few(relation, self._limits) or relation
 
     def _step_of(

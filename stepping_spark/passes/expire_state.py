@@ -298,7 +298,7 @@ class _Settling:
 UNKNOWN = "nothing is known of how late its rows come: no field that it has is the time of an input"
 
 
-def kept_whole(graph: AnyGraph) -> Iterator[tuple[Vertex, str]]:
+def without_expiry(graph: AnyGraph) -> Iterator[tuple[Vertex, str]]:
     """The vertices that keep all rows of an input with a lateness, each with the reason."""
     if not graph.lateness:
         return

@@ -37,7 +37,7 @@ from stepping_spark.pipeline.rejects import (
 )
 from stepping_spark.relations.codec import encode
 from stepping_spark.relations.placement import bytes_of_a_step
-from stepping_spark.relations.relation import DriverRelation, Relation, kept_apart, plus
+from stepping_spark.relations.relation import DriverRelation, Relation, computed_once, plus
 from stepping_spark.rows.names import arrow_schema, matched
 from stepping_spark.rows.schema import COUNT, VALUE, StreamType, ZSetType
 from stepping_spark.spark.session import get_session
@@ -143,7 +143,7 @@ class Feed:
             relation = held_input(change, self.type, self._where, self._limits)
             (here if isinstance(relation, DriverRelation) else relations).append(relation)
             if sum(part.nbytes or 0 for part in here) > most:
-                relations.append(kept_apart(plus(here, schema).in_spark(get_session)))
+                relations.append(computed_once(plus(here, schema).in_spark(get_session)))
                 here = []
         whole = plus([*here, *relations], schema)
         whole = whole.added_up() if isinstance(whole, DriverRelation) else whole

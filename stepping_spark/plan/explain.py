@@ -21,7 +21,7 @@ from stepping_spark.circuit.operators import (
 from stepping_spark.circuit.operators.groups import ReducePlan
 from stepping_spark.circuit.physical import Nearest, Runs, cut_by, nearby_of, reach_of
 from stepping_spark.expressions.expr import Literal
-from stepping_spark.passes.expire_state import kept_whole
+from stepping_spark.passes.expire_state import without_expiry
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
@@ -191,7 +191,7 @@ def _hints(graph: AnyGraph) -> tuple[str, ...]:
         "one of them small, or join by a key or a range (st.join, st.range_join)"
         for line in lines
     )
-    vertices = ((graph.paths[v], graph.line(v), why) for v, why in kept_whole(graph))
+    vertices = ((graph.paths[v], graph.line(v), why) for v, why in without_expiry(graph))
     every += tuple(
         f"what {path} reads ({line}) keeps all rows, whatever the watermark, because {why}"
         for path, line, why in vertices

@@ -404,7 +404,7 @@ def too_large(whose: str) -> Callable[[str, RowType], str]:
     return lambda name, t: f"{whose}: {beyond(name, t)}"
 
 
-def kept_apart(relation: SparkRelation, tests: Sequence[tuple[str, str]] = ()) -> SparkRelation:
+def computed_once(relation: SparkRelation, tests: Sequence[tuple[str, str]] = ()) -> SparkRelation:
     """Compute a relation once, cut its lineage, and measure it, without consolidation."""
     kept, measured = _computed(relation.frame, relation.schema, tests)
     return SparkRelation(

@@ -128,7 +128,7 @@ class _Groups:
             return self.source.stream
 
         def row_of(row: Any) -> Any:
-            return built(fields, [self.source.held(e, row).column for e in exprs])
+            return built(fields, [self.source.storable(e, row).column for e in exprs])
 
         return map_(self.source.stream, f=row_of)
 

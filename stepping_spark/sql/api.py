@@ -233,7 +233,7 @@ class _ViewRows:
 
         def row_of(row: Any) -> Any:
             pairs = zip(names, self.values, strict=True)
-            return cls(**{n: self.relation.held(e, row).column for n, e in pairs})
+            return cls(**{n: self.relation.storable(e, row).column for n, e in pairs})
 
         return map_(self.relation.stream, f=row_of)
 
@@ -246,7 +246,7 @@ class _ViewRows:
 
 def _check_held(plan: RelationalPlan, facts: Facts, text: str) -> None:
     """Raise an error if the plan reads a column whose type rows cannot hold."""
-    kinds = {c: t.kind for c, t in facts.of_tables(plan).items() if not t.held}
+    kinds = {c: t.kind for c, t in facts.of_tables(plan).items() if not t.storable}
     exprs = (e for node in nodes(plan) for e in node.exprs()) if kinds else ()
     for node in (column for e in exprs for column in e.find_all(exp.Column)):
         c = column_of(node)

@@ -514,7 +514,7 @@ def _types(stream: Any, columns: SqlColumns) -> dict[str, ColumnType]:
     types = {}
     for name, (path, kind) in columns.items():
         if path is None:
-            types[name] = ColumnType(kind, nullable=True, held=False)
+            types[name] = ColumnType(kind, nullable=True, storable=False)
             continue
         t, nullable = row_of(stream, "sql"), False
         for part in path:

@@ -172,7 +172,7 @@ class ColumnType:
 
     kind: str
     nullable: bool
-    held: bool = True
+    storable: bool = True
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from stepping_spark.sql.values import SqlValue
 
 RowFunction = Callable[[Any], Any]
 
-_HELD_AS = {
+_STORABLE_AS = {
     "map<": "take a value of it, m['key'], or its entries, map_entries(m)",
     "variant": "read a part of it: variant_get(v, '$.a', 'int'), or to_json(v)",
     "interval": "make it a number: CAST(x AS INT), or add it to a date",
@@ -58,13 +58,13 @@ class PlacedStream:
         """An expression on a symbolic row."""
         return scalar(e, _Env(self, row))
 
-    def held(self, e: Scalar, row: Any) -> SqlValue:
+    def storable(self, e: Scalar, row: Any) -> SqlValue:
         """The value of an expression, for rows. Raises `SqlError` if rows cannot hold it."""
         value = self.value(e, row)
         try:
             row_type_of("string" if value.kind in ("", "void") else value.kind, nullable=True)
         except TypeError:
-            remedies = (r for start, r in _HELD_AS.items() if value.kind.startswith(start))
+            remedies = (r for start, r in _STORABLE_AS.items() if value.kind.startswith(start))
             reason = f"this is {value.kind}, and rows cannot hold that"
             raise failure(self.text, e, reason, next(remedies, "convert it")) from None
         return value
@@ -73,7 +73,7 @@ class PlacedStream:
         """A function from a row to an expression, converted to a Spark type."""
 
         def of(row: Any) -> Any:
-            value = self.held(e, row) if kind is None else converted(self.value(e, row), kind)
+            value = self.storable(e, row) if kind is None else converted(self.value(e, row), kind)
             return value.column
 
         return of
@@ -155,7 +155,7 @@ def projected(source: PlacedStream, items: Sequence[Item]) -> PlacedStream:
     kinds: dict[PlanColumn, str] = {}
 
     def row_of(row: Any) -> Any:
-        values = [source.held(e, row) for _, e in items]
+        values = [source.storable(e, row) for _, e in items]
         kinds.update(zip(columns, (v.kind for v in values), strict=True))
         return built(names, [v.column for v in values])
 

@@ -49,7 +49,7 @@ def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> Relati
     """
     reduced = without_grouped_rows(without_empty_joins(plan, facts), facts)
     types = facts.of_tables(plan).items() if whole_rows else ()
-    in_rows = frozenset(c for c, t in types if t.held)
+    in_rows = frozenset(c for c, t in types if t.storable)
     return merged(pruned(pushed(reduced, ()), set(plan.columns), in_rows))
 
 

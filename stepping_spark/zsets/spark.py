@@ -22,9 +22,9 @@ from stepping_spark.relations.relation import (
     LazyScan,
     Relation,
     SparkRelation,
+    computed_once,
     fetch_if_few,
     fetch_if_few_in,
-    kept_apart,
     most_fetched,
     plus,
     settle,
@@ -242,7 +242,7 @@ class ZSetSpark(ZSet[T_co]):
                 few = fetch_if_few_in(nbytes, rows, limits, most_rows=most, most_bytes=piece)
                 if few is not None:
                     return few
-            relation = kept_apart(rows) if key is None else settle(rows, key, where)
+            relation = computed_once(rows) if key is None else settle(rows, key, where)
             # More rows stay in Spark: the step fetches them if it needs them, and uses them there.
             few = fetch_if_few(relation, limits, most_rows=most, most_bytes=limits.broadcast_bytes)
             if few is not None:

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 import stepping_spark as st
 from stepping_spark.base.errors import StepError
 from stepping_spark.execution.spark.text import consolidated
-from stepping_spark.relations.relation import SparkRelation, kept_apart, settle
+from stepping_spark.relations.relation import SparkRelation, computed_once, settle
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import BIG_INT, Schema
 from tests.cases import constants
@@ -103,7 +103,7 @@ def test_sums_that_are_kept_and_fetched_are_the_same(session: SparkSession, most
 def test_a_sum_that_is_null_is_kept_and_fetched_as_null(session: SparkSession) -> None:
     schema = Schema((), SCHEMA.diffs[1:])
     none = session.sql("SELECT CAST(NULL AS DECIMAL(38, 0)) AS `_sum_x_`")
-    kept = kept_apart(SparkRelation(none, schema))
+    kept = computed_once(SparkRelation(none, schema))
     assert [tuple(r) for r in kept.frame.collect()] == [(None,)]
     assert kept.fetched().table["_sum_x_"].to_pylist() == [None]
 

@@ -115,7 +115,7 @@ def meta_of(table: Table) -> Meta:
     )
 
 
-def told_schema(table: Table) -> pa.Schema:
+def arrow_schema(table: Table) -> pa.Schema:
     """The columns of an opened table; a type without an equal in Arrow is opaque."""
     document = json.loads(table.schema().to_json())
     columns: Any = table.schema().to_arrow()
@@ -308,7 +308,7 @@ class DeltaLog:
         """The columns of the table as it is now."""
         table = self.newest()
         with self.trying("its columns are not known", OTHER):
-            return told_schema(table)
+            return arrow_schema(table)
 
     def meta(self, version: int | None = None) -> Meta:
         """The metadata at a version, or of the table as `newest` returned it last."""
