@@ -2,9 +2,9 @@
 
     python -m tests.elsewhere connect | cluster  [NAME OF A QUERY ...]
 
-Each query is stepped with the same changes on the driver, as Spark jobs, in Spark's tasks, and with
-changes that Spark holds. The state of those that are named is in memory and in Parquet files; of
-all queries, one has its state in memory and the next one in files.
+Each query is stepped with the same changes on the driver, in Spark's tasks, and with changes that
+Spark holds in its tasks and by its queries. The state of queries that are named is in memory and in
+Parquet files; of all queries, one has its state in memory and the next one in files.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -22,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
+from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.spark.java import java_environment
 from stepping_spark.spark.session import get_session
 from tests.cases import User
@@ -105,19 +108,23 @@ def check(spark: SparkSession, query: Circuit, make_store: MakeStore) -> None:
             return change
         return st.ZSetSpark.from_dataframe(change.to_dataframe(spark), rows, count="_count_")
 
-    for limits, held in (
-        (st.Limits(), as_it_is),
-        (st.Limits(local_rows=0), as_it_is),
-        (st.Limits(local_rows=0), in_spark),
-        (IN_TASKS, as_it_is),
-        (IN_TASKS, in_spark),
+    for limits, by_queries, held in (
+        (st.Limits(), False, as_it_is),
+        (IN_TASKS, False, as_it_is),
+        (IN_TASKS, False, in_spark),
+        (IN_TASKS, True, in_spark),
     ):
-        stepper = st.Stepper(graph, make_store(graph), limits=limits)
-        found = []
-        for step in steps:
-            outs = stepper.step([held(z, t) for z, t in zip(step, query.rows, strict=True)])
-            found.append(tuple(map(in_python, outs)))
-        assert found == expected, f"{query} with {limits}"
+        with patch.object(TaskExecutor, "_why_not", _for_queries) if by_queries else nullcontext():
+            stepper = st.Stepper(graph, make_store(graph), limits=limits)
+            found = []
+            for step in steps:
+                outs = stepper.step([held(z, t) for z, t in zip(step, query.rows, strict=True)])
+                found.append(tuple(map(in_python, outs)))
+        assert found == expected, f"{query} with {limits}, {held.__name__}, {by_queries=}"
+
+
+def _for_queries(*_: object) -> str:
+    return "they are for queries"
 
 
 def check_pipeline(directory: Path) -> None:

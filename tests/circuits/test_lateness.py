@@ -33,6 +33,7 @@ def rows_kept(stepper: st.Stepper[Any, Any]) -> int:
     return sum(store.size(name).rows for name, _ in st.explain(stepper.graph).arrangements)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.long] * (n in SLOWER)) for n in SETTLED]
 )

@@ -41,7 +41,7 @@ FAMILIES = {
 
 
 @pytest.mark.slow
-@pytest.mark.turn(6)
+@pytest.mark.turn(12)
 @pytest.mark.parametrize("name", [name for names in FAMILIES.values() for name in names])
 def test_each_family_of_operators_gives_what_plain_python_gives(
     spark: SparkSession, name: str

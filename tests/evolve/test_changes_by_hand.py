@@ -125,6 +125,7 @@ def shown(plan: st.Evolution) -> str:
     return SAID.sub("", str(plan)).partition("\n")[2]
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_query_that_somebody_changed(make_store: MakeStore, name: str) -> None:
     """All is as if the query had been so for ever, in ten random steps, and after going back."""

@@ -213,6 +213,7 @@ WITHOUT_A_JOIN: list[Callable[..., Any]] = [alone]
 steps = hs.lists(hs.tuples(zsets_of(Fact), zsets_of(Dim)), min_size=1, max_size=5)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("query", [*QUERIES, *WITHOUT_A_JOIN])
 @settings(max_examples=25)
@@ -231,7 +232,7 @@ def test_the_result_is_that_of_all_pairs(
             assert stepper.step(change) == (out,)
 
 
-@pytest.mark.turn(3)
+@pytest.mark.turn(4)
 @pytest.mark.parametrize("optimize", [True, False])
 @pytest.mark.parametrize("query", [*QUERIES, *WITHOUT_A_JOIN])
 @settings(max_examples=25)

@@ -54,7 +54,7 @@ def one(a: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
     return st.first_n(a, lambda p: p.right, 1, by=lambda p: p.left)
 
 
-@pytest.mark.turn(2)
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("query", [extremes, first, one], ids=lambda q: q.__name__)
 def test_the_first_rows_in_spark_are_those_of_the_driver(
     query: Any, spark: SparkSession, by_queries: None

@@ -49,6 +49,7 @@ def test_many_parts_of_the_keys_give_what_plain_python_gives(
     assert {m.not_in_tasks for m in stepper.metrics} == {""}
 
 
+@pytest.mark.turn(2)
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     composition=compositions(),

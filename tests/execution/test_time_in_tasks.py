@@ -33,7 +33,7 @@ def assert_in_tasks(stepper: st.Stepper[Any, Any]) -> None:
 
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 @pytest.mark.parametrize("name", SETTLED)
-@pytest.mark.turn(6)
+@pytest.mark.turn(12)
 def test_tasks_forget_what_is_settled(spark: SparkSession, name: str, optimize: bool) -> None:
     graph = st.compile(annotated(SETTLED[name]), lateness=LATE, optimize=optimize)
     stepper, reference = both(graph)

@@ -302,6 +302,7 @@ def test_a_key_that_is_a_condition_is_not_read_with_what_stands_beside_it(place:
     assert not found, shown(found)
 
 
+@pytest.mark.turn(6, number=5)
 def test_a_key_of_a_decimal_and_a_constant_has_the_type_that_spark_gives_it() -> None:
     cases = [
         Case("delta join of three", (f"st.Pair(left=r.x, right={of})", "r.b"))
@@ -312,10 +313,10 @@ def test_a_key_of_a_decimal_and_a_constant_has_the_type_that_spark_gives_it() ->
 
 
 @pytest.mark.slow
-@pytest.mark.turn(3)
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.turn(6)
+@pytest.mark.parametrize("part", range(6))
 def test_a_function_in_each_place_gives_the_same_in_spark_as_on_the_driver(part: int) -> None:
-    check(list(PLACES)[part::3], 0, FEW)
+    check(list(PLACES)[part::6], 0, FEW)
 
 
 @pytest.mark.turn(3)

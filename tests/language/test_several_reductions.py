@@ -158,6 +158,7 @@ def test_all_parts_are_read_at_the_keys_that_any_of_them_changes() -> None:
     assert plan.count(at) == 2
 
 
+@pytest.mark.turn(3, number=1)
 @pytest.mark.usefixtures("by_queries")
 @constants(sampled_rows=0)
 def test_rows_that_stay_as_they_are_are_no_change_in_spark(spark: SparkSession) -> None:

@@ -106,6 +106,7 @@ def test_what_is_beyond_a_column_is_so_in_both_modes(
     assert outcome(query, steps, st.Limits.local_rows) == outcome(query, steps, 0)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 @pytest.mark.parametrize(
     ("query", "item"),

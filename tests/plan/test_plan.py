@@ -141,7 +141,7 @@ class AggregateCall:
     ("local_rows", "steps"),
     [
         pytest.param(st.Limits.local_rows, 100, id="driver"),
-        pytest.param(0, 15, id="spark", marks=pytest.mark.turn(3)),
+        pytest.param(0, 15, id="spark", marks=pytest.mark.turn(6, number=1)),
     ],
 )
 def test_a_step_is_as_large_in_the_end_as_step_3(

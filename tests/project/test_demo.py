@@ -81,7 +81,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.turn(3, number=0)
+@pytest.mark.turn(6, number=2)
 def test_a_demo_that_is_stopped_goes_on_where_it_stopped_and_ends_the_same(
     tmp_path: Path, store: str, postgres: PostgresServer, undisturbed: str
 ) -> None:

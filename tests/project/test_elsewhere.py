@@ -34,7 +34,7 @@ def run(directory: Path, module: str, *arguments: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.turn(4, number=0)  # tests/compat/test_selection.py starts the other session of Connect
+@pytest.mark.turn(6, number=0)  # tests/compat/test_selection.py starts the other session of Connect
 @pytest.mark.parametrize("kind", ["connect", pytest.param("cluster", marks=pytest.mark.long)])
 def test_some_circuits_give_what_plain_python_gives(kind: str, tmp_path: Path) -> None:
     said = run(tmp_path, "tests.elsewhere", kind, *SOME, PIPELINE)
@@ -51,7 +51,7 @@ def test_every_circuit_gives_what_plain_python_gives(kind: str, tmp_path: Path) 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.turn(4, number=2)
+@pytest.mark.turn(6, number=3)
 def test_a_large_change_uses_both_workers_and_survives_the_death_of_one(tmp_path: Path) -> None:
     said = run(tmp_path, "tests.two_workers")
     assert "both workers computed it" in said

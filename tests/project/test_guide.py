@@ -169,7 +169,7 @@ def test_every_file_of_the_project_that_a_page_mentions_exists(page: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.turn(2, number=0)
+@pytest.mark.turn(4, number=1)
 def test_the_guide_builds_without_a_warning_and_loads_nothing_from_elsewhere(
     tmp_path: Path,
 ) -> None:

@@ -300,6 +300,7 @@ def test_every_type_goes_to_spark_and_comes_back(zoned: SparkSession) -> None:
     assert_same(conform(shuffled.toArrow(), t.schema), t, pairs)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 def test_many_rows_of_every_type_go_to_spark_in_batches_and_in_order(zoned: SparkSession) -> None:
     t, pairs = wide()

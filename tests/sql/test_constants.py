@@ -83,6 +83,7 @@ def test_constants_are_there_from_the_first_step_on(
     assert run(QUERIES[name], make_store) == wanted(QUERIES[name], spark)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("name", QUERIES)
 def test_constants_are_computed_in_spark(name: str, spark: SparkSession) -> None:
     assert run(QUERIES[name], InMemory(), local_rows=0) == wanted(QUERIES[name], spark)

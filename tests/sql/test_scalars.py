@@ -113,6 +113,7 @@ def computed(texts: Sequence[str]) -> tuple[list[str], list[list[Any]]]:
 SIZE = 60
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("start", range(0, len(CASES), SIZE))
 def test_a_scalar_has_spark_s_value_and_type(spark: SparkSession, start: int) -> None:
     texts = CASES[start : start + SIZE]

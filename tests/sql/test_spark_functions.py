@@ -160,6 +160,7 @@ CHAINS = [
 ]  # fmt: skip
 
 
+@pytest.mark.turn(3, number=2)
 @pytest.mark.spark
 @pytest.mark.usefixtures("unfolded")
 def test_operators_bind_as_they_do_in_spark(spark: SparkSession) -> None:
@@ -281,7 +282,7 @@ def _is_constant(text: str) -> bool:
 
 
 @pytest.mark.spark
-@pytest.mark.turn(3)
+@pytest.mark.turn(6, number=4)
 @pytest.mark.usefixtures("unfolded")
 def test_each_function_of_spark_is_sent_as_it_is_written(
     spark: SparkSession,

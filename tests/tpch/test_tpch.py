@@ -57,7 +57,7 @@ def shown(view: st.ZSetPython[Any]) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.slow
-@pytest.mark.turn(4)
+@pytest.mark.turn(6)
 @pytest.mark.parametrize(
     "n",
     [pytest.param(n, id=f"Q{n}", marks=() if n in SHORT else pytest.mark.long) for n in QUERIES],
