@@ -1,4 +1,4 @@
-"""Threads: for work that waits for a disk or a network, and for sorts of many rows."""
+"""Threads: for work that waits for a disk or a network, for sorts of many rows, and for merges."""
 
 from __future__ import annotations
 

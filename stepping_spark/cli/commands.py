@@ -11,7 +11,7 @@ import click
 
 import stepping_spark as st
 from stepping_spark.base.callsite import user_line
-from stepping_spark.cli.loading import made_by
+from stepping_spark.cli.loading import object_in
 from stepping_spark.cli.output import (
     NOT_DONE,
     Commands,
@@ -62,7 +62,7 @@ def report(file: Path, out: Path, beside: Path | None, opens: bool) -> None:
     Exit codes: 0, the report was written; 2, an error, with a message.
     """
     try:
-        subject = made_by(file, ("pipeline", "stepper"), (st.Pipeline, st.Stepper))
+        subject = object_in(file, ("pipeline", "stepper"), (st.Pipeline, st.Stepper))
         subject.report().write(out, beside=beside)
     except st.SteppingError as e:
         say(str(e))

@@ -29,12 +29,12 @@ class NotRun(click.ClickException):
     exit_code = NOT_DONE
 
 
-def made_by(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) -> Any:
+def object_in(file: Path, names: Sequence[str], classes: tuple[type[Any], ...]) -> Any:
     """The variable of a file with one of these names, or its only object of these classes."""
     variables = _run(file)
     value = _chosen(variables, str(file), names, classes)
     if value is None:
-        raise click.UsageError(f"{file} has no {' or '.join(names)}; {_written(names[0])}")
+        raise click.UsageError(f"{file} has no {' or '.join(names)}; {_remedy(names[0])}")
     return value
 
 
@@ -63,14 +63,14 @@ def pipeline_in(target: str, store: str | None) -> st.Pipeline:
         )
     if not views:
         raise click.UsageError(
-            f"{target} has no pipeline, and no function under @st.view; {_written('pipeline')}"
+            f"{target} has no pipeline, and no function under @st.view; {_remedy('pipeline')}"
         )
     if store is None:
         raise click.UsageError(
             f"{target} has views, and does not say where their state is; give "
             "--store parquet:DIRECTORY or --store postgresql://user@host/database"
         )
-    return naming(target, lambda: _pipeline_of(list(views.values()), value, store))
+    return naming_target(target, lambda: _pipeline_of(list(views.values()), value, store))
 
 
 def circuit_in(target: str) -> st.Graph[Any, Any]:
@@ -94,12 +94,12 @@ def circuit_in(target: str) -> st.Graph[Any, Any]:
     if not callable(query):
         is_it = f"is {short(query)}" if name in variables else "is not there"
         raise click.UsageError(f"{target}: {name} {is_it}; name a query function or a circuit")
-    circuit: st.Graph[Any, Any] = naming(target, lambda: st.compile(query))
+    circuit: st.Graph[Any, Any] = naming_target(target, lambda: st.compile(query))
     return circuit
 
 
-def naming(target: str | Path, make: Callable[[], T]) -> T:
-    """What `make` returns. Its errors name the target, if they named a line of click."""
+def naming_target(target: str | Path, make: Callable[[], T]) -> T:
+    """What `make` returns. Where an error begins with a line of click, the target replaces it."""
     try:
         return make()
     except (st.InputError, st.CompileError) as e:
@@ -194,5 +194,5 @@ def _chosen(
     return next(iter(matches.values()), None)
 
 
-def _written(name: str) -> str:
+def _remedy(name: str) -> str:
     return f"write one at the top of the file: {name} = st.{name.capitalize()}(…)"

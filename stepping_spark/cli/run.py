@@ -14,7 +14,7 @@ import click
 
 import stepping_spark as st
 from stepping_spark.base.callsite import user_line
-from stepping_spark.cli.loading import naming, pipeline_in
+from stepping_spark.cli.loading import naming_target, pipeline_in
 from stepping_spark.cli.output import (
     INTERRUPTED,
     NOT_DONE,
@@ -178,7 +178,7 @@ def run(
         with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
             target = file or str(dbt)
             if evolve:
-                naming(
+                naming_target(
                     target,
                     lambda: pipeline.allow_evolution(
                         {**pipeline.renamed, **renamed}, copy_of, refresh
@@ -193,14 +193,14 @@ def run(
             if count and not (evolve and dry_run):
                 raise click.UsageError("--count is for --evolve --dry-run")
             if dry_run:
-                prospect = naming(target, lambda: pipeline.dry_run(count=count))
+                prospect = naming_target(target, lambda: pipeline.dry_run(count=count))
                 text = str(prospect)
                 if verbose:  # a vertex without a line of the user has a line of click
                     text = prospect.in_detail().replace(f"  ({user_line()})", "")
                 StandardOutput().print_lines(text)
                 sys.exit(IN_FULL if prospect.in_full else 0)
             with _served(pipeline, metrics_port), _reported(pipeline, report):
-                steps = naming(
+                steps = naming_target(
                     target,
                     lambda: pipeline.run(
                         every=every, max_steps=max_steps, progress=progress, retries=retries

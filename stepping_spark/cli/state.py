@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 import stepping_spark as st
-from stepping_spark.cli.loading import circuit_in, naming
+from stepping_spark.cli.loading import circuit_in, naming_target
 from stepping_spark.cli.output import (
     INTERRUPTED,
     NOT_DONE,
@@ -263,7 +263,7 @@ def evolve(
         graph = circuit_in(query)
         store = location.store(graph, evolve=True)
         try:
-            evolution = naming(query, lambda: st.evolution(graph, store, renamed=renamed))
+            evolution = naming_target(query, lambda: st.evolution(graph, store, renamed=renamed))
             console.print(str(evolution), markup=False, highlight=False, soft_wrap=True)
             if apply:
                 _apply(graph, store, evolution, renamed)

@@ -13,7 +13,7 @@ import msgspec
 
 import stepping_spark as st
 from stepping_spark.base.callsite import SqlText
-from stepping_spark.cli.loading import naming
+from stepping_spark.cli.loading import naming_target
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def pipeline_of(
         options = {name: entries[name] for name in OPTIONS if name in entries}
         return st.Pipeline(query, store=entries["store"], sources=read, into=into, **options)
 
-    return naming(file, pipeline)
+    return naming_target(file, pipeline)
 
 
 def graph_of(
@@ -83,7 +83,7 @@ def graph_of(
         graph: st.Graph[Any, Any] = st.compile(query.with_tables(read) if read else query)
         return graph
 
-    return naming(file, compiled)
+    return naming_target(file, compiled)
 
 
 def settings_of(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class StageInputs:
         self._leaves.clear()
         wanted: dict[Leaf, list[tuple[Expr, ...]]] = {}
         for m in members if self._wanted else ():
-            if m in self._wanted and is_ours(m) and not step.size(m).nothing:
+            if m in self._wanted and is_ours(m) and not step.size(m).is_empty:
                 for leaf, questions in self._wanted[m].items():
                     wanted.setdefault(leaf, []).extend(questions)
         for leaf, asked in wanted.items():
@@ -173,7 +173,7 @@ class Driver:
         rows: RowCounts = {}
         relation: Relation
         size = step.size(m)
-        if size.nothing:
+        if size.is_empty:
             relation, how = DriverRelation.empty(m.vertex.type.schema), "nothing to do"
             why = "an input is empty"
         else:

@@ -1,4 +1,7 @@
-"""Materializes large streams once, and finds NULLs in them."""
+"""Stores streams that Spark computed, once for all readers and registers.
+
+Adds up their equal rows, if needed, and finds NULLs.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,7 @@ class Materializer:
         except StepError as e:  # a sum does not fit
             raise failed(self._plan, v, len(parts_of(v.operator)) - 1, e) from e
         if state is not None:
-            step.kept[state.register.name] = kept if few is None else few
+            step.for_registers[state.register.name] = kept if few is None else few
         if few is None:
             return kept.select(schema, beside=True)
         return replace(few.select(schema), consolidated=True)

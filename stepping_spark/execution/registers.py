@@ -1,4 +1,7 @@
-"""Reads the registers of a plan for a step: whole, by key, by due time, or after a prefix."""
+"""Reads the registers of a plan for a step: whole, by key, by due time, or after a prefix.
+
+Decides whether the equal rows of several batches are added up.
+"""
 
 from __future__ import annotations
 
@@ -321,8 +324,8 @@ class Registers:
         self, step: Step, read: Read, keys: Relation, state: RegisterPlan
     ) -> tuple[Relation, ...]:
         """The rows of a window's partitions; only the last rows, if prefixes cover the others."""
-        step.whole[read] = lambda: self._store.read(state.register.name, keys)
-        parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.whole[read])
+        step.read_whole[read] = lambda: self._store.read(state.register.name, keys)
+        parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.read_whole[read])
         schema = read.change.type.schema
         return tuple([p.select(schema) for p in parts])
 
@@ -331,7 +334,7 @@ class Registers:
         cut = [x for x in m.leaves if isinstance(x, Read) and step.is_cut(x)]
         for read in cut:
             schema = read.change.type.schema
-            step.reads[read] = tuple(p.select(schema) for p in step.whole[read]())
+            step.reads[read] = tuple(p.select(schema) for p in step.read_whole[read]())
             step.prefixes[read] = self._prefixes.forget(read)
             step.sizes.clear()
         return list(cut)

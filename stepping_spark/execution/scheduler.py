@@ -316,7 +316,7 @@ class Scheduler:
         self._driver.begin(step, members)
         for_spark: dict[Materialized, Deferred] = {}
         for m in members:
-            is_python = m.python is not None and not step.size(m).nothing
+            is_python = m.python is not None and not step.size(m).is_empty
             stream = self._python(step, m) if is_python else self._driver.computed(step, m)
             cut = self._registers.read_whole(step, m) if isinstance(stream, Deferred) else ()
             if cut:
@@ -331,7 +331,7 @@ class Scheduler:
 
     def _is_left(self, step: Step, m: Materialized) -> bool:
         """Whether to leave a join to its readers, each of which adds up many rows before it."""
-        if m.vertex not in self.plan.joined_by_readers or step.size(m).nothing:
+        if m.vertex not in self.plan.joined_by_readers or step.size(m).is_empty:
             return False
         sides = [rows_of(*step.parts(leaf)) for leaf in m.leaves]
         counted = [rows for rows in sides if rows is not None]
@@ -339,12 +339,14 @@ class Scheduler:
             return False
         if max(counted) < self.limits.eager_rows:
             return False
-        step.left.add(m.vertex)
+        step.left_to_readers.add(m.vertex)
         return True
 
     def _joining(self, step: Step, m: Materialized) -> Materialized:
         """A stream whose term contains the join that was left to it, if any was."""
-        left = (v for v in refs(m.term) if v in step.left) if step.left else ()
+        left = (
+            (v for v in refs(m.term) if v in step.left_to_readers) if step.left_to_readers else ()
+        )
         return next((self.plan.joined_by_readers[v][m] for v in left), m)
 
     def _loop(self, step: Step, loop: LoopPlan, members: Sequence[Materialized]) -> None:
@@ -358,12 +360,12 @@ class Scheduler:
             nonlocal within
             inner = Step({}, step.now, step.since, lambda: step.sources, step.metrics, dict(parts))
             started = time.perf_counter()
-            streams = {m.member: m for m in self._computed(inner, wanted)}
+            streams = {computed.stream: computed for computed in self._computed(inner, wanted)}
             within += (time.perf_counter() - started) * 1e3
-            for m in streams.values():
-                if m.member.may_make_null:
-                    self._check_nulls(m)
-                self._note(inner, m, loop)
+            for m, computed in streams.items():
+                if m.may_make_null:
+                    self._check_nulls(computed)
+                self._note(inner, computed, loop)
             return [streams[m].relation for m in wanted]
 
         run = Run(loop, self.store, self._projection, self._state_around, compute)
@@ -376,8 +378,7 @@ class Scheduler:
         cost = Cost(ms, run.jobs, "loop", why)
         for m in members:
             assert isinstance(m.vertex.operator, Fixpoint)
-            streams = Computed(m, results[m.vertex.operator.number], cost, {}, run.rows)
-            self._done(step, streams)
+            self._done(step, Computed(m, results[m.vertex.operator.number], cost, {}, run.rows))
             cost = Cost(0.0, 0, "loop", why, within=self._path(members[0]))
 
     def _state_around(self, change: Vertex, key: tuple[Expr, ...]) -> RegisterPlan:
@@ -414,22 +415,22 @@ class Scheduler:
 
     def _add(self, step: Step, v: Vertex, relation: Relation) -> None:
         for state in self._adders.get(v, ()):
-            rows = step.kept.get(state.register.name, relation)
-            if state.stored and state.register.name not in step.kept:
+            rows = step.for_registers.get(state.register.name, relation)
+            if state.stored and state.register.name not in step.for_registers:
                 rows = self._projection.select(relation, state.selection)
             if not rows.is_empty:
                 self.store.add(state.register.name, rows)
                 step.metrics.keep(state.register.name, rows.rows)
 
-    def _done(self, step: Step, stream: Computed) -> None:
-        m, relation = stream.member, stream.relation
+    def _done(self, step: Step, computed: Computed) -> None:
+        m, relation = computed.stream, computed.relation
         if m.may_make_null:
-            self._check_nulls(stream)
+            self._check_nulls(computed)
         self._refuse(step, m.vertex, relation)
         step.values[m.vertex] = relation
         _print(m.vertex, relation)
         self._add(step, m.vertex, relation)
-        self._note(step, stream)
+        self._note(step, computed)
 
     def _refuse(self, step: Step, v: Vertex, relation: Relation) -> None:
         """Raise `InputError` for rows that an input must not have."""
@@ -442,25 +443,25 @@ class Scheduler:
             old = () if relation.is_empty else self._registers.old(step, read)
             check_in_time(relation, v, label, x, old)
 
-    def _check_nulls(self, stream: Computed) -> None:
+    def _check_nulls(self, computed: Computed) -> None:
         """Refuse a NULL in a field whose type has none; streams in Spark were tested there."""
-        table = stream.relation.table
+        table = computed.relation.table
         if table is not None and may_have_null(table):
-            null = null_field(table, stream.relation.schema)
+            null = null_field(table, computed.relation.schema)
             if null is not None:
-                path, line = self.plan.names[stream.member.vertex]
+                path, line = self.plan.names[computed.stream.vertex]
                 raise null_error(null, f"{path} ({line})")
 
-    def _note(self, step: Step, stream: Computed, loop: LoopPlan | None = None) -> None:
+    def _note(self, step: Step, computed: Computed, loop: LoopPlan | None = None) -> None:
         """Add a stream to the metrics; in a loop, under its name there."""
-        m, names = stream.member, loop.names if loop else self.plan.names
+        m, names = computed.stream, loop.names if loop else self.plan.names
         read = step.size(m).rows
-        read = None if read is None else read + stream.rows_in
+        read = None if read is None else read + computed.rows_in
         if m not in self._named:
             self._named[m] = (str(names[m.vertex][0]), self._within(m, loop))
         path, within = self._named[m]
-        inner = {p: stream.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
-        step.metrics.note(path, stream.cost, read, rows_of(stream.relation), inner)
+        inner = {p: computed.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
+        step.metrics.note(path, computed.cost, read, rows_of(computed.relation), inner)
 
     def _within(
         self, m: Materialized, loop: LoopPlan | None

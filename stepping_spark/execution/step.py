@@ -22,18 +22,18 @@ from stepping_spark.spark.session import first_line
 
 
 class InputSize(NamedTuple):
-    """The number of rows that a stream reads; None if some are in Spark.
+    """The number of rows of a stream's inputs; None if some are in Spark.
 
-    With `nothing` the stream is certainly empty, because of its empty inputs.
+    `is_empty`: the stream is certainly empty, because of its empty inputs.
     """
 
     rows: int | None
-    nothing: bool
+    is_empty: bool
 
 
 @dataclass
 class Step:
-    """The values of one step, as they are computed."""
+    """The state of one step while it runs: its values, its reads, its queries and their costs."""
 
     values: dict[Vertex, Relation]
     now: Now
@@ -43,12 +43,12 @@ class Step:
     reads: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
     keys: dict[tuple[Keys, ...], Relation] = field(default_factory=dict)  # of several streams
     first: bool = False  # whether all registers are empty
-    kept: dict[str, Relation] = field(
-        default_factory=dict
-    )  # in the layout of a register, by its name
-    left: set[Vertex] = field(default_factory=set)  # joins that their readers compute themselves
+    for_registers: dict[str, Relation] = field(default_factory=dict)  # by the register's name
+    left_to_readers: set[Vertex] = field(default_factory=set)  # joins
     prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
-    whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(default_factory=dict)  # uncut
+    read_whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(
+        default_factory=dict
+    )  # reads all rows of a read that was cut
     sizes: dict[Materialized, InputSize] = field(default_factory=dict)
 
     @cached_property
@@ -82,11 +82,11 @@ class Step:
                         counted.add(p)
                         rows += p.table.num_rows
             empty.append(none)
-        nothing = m.nothing.get(tuple(empty))
-        if nothing is None:
+        is_empty = m.nothing.get(tuple(empty))
+        if is_empty is None:
             of_leaf = dict(zip(m.leaves, empty, strict=True))
-            nothing = m.nothing[tuple(empty)] = is_nothing(m.term, of_leaf.__getitem__)
-        size = self.sizes[m] = InputSize(None if in_spark else rows, nothing)
+            is_empty = m.nothing[tuple(empty)] = is_nothing(m.term, of_leaf.__getitem__)
+        size = self.sizes[m] = InputSize(None if in_spark else rows, is_empty)
         return size
 
     def parts(self, leaf: Leaf) -> tuple[Relation, ...]:
@@ -108,7 +108,7 @@ class Deferred(NamedTuple):
 class Computed(NamedTuple):
     """A computed stream and its cost."""
 
-    member: Materialized
+    stream: Materialized
     relation: Relation
     cost: Cost
     rows: Mapping[Vertex, tuple[int, int]] = {}  # in and out of the vertices within it

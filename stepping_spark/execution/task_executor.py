@@ -28,7 +28,7 @@ from stepping_spark.execution.tasks import (
     Done,
     Job,
     Notes,
-    Segmented,
+    SegmentRunner,
 )
 from stepping_spark.expressions.arrow_evaluator import ZoneOf
 from stepping_spark.plan.plan import Plan
@@ -90,7 +90,7 @@ class _Cut:
     segments: Segments
     pickled: bytes
     called: bytes
-    here: Segmented  # for rows on the driver
+    here: SegmentRunner  # for rows on the driver
 
 
 class TaskExecutor:
@@ -128,7 +128,7 @@ class TaskExecutor:
                 pickled, called = tasks.pickled(self._plan, segments), tasks.called_in(self._plan)
             except (AttributeError, TypeError, pickle.PicklingError) as e:
                 raise NotInTasks(f"the plan cannot be sent to workers: {first_line(e)}") from e
-            here = Segmented(self._plan, segments, called, self._limits, self._zone)
+            here = SegmentRunner(self._plan, segments, called, self._limits, self._zone)
             name = f"{os.getpid()} {next(_NUMBERS)}"
             if len(self._cuts) >= tasks.MOST_KEPT:
                 self._cuts.clear()
@@ -238,19 +238,19 @@ class TaskExecutor:
         of_part = min(_PART_BYTES, max(limits.given_bytes // 4, _LEAST_BYTES))
         parts = max(at_once, nbytes // of_part)
         job = Job(
-            cut.name,
-            cut.pickled,
-            tasks.versions(),
-            parts,
-            all(relation.frame is None for relation in inputs.values()),
-            staying,
-            KEPT_BYTES // parts,
-            state,
-            now,
-            store.last_now(),
-            self._zone(),
-            limits,
-            cut.called,
+            plan_name=cut.name,
+            plan=cut.pickled,
+            versions=tasks.versions(),
+            parts=parts,
+            first_is_distinct=all(relation.frame is None for relation in inputs.values()),
+            staying=staying,
+            most_bytes=KEPT_BYTES // parts,
+            state=state,
+            now=now,
+            since=store.last_now(),
+            zone=self._zone(),
+            limits=limits,
+            called=cut.called,
         )
         with self._first_blobs(spark, job, inputs, cut) as (frame, first):
             store.merge_meanwhile(sum(relation.rows or 0 for relation in inputs.values()))
@@ -282,7 +282,7 @@ class TaskExecutor:
         """
         with ExitStack() as stack:
             file = None
-            if job.once and len(cut.segments.segments) > 1 and runs_here(spark):
+            if job.first_is_distinct and len(cut.segments.segments) > 1 and runs_here(spark):
                 with suppress(OSError):  # the disk may be full
                     folder = ScratchFolder()
                     stack.callback(folder.remove)
@@ -293,14 +293,14 @@ class TaskExecutor:
                 yield self._sent(spark, job, inputs, cut), 1
             else:
                 numbers = spark.range(0, job.parts, 1, job.parts)
-                yield numbers.mapInArrow(partial(tasks.run_first, job, file), DDL), 2
+                yield numbers.mapInArrow(partial(tasks.run_second, job, file), DDL), 2
 
     def _blobs(self, job: Job, inputs: Mapping[Vertex, Relation], cut: _Cut) -> Iterator[Blob]:
         """The blobs of the first segment for rows on the driver."""
         here = {
             v: relation for v, relation in inputs.items() if isinstance(relation, DriverRelation)
         }
-        yield from cut.here.source(here, job, nullcontext(self._store))
+        yield from cut.here.run_first_segment(here, job, nullcontext(self._store))
         yield from ((part, NOTES, pickle.dumps(Notes())) for part in range(job.parts))
 
     def _sent(
@@ -362,7 +362,7 @@ class TaskExecutor:
             store.add_written(name, some)
         if outputs is None:
             outputs = [
-                _rows(v, blobs.get(OUTPUTS + i), once=v in apart)
+                _rows(v, blobs.get(OUTPUTS + i), distinct=v in apart)
                 for i, v in enumerate(self._plan.outputs)
             ]
         of_streams = enumerate(tasks.looked_at(self._plan))
@@ -371,11 +371,11 @@ class TaskExecutor:
         return StepInTasks(outputs, done, counts, looked_at, iterations)
 
 
-def _rows(v: Vertex, blobs: list[Any] | None, *, once: bool = False) -> DriverRelation:
-    """The rows of a stream in blobs, consolidated; with `once`, the blobs have distinct rows."""
+def _rows(v: Vertex, blobs: list[Any] | None, *, distinct: bool = False) -> DriverRelation:
+    """The consolidated rows of a stream in blobs; with `distinct`, these have distinct rows."""
     if blobs is None:
         return DriverRelation.empty(v.type.schema)
-    return DriverRelation(unpacked(blobs), v.type.schema, once).added_up()
+    return DriverRelation(unpacked(blobs), v.type.schema, distinct).added_up()
 
 
 def _check(table: pa.Table) -> None:

@@ -83,7 +83,7 @@ class Job:
     plan: bytes
     versions: str
     parts: int
-    once: bool  # whether one process computes the first segment, so it sends distinct rows
+    first_is_distinct: bool  # one process computes the first segment, and sends distinct rows
     staying: bool  # whether outputs stay in Spark, and are not fetched
     most_bytes: int  # of a task's output, for the driver to fetch it
     state: TaskState
@@ -161,7 +161,7 @@ def looked_at(plan: Plan) -> list[Vertex]:
 class _PartRegisters(Registers):
     """Reads registers for one part of the keys; of rows that are due by time it reads a share."""
 
-    def __init__(self, of: Segmented, state: StepStore, part: int, parts: int) -> None:
+    def __init__(self, of: SegmentRunner, state: StepStore, part: int, parts: int) -> None:
         super().__init__(of.plan, state, of.projection, of.limits)
         self._part, self._of = part, parts
 
@@ -178,7 +178,7 @@ class _PartRegisters(Registers):
         return DriverRelation(relation.table.slice(begin, end - begin), relation.schema)
 
 
-class Segmented:
+class SegmentRunner:
     """Computes the segments of one plan for parts of the keys."""
 
     def __init__(
@@ -202,7 +202,7 @@ class Segmented:
         functions: dict[int, CalledByRow] = pickle.loads(self._called)
         return functions
 
-    def part(
+    def run_part(
         self, number: int, part: int, blobs: Mapping[int, Sequence[Any]], job: Job
     ) -> Iterator[Blob]:
         """The blobs of a segment for a part of the keys: for later tasks, and for the driver."""
@@ -210,14 +210,14 @@ class Segmented:
         for tag, rows in blobs.items():
             route = self._routes[tag]
             if route in self.segments.segments[number].reads:
-                once = job.once and self.segments.sent[route][0] == 0
-                relation = DriverRelation(unpacked(rows), route.vertex.type.schema, once)
+                distinct = job.first_is_distinct and self.segments.sent[route][0] == 0
+                relation = DriverRelation(unpacked(rows), route.vertex.type.schema, distinct)
                 relations[route] = relation.added_up()
             if self.segments.sent[route][1] > number:
                 yield from ((part, tag, b) for b in rows)
         yield from self._blobs(number, part, relations, job, job.state.attempt())
 
-    def source(
+    def run_first_segment(
         self,
         changes: Mapping[Vertex, DriverRelation],
         job: Job,
@@ -243,7 +243,7 @@ class Segmented:
             with attempt as state:
                 values = _Attempt(self, number, part, relations, job, state, notes).computed()
                 notes.added += state.added if isinstance(state, TaskState) else ()
-            yield from self.sent(number, part, values, job.parts)
+            yield from self._blobs_for_later(number, part, values, job.parts)
             for i, v in enumerate(self.plan.outputs):
                 if v in values:
                     yield from self._output(i, part, values[v], job)
@@ -282,7 +282,7 @@ class Segmented:
             raise LargeOutput(_LARGE)
         yield from ((here, OUTPUTS + number, b) for b in packed(relation.table))
 
-    def sent(
+    def _blobs_for_later(
         self, number: int, here: int, values: Mapping[Vertex, DriverRelation], parts: int
     ) -> Iterator[Blob]:
         """The rows that a segment sends to later segments."""
@@ -320,7 +320,7 @@ class _Attempt:
 
     def __init__(
         self,
-        segmented: Segmented,
+        runner: SegmentRunner,
         number: int,
         part: int,
         relations: RouteRows,
@@ -328,8 +328,8 @@ class _Attempt:
         state: StepStore,
         notes: Notes,
     ) -> None:
-        self._of = segmented
-        self._segment = segmented.segments.segments[number]
+        self._of = runner
+        self._segment = runner.segments.segments[number]
         self._part = part
         self._blobs = relations
         self._job = job
@@ -337,7 +337,7 @@ class _Attempt:
         self._notes = notes
         # Changes are streams of the first segment.
         self._values = {route.vertex: rows for route, rows in relations.items() if number == 0}
-        self._registers = _PartRegisters(segmented, state, part, job.parts)
+        self._registers = _PartRegisters(runner, state, part, job.parts)
         self._routes: dict[Vertex, Route] = {}  # of the streams in `_step`
         self._step = self._new_step()
 
@@ -407,9 +407,9 @@ class _Attempt:
         rows = on_driver(step.parts(leaf), schema_of(leaf))
         if not rows.num_rows:
             return DriverRelation.empty(m.vertex.type.schema)
-        once = DriverRelation(rows, schema_of(leaf)).added_up()
+        distinct = DriverRelation(rows, schema_of(leaf)).added_up()
         called = self._of.called[self._of.number_of[m.vertex]]
-        return called.apply(once.table, self._of.limits.given_rows)
+        return called.apply(distinct.table, self._of.limits.given_rows)
 
     def _run_loop(self, piece: LoopPiece) -> None:
         """Run a recursion to its end; adds its rows to its registers."""
@@ -496,25 +496,25 @@ def pickled(plan: Plan, segments: Segments) -> bytes:
     return sink.getvalue()
 
 
-_KEPT: dict[str, Segmented] = {}
+_KEPT: dict[str, SegmentRunner] = {}
 """The plans that a worker has computed, by their names."""
 
 MOST_KEPT = 8
 """Plans, or segments of a plan for other empty inputs, that are cached. Beyond: all are dropped."""
 
 
-def _segmented(job: Job) -> Segmented:
-    segmented = _KEPT.get(job.plan_name)
-    if segmented is None:
+def _runner_of(job: Job) -> SegmentRunner:
+    runner = _KEPT.get(job.plan_name)
+    if runner is None:
         if len(_KEPT) >= MOST_KEPT:
             _KEPT.clear()
         plan, segments = pickle.loads(job.plan)
         zone = job.zone
-        segmented = _KEPT[job.plan_name] = Segmented(
+        runner = _KEPT[job.plan_name] = SegmentRunner(
             plan, segments, job.called, job.limits, lambda: zone
         )
         gc.freeze()
-    return segmented
+    return runner
 
 
 def run_segment(
@@ -543,11 +543,11 @@ def run_segment(
         if why is not None:
             yield blob_row(part, NOTES, pickle.dumps(Notes(error=why)))
             continue
-        for blob in _segmented(job).part(number, part, blobs, job):
+        for blob in _runner_of(job).run_part(number, part, blobs, job):
             yield blob_row(*blob)
 
 
-def run_first(
+def run_second(
     job: Job, file: BlobFile, parts: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Compute the second segment for the parts of the keys whose numbers a task has.
@@ -573,13 +573,13 @@ def run_source(
     job: Job, number: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Compute the first segment for rows of an input in a DataFrame."""
-    segmented = _segmented(job)
-    v = segmented.plan.graph.inputs[number]
+    runner = _runner_of(job)
+    v = runner.plan.graph.inputs[number]
     nbytes = 0
     for rows in gathered(batches):
         table = conform(rows.rename_columns(v.type.schema.arrow.names), v.type.schema)
         relation = DriverRelation(table, v.type.schema)
-        for part, tag, blob in segmented.source({v: relation}, job, job.state.attempt()):
+        for part, tag, blob in runner.run_first_segment({v: relation}, job, job.state.attempt()):
             nbytes += len(blob) if OUTPUTS <= tag < STAYING else 0
             if nbytes > job.most_bytes // job.parts:
                 yield blob_row(part, NOTES, pickle.dumps(Notes(error=LargeOutput(_LARGE))))

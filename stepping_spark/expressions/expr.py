@@ -1,4 +1,6 @@
-"""Expressions over one row, as SQL and as plain Python; the time of a step; checks of results.
+"""Expressions over one row: their classes, each as SQL and in plain Python.
+
+Also other expressions in place of fields, the time of a step, and checks of results.
 
 Rows for the future are stored by their time, in minutes if it is an instant. So a step reads the
 rows that became due by key: the times since the last step.

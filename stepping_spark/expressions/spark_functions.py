@@ -128,7 +128,8 @@ class Form:
     other arguments are constants, which `takes` checks. `nulls` is the case in which Spark calls
     the result nullable: if `any` column is, if `all` are, `always`, or `never`. With `doubted`,
     Spark always calls it nullable, but only NULL yields NULL. The kernel gets instants as local
-    times of the session's zone, and days as days. `in_zone` is the kernel that gets the zone as its
+    times of the session's zone, and days as days. A constant in the place of a column comes as an
+    array too. `in_zone` is the kernel that gets the zone as its
     last argument; `needs_zone` selects it by types and constants. `bits` is the width of a whole
     number in Spark: 32 for an INT. If the function is `constant_first`, its first argument is the
     constant that the kernel gets last.

@@ -1,5 +1,7 @@
 """Instants as local times of a time zone and back, by Java's rules.
 
+Moves times by durations, and counts the whole units between them.
+
 The rules come from `zoneinfo`, exact to the second, before 1900 too. `known_zone` returns the zones
 that are computed here: the zones in `TESTED`, whose clock changes a test compares with Spark's, and
 fixed offsets. Spark computes other zones.

@@ -506,7 +506,7 @@ def _reads_rows(t: Term) -> bool:
 def _of_rows(t: Apply) -> tuple[Term, ...]:
     """The arguments of an operator without the greatest times of inputs, which all tasks have."""
     first = t.parts[0]
-    return t.args[: first.of_rows] if isinstance(first, ByWatermark) else t.args
+    return t.args[: first.row_inputs] if isinstance(first, ByWatermark) else t.args
 
 
 def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]:

@@ -110,7 +110,7 @@ class ByWatermark(Operator):
     """An operator that selects rows of its first input by watermarks."""
 
     gives_change: ClassVar[bool] = True
-    of_rows: ClassVar[int] = 1  # the number of inputs of rows; further inputs are greatest times
+    row_inputs: ClassVar[int] = 1  # the number of inputs of rows; further inputs are greatest times
     by_row: ClassVar[bool] = True
 
     def type_of(self, *inputs: StreamType) -> StreamType:
@@ -212,14 +212,14 @@ class Settled(ByWatermark):
 
     Its inputs are the old state of the window, the change, rows of the partitions to check, and the
     greatest time of each input whose watermark counts, up to this step. `window` computes the
-    values that decide for a row. Each value of `free`, over these, must be before all watermarks,
-    minus a further distance.
+    values that decide for a row. `free` has pairs of such a value and a distance: a row is settled
+    if each value is before all watermarks, minus its distance and that of the input.
     """
 
     window: Window
     free: tuple[tuple[Expr, int], ...]
     distances: tuple[int, ...]  # from the greatest time of each input
-    of_rows: ClassVar[int] = 3
+    row_inputs: ClassVar[int] = 3
     by_row: ClassVar[bool] = False
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     how: ClassVar[str] = "not linear: looks at partitions of which the watermark passes a row"

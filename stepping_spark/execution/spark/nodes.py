@@ -43,7 +43,7 @@ from stepping_spark.execution.spark.text import (
     ordered,
     spread,
 )
-from stepping_spark.execution.spark.windows import distance_of, units_sql, windowed
+from stepping_spark.execution.spark.windows import as_number, units_sql, windowed
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import to_column
@@ -132,9 +132,9 @@ def _due(run: RenderContext, n: Due) -> str:
 def _before(run: RenderContext, n: BelowGreatest) -> str:
     query, (value,) = run.over(n.of, n.exprs, "t")
     ((column, t),) = n.greatest.schema.columns
-    latest = distance_of(closed(f"g.{quote(column)}"), t)
+    latest = as_number(closed(f"g.{quote(column)}"), t)
     limit = f"SELECT max({latest}) - {units_sql(n.distance, t)} FROM ({run.text(n.greatest)}) g"
-    is_before = f"coalesce({distance_of(value, t)} < ({limit}), false)"
+    is_before = f"coalesce({as_number(value, t)} < ({limit}), false)"
     condition = closed(f"NOT {is_before}") if n.others else is_before
     return f"SELECT {names(n.schema.all, 't')} FROM ({query}) t WHERE {condition}"
 

@@ -1,9 +1,9 @@
 """Window functions in Spark SQL: Spark's own, over rows that are repeated by their weight.
 
 Spark adds up floats in their order, so their sum depends on the order and on earlier frames. Here
-they are added exactly: each row is repeated for each bin (`relations.sums.floats`) of its
-partition, the limbs of each bin are added up over the frame, and the sums of a row's bins are
-collected.
+they are added exactly: a float is a limb, an integer, in a bin, its power of 2³²
+(`relations.sums.floats`). Each row is repeated for each bin of its partition, the limbs of each bin
+are added up over the frame, and the sums of a row's bins are collected.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def windowed(n: Windowed, query: str, apart: Apart) -> str:
 def _with_sessions(spec: _Spec, gap: Any, query: str) -> str:
     """The query with the number of each row's session: a wide gap before a row begins a new one."""
     (s,) = spec.node.sorting
-    own = distance_of(s.expr.sql("t"), s.expr.type)
+    own = as_number(s.expr.sql("t"), s.expr.type)
     query = f"SELECT t.*, lag({own}) OVER ({spec.by_row()}) AS _before_ FROM ({query}) t"
     wide = closed(f"{own} > t._before_ + {offset_sql(gap, s.expr.type)}")
     number = f"count_if({wide}) OVER ({spec.by_row()} ROWS UNBOUNDED PRECEDING)"
@@ -174,16 +174,17 @@ class _Spec:
         assert frame is not None
         if frame.rows:
             within = f"PARTITION BY {keys} ORDER BY {rows}" if rows else self.by_row(keys)
-            return f"OVER ({within} ROWS BETWEEN {_rows(frame.start, 0)} AND {_rows(frame.end, 1)})"
+            start, end = _rows_bound(frame.start, 0), _rows_bound(frame.end, 1)
+            return f"OVER ({within} ROWS BETWEEN {start} AND {end})"
         within = self.by_peers(keys)
         if not self.sorted:
             return f"OVER ({within})"
         t = self.node.sorting[0].expr.type
         if frame.by_value:
             (s,) = self.node.sorting
-            by = _sorted(distance_of(s.expr.sql("t"), t), s)
+            by = _sorted(as_number(s.expr.sql("t"), t), s)
             within = f"PARTITION BY {keys or self.keys} ORDER BY {by}"
-        start, end = _reach(frame.start, 0, t), _reach(frame.end, 1, t)
+        start, end = _range_bound(frame.start, 0, t), _range_bound(frame.end, 1, t)
         return f"OVER ({within} RANGE BETWEEN {start} AND {end})"
 
     def call(self, c: WindowCall) -> str:
@@ -249,7 +250,7 @@ def _sorted(x: Sql, s: Sorting) -> str:
     return f"{x} {direction} NULLS {'FIRST' if s.nulls_first else 'LAST'}"
 
 
-def distance_of(x: Sql, t: RowType) -> Sql:
+def as_number(x: Sql, t: RowType) -> Sql:
     """A value of an order in a form to which offsets can be added exactly, in any time zone."""
     bare = unwrap(t)
     assert isinstance(bare, Atom)
@@ -266,7 +267,7 @@ def distance_of(x: Sql, t: RowType) -> Sql:
 
 
 def offset_sql(offset: Any, t: RowType) -> Sql:
-    """An offset in the form that can be added to `distance_of` a value of the type."""
+    """An offset in the form that can be added to `as_number` a value of the type."""
     bare = unwrap(t)
     assert isinstance(bare, Atom)
     if bare.name in ("int", "date"):
@@ -286,7 +287,8 @@ def units_sql(units: int, t: RowType) -> Sql:
     return offset_sql(dt.timedelta(microseconds=units) if of_times else units, t)
 
 
-def _rows(bound: int | None, side: int) -> str:
+def _rows_bound(bound: int | None, side: int) -> str:
+    """A bound of a frame of rows; `side` is 0 for the frame's start, and 1 for its end."""
     if bound is None:
         return f"UNBOUNDED {('PRECEDING', 'FOLLOWING')[side]}"
     if bound == 0:
@@ -295,7 +297,8 @@ def _rows(bound: int | None, side: int) -> str:
     return f"{abs(bound)} {'PRECEDING' if bound < 0 else 'FOLLOWING'}"
 
 
-def _reach(bound: Any, side: int, t: RowType) -> str:
+def _range_bound(bound: Any, side: int, t: RowType) -> str:
+    """A bound of a frame of values of a type; `side` as in `_rows_bound`."""
     if bound is None:
         return f"UNBOUNDED {('PRECEDING', 'FOLLOWING')[side]}"
     zero = type(bound)(0)

@@ -111,7 +111,7 @@ def rows_in(
     return rows.select(names).cast(pa.schema([types.field(types.names.index(n)) for n in names]))
 
 
-def places(rows: pa.Table, keys: pa.Table) -> Any:
+def key_indexes(rows: pa.Table, keys: pa.Table) -> Any:
     """For each row the index of its key in `keys`, or -1."""
     names = keys.column_names
     ids = key_ids(pa.concat_tables([rows.select(names).cast(keys.schema), keys]), names)
@@ -237,6 +237,7 @@ class IcebergSink:
         self._form = TableForm(pa.schema([]), tuple(key), changes, f"Iceberg table {name}")
         self._owner = ""
         self._ready: IcebergWrite | None = None
+        # None: changes are appended, and never refreshed. True: the next step has all rows.
         self.anew = None if changes else False
 
     def open(self, columns: pa.Schema, owner: str) -> None:
@@ -338,7 +339,8 @@ class IcebergSink:
         keys = pa.concat_tables([rows.select(names) for rows in (came, changed, gone)])
         rewrite = Rewrite(rows=[came, changed])
         for task in holding(table, keys):
-            at = places(rows_in(table, task, names), keys)
+            at = key_indexes(rows_in(table, task, names), keys)
+            # The keys of rows that came are the first ones. They must not be in the table.
             double = at[(at >= 0) & (at < came.num_rows)]
             if len(double):
                 row = keys.slice(int(double[0]), 1).to_pylist()[0]
@@ -354,7 +356,7 @@ class IcebergSink:
         counts = change.column(COUNT).to_numpy().copy()
         rewrite = Rewrite()
         for task in holding(table, keys):
-            at = places(rows_in(table, task, keys.column_names), keys)
+            at = key_indexes(rows_in(table, task, keys.column_names), keys)
             if (at >= 0).any():
                 rows = rows_in(table, task)
                 rewrite.gone.append(task.file)
@@ -444,7 +446,11 @@ class IcebergSink:
         self._check_owner(table)
 
     def _step_of(self, table: Table) -> int:
-        """The last step of this owner in the table; 0 if none."""
+        """The last step of this owner in the table; 0 if none.
+
+        Snapshots that only rewrote files are skipped; after one of another owner it is 0. If no
+        snapshot is left, the properties of the table have it.
+        """
         for snapshot in _back(table):
             if (step := self._mine(snapshot)) is not None:
                 return step
