@@ -15,6 +15,7 @@ import click
 import pytest
 from pyspark.sql import SparkSession
 
+import circuits
 import stepping_spark as st
 from stepping_spark.cli import main
 from tests.cases import ROOT
@@ -147,6 +148,14 @@ def test_every_public_name_is_in_the_guide_and_in_the_reference() -> None:
         r"^::: stepping_spark\.(?:language\.compile\.)?(\w+)$", reference, re.MULTILINE
     )
     assert sorted(listed) == sorted(st.__all__)
+
+
+def test_every_operator_is_in_the_table_of_operators_and_on_a_page() -> None:
+    folder = GUIDE / "operators"
+    table = text_of(folder / "index.md")
+    pages = "".join(text_of(p) for p in sorted(folder.glob("*.md")) if p.name != "index.md")
+    for text in (table, pages):
+        assert set(circuits.__all__) - set(re.findall(r"\bst\.(\w+)", text)) == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
