@@ -28,6 +28,7 @@ from stepping_spark.pipeline.by_tasks import frame_of_files
 from stepping_spark.pipeline.delta import source as delta_source
 from stepping_spark.spark.session import raised_in_worker
 from tests.pipeline.iceberg_writers import delete_positions, files_of
+from tests.postgres_server import PostgresServer
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 TYPES: dict[str, pa.DataType] = {"id": pa.int64(), "name": pa.string()}
@@ -149,11 +150,11 @@ def written(path: Path, n: int) -> None:
         write_deltalake(str(path), rows, mode="append", configuration=None if half else FEED)
 
 
-def loading(path: Path, **more: Any) -> st.Pipeline:
+def loading(path: Path, store: str = "", **more: Any) -> st.Pipeline:
     """A pipeline whose driver takes some thousand rows at once."""
     return st.Pipeline(
         st.sql("SELECT shop, count(*) AS n, max(id) AS most FROM orders GROUP BY shop"),
-        store=f"parquet:{path / 'state'}",
+        store=store or f"parquet:{path / 'state'}",
         orders=st.DeltaTable(path / "orders", on_invalid=more.pop("on_invalid", "fail")),
         into=st.DeltaTable(path / "view", key="shop"),
         limits=st.Limits(working_bytes=5_000_000, local_rows=20_000),
@@ -189,6 +190,24 @@ def test_a_large_table_is_loaded_by_tasks_in_one_step(
     assert view(tmp_path) == shops(90_000)
     DeltaTable(str(tmp_path / "orders")).delete("id >= 89998")
     with loading(tmp_path) as pipeline:
+        assert pipeline.run() == 1
+    assert view(tmp_path) == shops(89_998)
+
+
+@pytest.mark.spark
+@pytest.mark.turn(3, number=1)
+def test_tasks_load_a_large_table_into_a_state_in_postgres(
+    spark: SparkSession, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    written(tmp_path / "orders", 45_000)
+    state = f"postgres:{postgres.url}?schema=loaded_by_tasks"
+    with loading(tmp_path, state) as pipeline:
+        assert pipeline.run() == 1
+        how = {v.how for v in pipeline.stepper.metrics[0].vertices.values()}
+    assert how == {"tasks"}
+    assert view(tmp_path) == shops(90_000)
+    DeltaTable(str(tmp_path / "orders")).delete("id >= 89998")
+    with loading(tmp_path, state) as pipeline:
         assert pipeline.run() == 1
     assert view(tmp_path) == shops(89_998)
 

@@ -311,3 +311,25 @@ def test_a_table_that_cannot_be_tidied_is_written_and_a_warning_says_so(
     warnings = [r.getMessage() for r in caplog.records if "could not be tidied" in r.getMessage()]
     assert bool(warnings) == warns
     assert all(str(path) in text and "Permission denied" in text for text in warnings)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_a_warning_and_no_step_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(_: DeltaTable) -> NoReturn:
+        raise OSError("Permission denied")
+
+    path = tmp_path / "table"
+    items = [(i, Z({Note(id=i, text="a"): 1})) for i in range(1, 8)]
+    table = st.DeltaTable(path, key="id", deletion_vectors=True)
+    state = f"parquet:{tmp_path / 'state'}"
+    with pipeline(Note, items[:1], table, store=state) as first:
+        first.run()
+    DeltaTable(str(path)).alter.set_table_properties({"delta.checkpointInterval": "2"})
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", refuse)
+    with pipeline(Note, items, table, store=state) as following:
+        following.run()
+    assert read(st.DeltaTable(path), Note) == Z({Note(id=i, text="a"): 1 for i in range(1, 8)})
+    warnings = [r.getMessage() for r in caplog.records if "no checkpoint" in r.getMessage()]
+    assert warnings
+    assert all(str(path) in text and "Permission denied" in text for text in warnings)
