@@ -249,7 +249,7 @@ MISTAKES = (
         "NOT IN forgets a NULL of the sub-query",
         "yield None, None, is_null(ref(sub.columns[0]))",
         "return",
-        ("tests/sql/test_queries.py::test_a_view_is_what_spark_answers[not in, with NULL-1]",),
+        ("tests/sql/test_queries.py::test_a_view_is_what_spark_answers[1-not in, with NULL]",),
     ),
     Mistake(
         "an outer join is an inner one where a condition may be true of NULL",

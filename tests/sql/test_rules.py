@@ -227,7 +227,6 @@ def test_a_state_with_whole_rows_has_all_columns_of_tables_below_joins() -> None
         assert wanted <= names if whole_rows else not wanted & names
 
 
-@pytest.mark.turn(2)
 @pytest.mark.parametrize("text", EVERY)
 def test_a_view_has_the_same_rows_without_rules(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hold(text, SEEDS, monkeypatch)
