@@ -82,11 +82,42 @@ class TableForm:
 
     def split(self, change: pa.Table) -> ByKey:
         """A change with `_count_`, split by key; raises `SinkError` if a key has several rows."""
-        return by_key(change, self.key, self.where)
+        counts = change.column(COUNT).to_numpy()
+        rows = change.drop_columns([COUNT])
+        comes, goes = counts > 0, counts < 0
+        ids = key_ids(rows, self.key)
+        for side in (comes, goes):
+            here = ids[side]
+            keys, first, times = np.unique(here, return_index=True, return_counts=True)
+            wrong = np.flatnonzero((times > 1) | (np.abs(counts[side][first]) > 1))
+            if len(keys) and len(wrong):
+                row = rows.filter(pa.array(side)).slice(int(first[wrong[0]]), 1).to_pylist()[0]
+                raise not_unique(self.where, self.key, {name: row[name] for name in self.key})
+        both = np.intersect1d(ids[comes], ids[goes])
+        in_both = np.isin(ids, both)
+        return ByKey(
+            rows.filter(pa.array(comes & ~in_both)),
+            rows.filter(pa.array(comes & in_both)),
+            rows.filter(pa.array(goes & in_both)),
+            rows.filter(pa.array(goes & ~in_both)),
+        )
 
     def feed(self, change: pa.Table, step: int) -> pa.Table:
         """A change with `_count_` as a change feed: each row with its kind and the step."""
-        return feed_of(change, step, self.key, self.where)
+        if self.key:
+            split = self.split(change)
+            kinds = {"insert": split.came, "update_postimage": split.changed, "delete": split.gone}
+            return pa.concat_tables(_feed_rows(rows, kind, step) for kind, rows in kinds.items())
+        counts = change.column(COUNT).to_numpy()
+        rows: Any = change.drop_columns([COUNT])
+        each = rows.take(np.repeat(np.arange(len(counts)), np.abs(counts)))
+        came = np.repeat(counts > 0, np.abs(counts))
+        return pa.concat_tables(
+            [
+                _feed_rows(each.filter(pa.array(~came)), "delete", step),
+                _feed_rows(each.filter(pa.array(came)), "insert", step),
+            ]
+        )
 
     def rewritten(self, change: pa.Table, old_rows: pa.Table, step: int) -> Rewritten:
         """The rows `old_rows` of the table after a change; both have all rows of their keys.
@@ -139,29 +170,6 @@ def _in(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Any:
     return np.isin(ids[: rows.num_rows], ids[rows.num_rows :])
 
 
-def by_key(change: pa.Table, key: Sequence[str], where: str) -> ByKey:
-    """A change with `_count_`, split by key; raises `SinkError` if a key has several rows."""
-    counts = change.column(COUNT).to_numpy()
-    rows = change.drop_columns([COUNT])
-    comes, goes = counts > 0, counts < 0
-    ids = key_ids(rows, key)
-    for side in (comes, goes):
-        here = ids[side]
-        keys, first, times = np.unique(here, return_index=True, return_counts=True)
-        wrong = np.flatnonzero((times > 1) | (np.abs(counts[side][first]) > 1))
-        if len(keys) and len(wrong):
-            row = rows.filter(pa.array(side)).slice(int(first[wrong[0]]), 1).to_pylist()[0]
-            raise not_unique(where, key, {name: row[name] for name in key})
-    both = np.intersect1d(ids[comes], ids[goes])
-    in_both = np.isin(ids, both)
-    return ByKey(
-        rows.filter(pa.array(comes & ~in_both)),
-        rows.filter(pa.array(comes & in_both)),
-        rows.filter(pa.array(goes & in_both)),
-        rows.filter(pa.array(goes & ~in_both)),
-    )
-
-
 def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
     """The error for a view in which a key has several rows."""
     return SinkError(
@@ -207,25 +215,6 @@ def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
             f"{where}: key= names {', '.join(missing)}, and the view has the fields "
             f"{', '.join(columns.names)}"
         )
-
-
-def feed_of(change: pa.Table, step: int, key: Sequence[str], where: str) -> pa.Table:
-    """The change as a change feed: each row with its kind of change and the step."""
-    if key:
-        split = by_key(change, key, where)
-        kinds = {"insert": split.came, "update_postimage": split.changed, "delete": split.gone}
-        parts = [_feed_rows(table, kind, step) for kind, table in kinds.items()]
-        return pa.concat_tables(parts)
-    counts = change.column(COUNT).to_numpy()
-    rows: Any = change.drop_columns([COUNT])
-    each = rows.take(np.repeat(np.arange(len(counts)), np.abs(counts)))
-    came = np.repeat(counts > 0, np.abs(counts))
-    return pa.concat_tables(
-        [
-            _feed_rows(each.filter(pa.array(~came)), "delete", step),
-            _feed_rows(each.filter(pa.array(came)), "insert", step),
-        ]
-    )
 
 
 def feed_schema(columns: pa.Schema) -> pa.Schema:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stepping_spark.base.errors import SinkError
-from stepping_spark.pipeline.changes import STEP, check_key, feed_of
+from stepping_spark.pipeline.changes import STEP, TableForm, check_key
 from stepping_spark.pipeline.columns import check_names
 from stepping_spark.pipeline.files.directory import FilesDirectory
 from stepping_spark.relations.arrow import canonical, flat, row_ids
@@ -30,10 +31,8 @@ class FilesSink:
 
     def __init__(self, path: str, key: tuple[str, ...], filesystem: Any, *, changes: bool) -> None:
         self._directory = FilesDirectory(path, filesystem, self._failure)
-        self._changes = changes
-        self._key = key
+        self._form = TableForm(pa.schema([]), key, changes, f"directory {self._directory.shown}")
         self._owner = ""
-        self._columns = pa.schema([])
         self._prepared: tuple[int, pa.Table] | None = None
         self.anew = None if changes else False
 
@@ -49,10 +48,10 @@ class FilesSink:
         return self.last_step() if self._directory.is_there() else 0
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
-        where = f"directory {self._directory.shown}"
-        check_key(self._key, columns, where)
-        check_names(as_in_table(columns), (CHANGE, STEP) if self._changes else (), where)
-        self._columns = columns
+        form = self._form
+        check_key(form.key, columns, form.where)
+        check_names(as_in_table(columns), (CHANGE, STEP) if form.changes else (), form.where)
+        self._form = replace(form, columns=columns)
         self._prepared = None
         self._owner = hashlib.sha256(owner.encode()).hexdigest()[:12]
 
@@ -75,23 +74,22 @@ class FilesSink:
             table = self._file_of(step, change, steps)
         self._prepared = None
         self._directory.write(self._name(step), lambda file: pq.write_table(table, file))
-        if not self._changes:
+        if not self._form.changes:
             for old in sorted(steps)[: 1 - KEPT]:
                 self._directory.remove(self._name(old))
 
     def _file_of(self, step: int, change: ZSetSpark[Any], steps: list[int]) -> pa.Table:
         """The table in the step's file."""
         rows = change.to_arrow()
-        if self._changes:
-            where = f"directory {self._directory.shown}"
-            return to_table(feed_of(rows, step, self._key, where), self._columns)
+        if self._form.changes:
+            return to_table(self._form.feed(rows, step), self._form.columns)
         last = 0 if self.anew else max(steps, default=0)
-        return self._whole(last, to_table(rows, self._columns))
+        return self._whole(last, to_table(rows, self._form.columns))
 
     def _whole(self, last: int, change: pa.Table) -> pa.Table:
         """All rows of the view after a change to those of the last step."""
         system, _ = self._directory.place
-        columns = as_in_table(self._columns)
+        columns = as_in_table(self._form.columns)
         rows = columns.empty_table()
         if last:
             path = self._directory.path_of(self._name(last))
@@ -128,4 +126,4 @@ class FilesSink:
         return steps
 
     def _failure(self, reason: str) -> SinkError:
-        return SinkError(f"directory {self._directory.shown}: {reason}")
+        return SinkError(f"{self._form.where}: {reason}")

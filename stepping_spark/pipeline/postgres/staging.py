@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from stepping_spark.pipeline.changes import STEP, by_key, feed_of, not_unique
+from stepping_spark.pipeline.changes import TableForm, not_unique
 from stepping_spark.pipeline.postgres.link import Link, listed, run
 from stepping_spark.pipeline.postgres.types import Unfit, rows_of
 from stepping_spark.pipeline.protocols import REFRESHED
-from stepping_spark.rows.names import as_in_table, column_of, to_table
-from stepping_spark.rows.schema import CHANGE, COUNT
+from stepping_spark.rows.names import as_in_table, to_table
+from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
 from stores.postgres.connection import Connection
 
@@ -50,13 +50,8 @@ class Staging:
 
     def __init__(self, link: Link, schema: pa.Schema, key: Sequence[str], *, feed: bool) -> None:
         self._link = link
-        self._given = schema
+        self._form = TableForm(schema, tuple(key), feed, f"table {link.table!r}")
         self._columns = as_in_table(schema)
-        self._key = [column_of(schema.field(name)) for name in key]
-        self._feed = feed
-        added = (CHANGE, STEP) if feed else () if self._key else (COUNT,)
-        self._written = [*self._columns.names, *added]
-        self._where = f"table {link.table!r}"
 
     def stage(
         self, connection: Connection, step: int, change: ZSetSpark[Any], *, anew: bool
@@ -65,12 +60,11 @@ class Staging:
 
         It compares nothing if the rows replace all rows of the table (`anew`).
         """
-        rows = to_table(change.to_arrow(), self._given)
-        parts: dict[str, pa.Table]
-        if self._feed:
-            parts = {"fed": feed_of(rows, step, self._key, self._where)}
-        elif self._key:
-            split = by_key(rows, self._key, self._where)
+        rows = change.to_arrow()
+        if self._form.changes:
+            parts = {"fed": self._form.feed(rows, step)}
+        elif self._form.key:
+            split = self._form.split(rows)
             parts = {"gone": split.gone, "changed": split.changed, "came": split.came}
         else:
             parts = {"counted": rows}
@@ -79,7 +73,8 @@ class Staging:
         for part in counts:
             # Deleted rows have negative counts, which a constraint may forbid.
             checked = "" if part == "counted" else " INCLUDING CONSTRAINTS"
-            self._copy(connection, staged.name(part), parts[part], checked)
+            rows = to_table(parts[part], self._form.columns)
+            self._copy(connection, staged.name(part), rows, checked)
             if part == "counted" or (part != "fed" and counts[part] > FEW):
                 run(connection, "ANALYZE {name}", name=staged.name(part))
         if not anew:
@@ -122,7 +117,7 @@ class Staging:
 
     def _same(self) -> sql.Composable:
         """The condition that a row `t` of the table and a staged row `s` have the same key."""
-        if not self._key:
+        if not self._form.key:
             columns = [sql.Identifier(name) for name in self._columns.names]
             sides = (
                 sql.SQL(", ").join(sql.SQL(f"{of}.{{}}").format(c) for c in columns) for of in "ts"
@@ -136,7 +131,7 @@ class Staging:
                 if self._columns.field(name).nullable
                 else "t.{0} = s.{0}"
             ).format(sql.Identifier(name))
-            for name in self._key
+            for name in self._form.order
         )
 
     def _compare(self, connection: Connection, staged: StagedRows) -> None:
@@ -151,11 +146,11 @@ class Staging:
             text = (
                 "SELECT {key} FROM {s} s WHERE EXISTS (SELECT FROM {table} t WHERE {same}) LIMIT 1"
             )
-            key = listed(self._key, lambda c: sql.SQL("s.{}").format(c))
+            key = listed(self._form.order, lambda c: sql.SQL("s.{}").format(c))
             double = run(connection, text, key=key, s=staged.name("came"), **names).fetchone()
             if double is not None:
-                at = dict(zip(self._key, double, strict=True))
-                raise not_unique(self._where, self._key, at)
+                values = dict(zip(self._form.key, double, strict=True))
+                raise not_unique(self._form.where, self._form.key, values)
         if "counted" in staged.rows:
             text = f"""
                 SELECT count(*) FROM {{s}} s WHERE {COUNT} < -(SELECT coalesce(sum(t.{COUNT}), 0)
@@ -188,7 +183,7 @@ class Staging:
         self, connection: Connection, names: dict[str, sql.Composable], *, counted: bool
     ) -> int:
         """Insert rows, or add counted rows to existing rows and delete those with the count 0."""
-        names = {**names, "columns": listed(self._written, lambda c: c)}
+        names = {**names, "columns": listed(self._form.schema.names, lambda c: c)}
         text = "INSERT INTO {table} ({columns}) SELECT {columns} FROM {s} s"
         if not counted:
             return run(connection, text, **names).rowcount
