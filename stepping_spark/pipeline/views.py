@@ -152,15 +152,17 @@ def feeds_of(
     """A feed for each input; raises `InputError` if the sources do not match the inputs."""
     names = input_names(graph)
     if set(names) != set(sources):
-        several = f"; or, where a view is meant, name one of {', '.join(views)}"
-        remedy = f"give each input its source by name, as {names[0]}=st.DeltaTable(path)" + (
-            several if len(views) > 1 else ""
-        )
         if set(names) < set(sources):
             unread = [name for name in sources if name not in names]
             remedy = f"leave out {', '.join(unread)}, or have a view read it"
+        else:
+            several = f"; or, where a view is meant, name one of {', '.join(views)}"
+            remedy = f"give each input its source by name, as {names[0]}=st.DeltaTable(path)" + (
+                several if len(views) > 1 else ""
+            )
+        inputs = f"the inputs {', '.join(names)}" if names else "no inputs"
         raise InputError(
-            f"{user_line()}: {graph.name} has the inputs {', '.join(names)}, and sources are given "
+            f"{user_line()}: {graph.name} has {inputs}, and sources are given "
             f"for {', '.join(sources) or 'none'}; {remedy}"
         )
     types = [v.type for v in graph.inputs]

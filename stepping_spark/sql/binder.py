@@ -312,13 +312,11 @@ class Binder:
 
     def _alias_of(self, name: str, grouped: bool) -> Scalar | None:
         """The expression of the select list with this alias; None if there is none."""
-        node = self.scope.aliases.pop(name.lower(), None)
+        node = self.scope.aliases.get(name.lower())
         if node is None:
             return None
-        try:
+        with self.scope.without_alias(node):
             return self._bound(node, grouped=grouped)
-        finally:
-            self.scope.aliases[name.lower()] = node
 
     def _key(self, node: Scalar) -> Scalar | None:
         """The reference to the group key that equals an expression; None if no key does."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -41,6 +42,17 @@ class Scope:
     def columns(self) -> list[PlanColumn]:
         """The columns of `*`."""
         return [n.column for n in self.names if n.shown]
+
+    @contextmanager
+    def without_alias(self, node: Scalar) -> Iterator[None]:
+        """A context in which no alias means this expression of the select list."""
+        names = [name for name, aliased in self.aliases.items() if aliased is node]
+        for name in names:
+            del self.aliases[name]
+        try:
+            yield
+        finally:
+            self.aliases.update(dict.fromkeys(names, node))
 
     def tables(self) -> list[str]:
         """The names of the tables."""

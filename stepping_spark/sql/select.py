@@ -60,7 +60,7 @@ class Select(Binder):
         if sessions is not None:
             self._with_sessions(sessions)
         having, qualify = node.args.get("having"), node.args.get("qualify")
-        selected = [(PlanColumn(name), self._bind(e)) for name, e in items]
+        selected = [(PlanColumn(name), self._item(e)) for name, e in items]
         if having is not None:
             self.refuse_windows(having.this)
         conditions = [] if having is None else self._bound_conjuncts(having.this)
@@ -186,6 +186,11 @@ class Select(Binder):
         self.plan, columns = unnested(self, self.plan, inner, "", names)
         return [(c.name, ref(c, inner)) for c in columns]
 
+    def _item(self, node: Scalar) -> Scalar:
+        """An expression of the select list, which does not see its own alias."""
+        with self.scope.without_alias(node):
+            return self._bind(node)
+
     def _alias(self, name: str, node: Scalar) -> None:
         self.scope.aliases.setdefault(name.lower(), node)
 
@@ -237,8 +242,9 @@ class Select(Binder):
         if isinstance(node, exp.Column) and len(node.parts) == 1:
             alias = self.scope.aliases.get(node.name.lower())
             columns = self.scope.lookup(node.name, "")
-            if alias is not None and not columns and alias is not node:
-                return self._has_aggregate(alias)
+            if alias is not None and not columns:
+                with self.scope.without_alias(alias):
+                    return self._has_aggregate(alias)
         return any(self._has_aggregate(part) for part in node.iter_expressions())
 
     def _grouped(self, plan: RelationalPlan) -> RelationalPlan:

@@ -304,6 +304,77 @@ def test_columns_may_be_added_dropped_and_reordered(table: Path, diff: str) -> N
         reader.read()
 
 
+def with_null(*ids: int) -> Counter[str]:
+    return Counter(repr({"id": i, "name": None}) for i in ids)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("diff", BOTH)
+def test_a_field_is_null_in_rows_from_before_its_column_was_added(
+    table: Path, diff: str, together: bool
+) -> None:
+    write_deltalake(str(table), rows(id=[1, 2]), configuration=FEED)
+    before = Reader(table, IDS, diff=diff)
+    before.read()
+    write_deltalake(str(table), rows(id=[3]), mode="append")
+    more = rows(id=[4], name=["d"])
+    write_deltalake(str(table), more, mode="append", schema_mode="merge")
+    DeltaTable(str(table)).delete("id = 1")
+    later = Reader(table, USERS, diff=diff)
+    later.position, later.rows = before.position, with_null(1, 2)
+    later.read(None if together else Portion(versions=1))
+    assert later.rows == there(table, USERS)
+    assert later.rows > with_null(2, 3)
+
+
+@pytest.mark.parametrize("diff", BOTH)
+def test_a_field_is_null_before_its_column_was_added_to_a_mapping(table: Path, diff: str) -> None:
+    physical = {"id": "c1", "name": "c2"}
+    first = add(table, rows(c1=[1, 2]))
+    made = metadata({"id": "long"}, physical=physical)
+    commit(table, protocol(["columnMapping"], ["changeDataFeed"]), made, first)
+    before = Reader(table, IDS, diff=diff)
+    before.read()
+    with_name = metadata({"id": "long", "name": "string"}, physical=physical)
+    commit(table, with_name, add(table, rows(c1=[3], c2=["c"])))
+    later = Reader(table, USERS, diff=diff)
+    later.position, later.rows = before.position, with_null(1, 2)
+    later.read()
+    assert later.rows == there(table, USERS)
+
+
+def test_a_field_that_the_newest_version_lacks_is_no_null(table: Path) -> None:
+    write_deltalake(str(table), rows(id=[1]), configuration=FEED)
+    before = Reader(table, IDS, diff="feed")
+    before.read()
+    write_deltalake(str(table), rows(id=[2]), mode="append")
+    later = Reader(table, USERS, diff="feed")
+    later.position = before.position
+    with pytest.raises(SourceError, match="there is no column name; the columns are id"):
+        later.read()
+
+
+def test_a_view_goes_on_when_a_column_that_it_does_not_read_is_added(
+    table: Path, tmp_path: Path
+) -> None:
+    def run() -> Any:
+        view = st.sql("SELECT name, sum(id) AS n FROM users GROUP BY name")
+        into = st.DeltaTable(tmp_path / "view", key="name")
+        state = f"parquet:{tmp_path / 'state'}"
+        with st.Pipeline(view, store=state, users=st.DeltaTable(table), into=into) as pipeline:
+            pipeline.run()
+        view_rows = DeltaTable(str(tmp_path / "view")).to_pyarrow_table().to_pylist()
+        return {row["name"]: row["n"] for row in view_rows}
+
+    write_deltalake(str(table), rows(id=[1, 2], name=["a", "b"]), configuration=FEED)
+    assert run() == {"a": 1, "b": 2}
+    more = rows(id=[3], name=["a"], more=[1])
+    write_deltalake(str(table), more, mode="append", schema_mode="merge")
+    assert run() == {"a": 4, "b": 2}
+    write_deltalake(str(table), more, mode="append")
+    assert run() == {"a": 7, "b": 2}
+
+
 @pytest.mark.parametrize("diff", BOTH)
 def test_columns_may_be_renamed_and_dropped_by_their_mapping(table: Path, diff: str) -> None:
     physical = {"id": "c1", "name": "c2", "a, b": "c2", "old": "c3"}

@@ -422,6 +422,11 @@ def test_rows_go_by_themselves_where_each_round_is_a_step_with_its_time() -> Non
 # -- messages
 
 
+def test_a_source_that_no_view_reads_is_named() -> None:
+    with pytest.raises(InputError, match="has no inputs, and sources are given for t; leave out t"):
+        st.Pipeline(st.sql("SELECT 1 AS x"), store="memory", sources={"t": []})
+
+
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [

@@ -32,6 +32,10 @@ MISTAKES: list[tuple[str, str]] = [
     ("SELECT id AS a, cents AS a FROM orders", "two columns of the result are called a"),
     ("SELECT id FROM orders NATURAL JOIN customers WHERE nothing", "there is no column nothing"),
     ("SELECT id FROM orders PIVOT (sum(cents) FOR nothing IN (1))", "there is no column nothing"),
+    ("SELECT coalesce(nothing, 0) AS nothing FROM orders", "there is no column nothing"),
+    ("SELECT sum(nothing) AS nothing FROM orders", "there is no column nothing"),
+    ("SELECT a AS b, b AS a FROM orders", "there is no column"),
+    ("SELECT row_number() OVER (ORDER BY no) AS no FROM orders", "there is no column no;"),
     # groups and windows
     ("SELECT id, count(*) FROM orders", "id is neither in GROUP BY"),
     ("SELECT id, cents FROM orders GROUP BY id", "cents is neither in GROUP BY"),

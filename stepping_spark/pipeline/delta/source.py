@@ -228,9 +228,14 @@ class DeltaSource(InPieces):
     def _with_counts(
         self, rows: pa.Table, names: Mapping[str, str], counts: Any, schema: pa.Schema
     ) -> pa.Table:
-        columns: list[Any] = [rows.column(names[n]) for n in schema.names if n != COUNT]
+        fields = [field for field in schema if field.name != COUNT]
         try:
-            values = [c.cast(f.type) for c, f in zip(columns, schema, strict=False)]
+            values: list[Any] = [
+                rows.column(names[f.name]).cast(f.type)
+                if f.name in names
+                else pa.nulls(rows.num_rows, f.type)
+                for f in fields
+            ]
         except pa.ArrowException as e:
             raise self._failure(
                 f"a value does not fit the type that its column has in another version: {e}; "
@@ -296,27 +301,34 @@ class DeltaSource(InPieces):
             )
 
     def _names(self, meta: Meta, version: int) -> dict[str, str]:
-        """The column of each field; other columns are not read.
+        """The column of each field in a version; other columns are not read.
 
-        With column mapping, a column that was renamed since is found under its old name.
+        With column mapping, a column that was renamed since is found under its old name. A field
+        whose column was added since has none: its value is NULL in all rows of the version.
         """
         try:
-            return self._names_in_table(meta, version)
+            return self._names_in_table(self._columns, meta, version)
         except SourceError:
             now = self._log.meta()
-            if not meta.physical or now.table != meta.table or now.physical == meta.physical:
+            if now.table != meta.table:
                 raise
-            before = {physical: name for name, physical in meta.physical.items()}
-            names = self._names_in_table(now, self._log.table.version())
-            matches = {field: before.get(now.physical[name]) for field, name in names.items()}
-            old = {field: name for field, name in matches.items() if name is not None}
-            if len(old) < len(names):
+            newest = self._names_in_table(self._columns, now, self._log.table.version())
+            if meta.physical:
+                before = {physical: name for name, physical in meta.physical.items()}
+                ids = ((field, now.physical[name]) for field, name in newest.items())
+                there = {field: before[x] for field, x in ids if x in before}
+            else:
+                columns = set(meta.fields.names)
+                old = [f for f in self._columns if newest[f.name] in columns]
+                there = self._names_in_table(pa.schema(old), meta, version)
+            added = [now.fields.field(name) for f, name in newest.items() if f not in there]
+            if there == newest or not all(column.nullable for column in added):
                 raise
-            return old
+            return there
 
-    def _names_in_table(self, meta: Meta, version: int) -> dict[str, str]:
+    def _names_in_table(self, columns: pa.Schema, meta: Meta, version: int) -> dict[str, str]:
         return found_columns(
-            self._columns,
+            columns,
             meta.fields,
             lambda reason: self._failure(f"at version {version} {reason}"),
         )
@@ -325,7 +337,14 @@ class DeltaSource(InPieces):
         """The schema of the columns read from a version, with counts."""
         meta = self._meta(version)
         names = self._names(meta, version)
-        fields = [plain_field(meta.fields.field(column), name) for name, column in names.items()]
+        fields = []
+        for name in self._columns.names:
+            if name in names:
+                column = meta.fields.field(names[name])
+            else:
+                now = self._log.meta()
+                column = now.fields.field(self._names(now, self._log.table.version())[name])
+            fields.append(plain_field(column, name))
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def _schema_of(self, spans: Sequence[Span]) -> pa.Schema:
