@@ -181,9 +181,13 @@ class Outlet:
         `offsets` are the offsets of its last committed step.
         """
         self._tell_anew(step, offsets)
-        self._sink.open(self._arrow, f"{state:012x} {self.view}")
+        owner = f"{state:012x} {self.view}"
+        self._sink.open(self._arrow, owner)
         if self._is_anew and not self._refresh and self._sink.last_step() == step:
+            # It has all rows already. Opened as it is, it refuses rows that others changed since.
+            self._sink.close()
             self._sink.anew = False  # type: ignore[attr-defined]
+            self._sink.open(self._arrow, owner)
 
     def look(self, state: int, step: int, offsets: Mapping[str, int]) -> bool:
         """Whether the sink lacks the last committed step; changes nothing.
@@ -195,7 +199,11 @@ class Outlet:
             return False
         self._tell_anew(step, offsets)
         try:
-            last = look(self._arrow, f"{state:012x} {self.view}")
+            owner = f"{state:012x} {self.view}"
+            last = look(self._arrow, owner)
+            if self._is_anew and not self._refresh and last == step:
+                self._sink.anew = False  # type: ignore[attr-defined]
+                last = look(self._arrow, owner)
             return self._lacks(last, step, offsets)
         finally:
             self._sink.close()

@@ -189,7 +189,8 @@ class Sink(Protocol):
       pipeline does not call `last_step`: `prepare` creates the table again, and gets all rows of
       the view;
     - an attribute `anew`, False at first, for `refresh=…`: the pipeline sets it to True before
-      `open` or `look`, and to False after `write`. While it is True, `open` accepts a table of the
+      `open` or `look`, and to False after `write`, or, if the sink has that step already, before
+      it closes the sink and opens it again. While it is True, `open` accepts a table of the
       owner whose rows somebody else has changed, and the next step has all rows of the view, which
       replace the rows of the table. The sink gets this step also without rows.
 

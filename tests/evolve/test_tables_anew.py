@@ -238,6 +238,22 @@ def test_a_table_is_refreshed(orders: Path, kind: Kind) -> None:
     assert kind.rows("sums") == []
 
 
+def test_rows_that_somebody_changes_after_a_refresh_are_noticed(orders: Path, kind: Kind) -> None:
+    run(orders, kind.sink("sums"))
+    with pipeline(orders, kind.sink("sums"), refresh=["sums"]) as running:
+        running.run()
+    kind.damage("sums")
+    rows = pa.table({"country": ["it"], "cents": [9]})
+    deltalake.write_deltalake(str(orders), rows, mode="append")
+    for evolve in (False, True):
+        changed = pipeline(orders, kind.sink("sums"), evolve=evolve)
+        with pytest.raises(st.SinkError), changed as running:
+            running.run()
+    with pipeline(orders, kind.sink("sums"), refresh=["sums"]) as running:
+        running.run()
+    assert kind.rows("sums") == [("de", 15), ("fr", 7), ("it", 9)]
+
+
 def test_a_refresh_that_was_cut_off_goes_on(
     orders: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:

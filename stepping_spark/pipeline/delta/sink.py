@@ -515,7 +515,8 @@ class DeltaSink:
                 f"a table that a pipeline writes: restore version {foreign - 1}, and run again; "
                 f"or {REFRESHED if self.anew is False else 'delete it and start with a new store'}"
             )
-        self._seen = table.version()
+        if foreign is None:
+            self._seen = table.version()
 
     def _same_files(self, table: Table, version: int) -> bool:
         """Whether the table has the same files as at a version, as after RESTORE."""

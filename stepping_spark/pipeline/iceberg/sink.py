@@ -448,14 +448,12 @@ class IcebergSink:
     def _step_of(self, table: Table) -> int:
         """The last step of this owner in the table; 0 if none.
 
-        Snapshots that only rewrote files are skipped; after one of another owner it is 0. If no
-        snapshot is left, the properties of the table have it.
+        Snapshots of others are skipped: `_check_owner` refuses them. If no snapshot is left, the
+        properties of the table have the step.
         """
         for snapshot in _back(table):
             if (step := self._mine(snapshot)) is not None:
                 return step
-            if not rewrites(snapshot):
-                return 0
         properties = {} if table.current_snapshot() is None else table.properties
         return int(properties[STEP]) if properties.get(OWNER) == self._owner else 0
 
