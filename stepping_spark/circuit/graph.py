@@ -205,6 +205,13 @@ class Graph(Generic[In, Out]):
         for root in (*self.inputs, *self.roots):
             yield from _walk(root, self.loops, seen)
 
+    @cached_property
+    def has_constants(self) -> bool:
+        """Whether a step without changes may have rows, as the first one: a count of no rows."""
+        return any(
+            v.inputs and not v.operator.is_nothing(*[True] * len(v.inputs)) for v in self.walk()
+        )
+
     @property
     def vertices(self) -> dict[Path, Vertex]:
         """The vertices by path."""

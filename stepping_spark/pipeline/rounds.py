@@ -65,7 +65,7 @@ class Rounds:
         final = bool(misfits) or any(batch is not None and batch.final for batch in batches)
         nothing = all(t.change is None and t.rejected is None for t in taken)
         now = self.time_of(stepper.times, stepper.store)
-        constant = not self.feeds and not stepper.store.last_step()  # its rows come once
+        constant = stepper.graph.has_constants and not stepper.store.last_step()
         same_time = now in (None, stepper.store.last_now())
         if not final and not constant and nothing and same_time:
             self._advance(batches)

@@ -375,6 +375,34 @@ def test_a_view_goes_on_when_a_column_that_it_does_not_read_is_added(
     assert run() == {"a": 7, "b": 2}
 
 
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        ("SELECT count(*) AS n FROM t", [{"n": 0}], [{"n": 2}]),
+        ("SELECT 1 AS n WHERE NOT EXISTS (SELECT id FROM t)", [{"n": 1}], []),
+        ("SELECT k, count(id) AS n FROM VALUES (1), (3) AS v(k) LEFT JOIN t ON id = k GROUP BY k",
+         [{"k": 1, "n": 0}, {"k": 3, "n": 0}], [{"k": 1, "n": 1}, {"k": 3, "n": 0}]),
+        ("SELECT id FROM t", [], [{"id": 1}, {"id": 2}]),
+    ],
+)  # fmt: skip
+def test_a_view_of_an_empty_table_has_the_rows_that_sql_gives_it(
+    table: Path, tmp_path: Path, text: str, before: list[Any], after: list[Any]
+) -> None:
+    def run() -> tuple[int, list[Any]]:
+        state, source = f"parquet:{tmp_path / 'state'}", st.DeltaTable(table)
+        view = st.DeltaTable(tmp_path / "view")
+        with st.Pipeline(st.sql(text), store=state, t=source, into=view) as pipeline:
+            steps = pipeline.run()
+        view_rows = DeltaTable(str(tmp_path / "view")).to_pyarrow_table().drop_columns(["_count_"])
+        return steps, sorted(view_rows.to_pylist(), key=repr)
+
+    write_deltalake(str(table), rows(id=pa.array([], pa.int64())), configuration=FEED)
+    assert run() == (bool(before), before)
+    assert run() == (0, before)
+    write_deltalake(str(table), rows(id=[1, 2]), mode="append")
+    assert run() == (1, after)
+
+
 @pytest.mark.parametrize("diff", BOTH)
 def test_columns_may_be_renamed_and_dropped_by_their_mapping(table: Path, diff: str) -> None:
     physical = {"id": "c1", "name": "c2", "a, b": "c2", "old": "c3"}
