@@ -94,39 +94,50 @@ def whole(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaP
 
 
 def cut_of(n: Windowed, over: Schema) -> Cut:
-    """A function that yields the affected rows of keys, their change, and the carried values."""
+    """A function that yields the affected rows of keys, their change, and the carried values.
+
+    `over` is the schema of the rows. Without prefixes of earlier steps, the function yields all
+    keys of a small state, or of a change of many keys, together. Else it yields each changed key by
+    itself, after one pass over the state, and adds the key's prefix for the next step to
+    `run.prefixes.new`.
+    """
     divider = _divider_of(n)
     if divider is None or cut_by(n.keys, n.sorting, n.calls) is None:
         return whole
     exprs = (*n.keys, n.sorting[0].expr, *divider.reads)
     if any(evaluator(e) is None for e in exprs):
         return whole
-    values, keys = values_of(over, exprs), len(n.keys)
-    added_up = _added_up(over, n.sorting[0])
-    at_once = _nearest(values, n.sorting[0]) if isinstance(divider, _OfNearest) else whole
+    values, key_count = values_of(over, exprs), len(n.keys)
+    consolidated_if_doubted = _consolidate_doubted(over, n.sorting[0])
+    at_once = _nearest(values, n.sorting[0]) if isinstance(divider, _NearestDivider) else whole
 
     def cut(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
         prefixes = run.prefixes or Prefixes()
         if not prefixes.old and state.table.num_rows < CUT_ROWS:
             yield from at_once(state, change, run)
             return
-        of_change = values(change.table, run.ask)[:keys]
-        touched = distinct_rows(
-            pa.Table.from_arrays(of_change, names=[str(i) for i in range(keys)]), drop_nulls=False
+        change_keys = values(change.table, run.ask)[:key_count]
+        changed_keys = distinct_rows(
+            pa.Table.from_arrays(change_keys, names=[str(i) for i in range(key_count)]),
+            drop_nulls=False,
         )
-        if not prefixes.old and touched.num_rows > CUT_KEYS:
+        if not prefixes.old and changed_keys.num_rows > CUT_KEYS:
             yield from at_once(state, change, run)
             return
-        rows = added_up(state.table, run)
-        columns = values(rows, run.ask)
-        for key in (tuple(row.values()) for row in touched.to_pylist()):
-            more = change.filter(pa.array(_have(of_change, key)))
-            order, *read = values(more.table, run.ask)[keys:]
+        state_rows = consolidated_if_doubted(state.table, run)
+        columns = values(state_rows, run.ask)
+        for key in (tuple(row.values()) for row in changed_keys.to_pylist()):
+            key_change = change.filter(pa.array(_has_key(change_keys, key)))
+            order, *change_reads = values(key_change.table, run.ask)[key_count:]
             changed = _places(order, n.sorting[0])
-            mine = np.flatnonzero(_have(columns[:keys], key))
-            part = _Partition.of(rows, columns[keys:], n.sorting[0], mine, prefixes.old.get(key))
-            mask, carried = part.divided(divider, changed, read, prefixes, key)
-            yield DriverRelation(mask, over), more, carried
+            key_rows = np.flatnonzero(_has_key(columns[:key_count], key))
+            partition = _Partition.of(
+                state_rows, columns[key_count:], n.sorting[0], key_rows, prefixes.old.get(key)
+            )
+            affected, carried = partition.affected_rows(
+                divider, changed, change_reads, prefixes, key
+            )
+            yield DriverRelation(affected, over), key_change, carried
 
     return cut
 
@@ -139,16 +150,16 @@ def _nearest(values: ArraysOf, by: Sorting) -> Cut:
 
     def nearest(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
         both = zip(values(state.table, run.ask), values(change.table, run.ask), strict=True)
-        *columns, order, values_there = [pa.concat_arrays(pair) for pair in both]
+        *columns, order, has_values = [pa.concat_arrays(pair) for pair in both]
         ids, places = key_ids(columns), _places(order, by)
         # Distinct places for each key, with one free place before and one after those of a key.
         distinct, places = np.unique(places, return_inverse=True)
         places = ids * (len(distinct) + 2) + places + 1
-        n = state.table.num_rows
-        edges = distinct_numbers(ids[n:]) * (len(distinct) + 2)
-        old, changed = places[:n], places[n:]
+        old_rows = state.table.num_rows
+        edges = distinct_numbers(ids[old_rows:]) * (len(distinct) + 2)
+        old, changed = places[:old_rows], places[old_rows:]
         counts = one_array(state.table.column(COUNT)).to_numpy()
-        has, sure = np.asarray(values_there), _are_sure(old, counts)
+        has, sure = np.asarray(has_values), _are_sure(old, counts)
         ends = old[sure & has[: len(old)]]
         ends = distinct_numbers(np.concatenate([ends, edges, edges + len(distinct) + 1]))
         mask = _around(old, ends, changed, has[len(old) :]) | ~sure
@@ -177,11 +188,14 @@ def _around(places: Numbers, ends: Numbers, changed: Numbers, has: Any) -> Any:
     return within[starts] | (is_end & within[starts - 1]) | near
 
 
-def _added_up(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Table]:
-    """A function that consolidates the rows of places where some weight is below 1."""
+def _consolidate_doubted(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Table]:
+    """A function that consolidates the rows of places where some weight is below 1.
+
+    The rows at other places stay as they are.
+    """
     values = values_of(over, (by.expr,))
 
-    def added_up(rows: pa.Table, run: Context) -> pa.Table:
+    def consolidated(rows: pa.Table, run: Context) -> pa.Table:
         counts = np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
         if (counts > 0).all():
             return rows
@@ -190,12 +204,15 @@ def _added_up(over: Schema, by: Sorting) -> Callable[[pa.Table, Context], pa.Tab
         sure = rows.filter(pa.array(~doubted))
         return concat([sure, consolidate(rows.filter(pa.array(doubted)), over)], over)
 
-    return added_up
+    return consolidated
 
 
 @dataclass(frozen=True)
 class _Partition:
-    """The rows of one key that were read: those after the prefix, or all without one."""
+    """The rows of one key that were read: those after the prefix, or all without one.
+
+    The rows are in no order; `places` are their places in the order, and `counts` their weights.
+    """
 
     rows: pa.Table
     places: Numbers
@@ -205,60 +222,66 @@ class _Partition:
 
     @classmethod
     def of(
-        cls, rows: pa.Table, columns: Any, by: Sorting, mine: Any, prefix: Prefix | None
+        cls, rows: pa.Table, columns: Any, by: Sorting, key_rows: Any, prefix: Prefix | None
     ) -> _Partition:
-        """The partition of the rows at these positions."""
-        places = _places(columns[0].take(positions(mine)), by)
-        if prefix is not None:
-            is_read = places >= prefix.place
-            mine, places = mine[is_read], places[is_read]
-        rows = rows.take(positions(mine))
-        counts = np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
-        return cls(rows, places, counts, [c.take(positions(mine)) for c in columns[1:]], prefix)
+        """The partition of one key, whose rows are at the positions `key_rows` of the table.
 
-    def divided(
+        `columns` are the column of the order, and the columns that a divider reads.
+        """
+        places = _places(columns[0].take(positions(key_rows)), by)
+        if prefix is not None:
+            after_prefix = places >= prefix.place
+            key_rows, places = key_rows[after_prefix], places[after_prefix]
+        rows = rows.take(positions(key_rows))
+        counts = np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
+        return cls(rows, places, counts, [c.take(positions(key_rows)) for c in columns[1:]], prefix)
+
+    def affected_rows(
         self,
         divider: _Divider,
         changed: Numbers,
-        of_change: list[Any],
+        change_reads: list[Any],
         prefixes: Prefixes,
         key: PartitionKey,
     ) -> tuple[pa.Table, Carried]:
         """The rows that a change affects, and the carried counts and sums of earlier rows.
 
-        `of_change` has the columns of the change that the divider reads.
+        `changed` are the places of the changed rows. `change_reads` has the columns of the change
+        that the divider reads. Adds the prefix of the key for the next step to `prefixes`.
         """
         last = None if self.prefix is None else self.prefix.last
-        read = list(zip(self.read, of_change, strict=True))
+        read = list(zip(self.read, change_reads, strict=True))
         mask = divider.divide(self.places, self.counts, changed, read, last)
-        begin = int(min(self.places[mask].min(initial=changed.min()), changed.min()))
-        prefixes.new[key] = self._prefix(divider, begin)
-        carried = self._carried(divider, np.flatnonzero(~mask))
+        first_place = int(min(self.places[mask].min(initial=changed.min()), changed.min()))
+        prefixes.new[key] = self._prefix_before(divider, first_place)
+        carried = self._carried_before(divider, np.flatnonzero(~mask))
         return self.rows.take(positions(np.flatnonzero(mask))), carried
 
-    def _prefix(self, divider: _Divider, begin: int) -> Prefix:
+    def _prefix_before(self, divider: _Divider, end_place: int) -> Prefix:
         """The prefix for the next step, which ends up to `SLACK` rows before the affected ones.
 
-        It ends before any row whose weight is below 1.
+        `end_place` is the first place that is changed or affected. The prefix ends before any row
+        whose weight is below 1.
         """
-        before = np.sort(self.places[self.places < begin])
+        before = np.sort(self.places[self.places < end_place])
         if len(before) >= SLACK:
-            begin = int(before[-SLACK])
+            end_place = int(before[-SLACK])
         elif self.prefix is not None:
-            begin = min(begin, self.prefix.place)
+            end_place = min(end_place, self.prefix.place)
         elif len(before):
-            begin = int(before[0])
-        begin = int(self.places[self.counts <= 0].min(initial=begin))
-        left = np.flatnonzero(self.places < begin)
+            end_place = int(before[0])
+        end_place = int(self.places[self.counts <= 0].min(initial=end_place))
+        earlier = np.flatnonzero(self.places < end_place)
         last = None if self.prefix is None else self.prefix.last
         return Prefix(
-            begin,
-            int(self.places[left].max()) if len(left) else last,
-            self._carried(divider, left),
+            end_place,
+            int(self.places[earlier].max()) if len(earlier) else last,
+            self._carried_before(divider, earlier),
         )
 
-    def _carried(self, divider: _Divider, left: Numbers) -> Carried:
-        sums = _carried(divider.carried, self.read, self.counts, left)
+    def _carried_before(self, divider: _Divider, omitted: Numbers) -> Carried:
+        """The counts and sums of the prefix and of the rows at these positions together."""
+        sums = _sums_of_rows(divider.carried, self.read, self.counts, omitted)
         return sums if self.prefix is None else _plus(self.prefix.carried, sums)
 
 
@@ -281,24 +304,27 @@ class _Divider(Protocol):
         read: Sequence[tuple[Any, Any]],
         last: int | None,
     ) -> Any:
-        """Whether each row is affected.
+        """A mask of the affected rows.
 
-        `read` has columns of the rows, and of the change. `last` is the place of the last row that
-        was not read. Raises `NeedsPrefix` if such rows are affected too.
+        `places` and `counts` are the places and weights of the rows that were read, and `changed`
+        are the places of the changed rows. `read` has a pair for each column of `reads`: its values
+        in the rows, and in the change. `last` is the place of the last row before the rows that
+        were read; None if there is none. Raises `NeedsPrefix` if such earlier rows are affected
+        too: the executor then defers the stream.
         """
 
 
 def _divider_of(n: Windowed) -> _Divider | None:
     near = nearby_of(n.sorting, n.calls)
     if isinstance(near, Runs):
-        return _OfRuns(near)
+        return _RunsDivider(near)
     if isinstance(near, Nearest):
-        return _OfNearest(near)
+        return _NearestDivider(near)
     reach = reach_of(n.sorting, n.calls)
-    return None if isinstance(reach, str) else _OfReach(reach)
+    return None if isinstance(reach, str) else _ReachDivider(reach)
 
 
-def _have(columns: Any, key: Any) -> Any:
+def _has_key(columns: Any, key: Any) -> Any:
     """A mask of the rows with a key."""
     mask = np.ones(len(columns[0]), np.bool_)
     for column, value in zip(columns, key, strict=True):
@@ -322,7 +348,7 @@ def _are_sure(places: Numbers, counts: Numbers) -> Any:
 
 
 @dataclass(frozen=True)
-class _OfReach:
+class _ReachDivider:
     """Affected rows: from as far before the first change as functions look; earlier are carried."""
 
     reach: Reach
@@ -359,7 +385,7 @@ class _OfReach:
 
 
 @dataclass(frozen=True)
-class _OfRuns:
+class _RunsDivider:
     """Affected rows: the runs that contain a change, in the union of the rows and the change."""
 
     runs: Runs
@@ -374,19 +400,23 @@ class _OfRuns:
         read: Sequence[tuple[Any, Any]],
         last: int | None,
     ) -> Any:
-        further = [] if last is None else [last]
-        every = distinct_numbers(np.concatenate([np.array(further, np.int64), places, changed]))
+        unread_place = [] if last is None else [last]
+        all_places = distinct_numbers(
+            np.concatenate([np.array(unread_place, np.int64), places, changed])
+        )
         gap = min(unit_of(self.runs.gap), 2**64 - 1)
-        apart = every[1:].astype(np.uint64) - every[:-1].astype(np.uint64) > np.uint64(gap)
-        run = np.concatenate([[0], np.cumsum(apart)])
-        touched = np.isin(run, run[np.searchsorted(every, changed)])
+        apart = all_places[1:].astype(np.uint64) - all_places[:-1].astype(np.uint64) > np.uint64(
+            gap
+        )
+        run_numbers = np.concatenate([[0], np.cumsum(apart)])
+        touched = np.isin(run_numbers, run_numbers[np.searchsorted(all_places, changed)])
         if last is not None and touched[0]:
             raise NeedsPrefix
-        return touched[np.searchsorted(every, places)]
+        return touched[np.searchsorted(all_places, places)]
 
 
 @dataclass(frozen=True)
-class _OfNearest:
+class _NearestDivider:
     """Affected rows: around each change, up to the next row on each side that has the value.
 
     For a change without the value, only its place and the rows at these ends count. A row that may
@@ -422,30 +452,34 @@ def _plus(a: Carried, b: Carried) -> Carried:
 
 
 def _added(a: Any, b: Any) -> Any:
+    """The sum of two counts, or of two pairs of a count and the limbs of a sum."""
     if isinstance(a, int):
         return a + b
     (count, limbs), (more, others) = a, b
     return count + more, {n: limbs.get(n, 0) + others.get(n, 0) for n in {**limbs, **others}}
 
 
-def _carried(
-    calls: Sequence[WindowCall], args: Sequence[Any], counts: Numbers, rows: Numbers
+def _sums_of_rows(
+    calls: Sequence[WindowCall], args: Sequence[Any], counts: Numbers, omitted: Numbers
 ) -> Carried:
-    """For each function, the count or the sum of the omitted rows."""
+    """For each function, the count or the sum of the rows at the positions `omitted`.
+
+    `args` are the arguments of all functions, one after the other, for the rows of `counts`.
+    """
     sums: dict[WindowCall, Any] = {}
-    left = iter(args)
+    args_left = iter(args)
     for c in calls:
-        values = [next(left) for _ in c.args]
-        if not values:
-            sums[c] = int(counts[rows].sum())
+        call_args = [next(args_left) for _ in c.args]
+        if not call_args:
+            sums[c] = int(counts[omitted].sum())
             continue
-        column, times = values[0].take(positions(rows)), counts[rows]
+        column, weights = call_args[0].take(positions(omitted)), counts[omitted]
         if column.null_count:
-            column, times = column.drop_null(), times[np.asarray(column.is_valid())]
+            column, weights = column.drop_null(), weights[np.asarray(column.is_valid())]
         if c.kind == "count":
-            sums[c] = int(times.sum())
+            sums[c] = int(weights.sum())
         else:
-            sums[c] = int(times.sum()), _limbs(column, times, c)
+            sums[c] = int(weights.sum()), _limbs(column, weights, c)
     return sums
 
 
