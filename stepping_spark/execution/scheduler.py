@@ -371,7 +371,7 @@ class Scheduler:
         run = Run(loop, self.store, self._projection, self._state_around, compute)
         results = run.run([step.values[v] for v in loop.inputs])
         step.metrics.iterations[str(loop.path)] = run.iterations
-        for register, rows in run.kept:
+        for register, rows in run.additions:
             step.metrics.keep(register, rows)
         ms = (time.perf_counter() - begun) * 1e3 - within
         why = "a recursion" if run.iterations else "a recursion; an input is empty"
