@@ -140,7 +140,7 @@ class Segments:
     uncut: frozenset[Vertex] = frozenset()
 
 
-_LEAST = 2
+_LEAST_SEGMENTS = 2
 """The least segments of a step: one for the changes, and one for parts of the keys."""
 
 
@@ -156,20 +156,20 @@ def segments_of(plan: Plan, empty: Iterable[Vertex] = (), *, keeps: bool = True)
     # Rows that may be anywhere may as well be where a later reader needs them.
     for v in dict.fromkeys(r.vertex for r in best.sent if r.key == ANYWHERE):
         for name, t in v.type.schema.columns:
-            if len(best.segments) <= _LEAST:
+            if len(best.segments) <= _LEAST_SEGMENTS:
                 break
             by_column = {**anywhere, v: (Field(t, (name,)),)}
-            cut = _Cut(plan, empty, by_column, keeps=keeps).segments()
-            if len(cut.segments) < len(best.segments):
-                best, anywhere = cut, by_column
+            candidate = _Cut(plan, empty, by_column, keeps=keeps).segments()
+            if len(candidate.segments) < len(best.segments):
+                best, anywhere = candidate, by_column
     return best
 
 
 class _Cut:
-    """Cuts one plan, and holds the intermediate results.
+    """Cuts one plan, and holds the intermediate results. Segments are known by their numbers.
 
     `anywhere` has the keys for streams of the first segment whose rows may be anywhere; the other
-    ones are sent by all columns.
+    ones are sent by all columns. `segments` is called once.
     """
 
     def __init__(
@@ -183,12 +183,12 @@ class _Cut:
         self._plan = plan
         self._keeps = keeps
         self._empty = set(empty)
-        self._anywhere_by = anywhere
-        self._places: dict[Vertex, int] = dict.fromkeys(plan.graph.inputs, 0)
+        self._keys_of_anywhere = anywhere
+        self._segment_of: dict[Vertex, int] = dict.fromkeys(plan.graph.inputs, 0)
         self._spread: dict[Vertex, Spread] = {}
-        self._placed: list[tuple[int, Piece | LoopPiece]] = []
-        self._adds: list[tuple[int, tuple[RegisterPlan, Route]]] = []
-        self._sent: dict[Route, tuple[int, int]] = {}
+        self._numbered_pieces: list[tuple[int, Piece | LoopPiece]] = []
+        self._numbered_additions: list[tuple[int, tuple[RegisterPlan, Route]]] = []
+        self._sent: dict[Route, tuple[int, int]] = {}  # see `Segments`
         self._uncut: set[Vertex] = set()
 
     def segments(self) -> Segments:
@@ -205,18 +205,18 @@ class _Cut:
                     self._place(m if term is m.term else Materialized(m.vertex, term))
             for loop in dict.fromkeys(loops[m.vertex] for m in looping):
                 self._place_loop(loop, tuple(m for m in looping if loops[m.vertex] is loop))
-        last = max((at for at, _ in self._placed), default=0)
+        last = max((number for number, _ in self._numbered_pieces), default=0)
         for state in self._plan.states if self._keeps else ():
             if state.change not in self._empty:
                 self._check_key_known(state)
-                self._adds.append(self._adding(state, last))
-        number = 1 + max((at for at, _ in (*self._placed, *self._adds)), default=0)
+                self._numbered_additions.append(self._addition(state, last))
+        numbered = (*self._numbered_pieces, *self._numbered_additions)
         segments = (
             Segment(
-                tuple(p for at, p in self._placed if at == n),
-                tuple(a for at, a in self._adds if at == n),
+                tuple(p for number, p in self._numbered_pieces if number == i),
+                tuple(a for number, a in self._numbered_additions if number == i),
             )
-            for n in range(number)
+            for i in range(1 + max((number for number, _ in numbered), default=0))
         )
         apart = frozenset(v for v, spread in self._spread.items() if spread)
         empty, uncut = frozenset(self._empty), frozenset(self._uncut)
@@ -266,7 +266,7 @@ class _Cut:
                 yield m, whole_streams, True
 
     def _streams_read(self, t: Term) -> Iterator[Vertex]:
-        """The streams with rows that a term reads, also by whose keys it reads registers."""
+        """The streams with rows that a term reads, and those by whose keys it reads registers."""
         for leaf in Materialized.leaves_of(t):
             streams = [leaf.vertex] if isinstance(leaf, Ref) else []
             if isinstance(leaf, Read):
@@ -288,17 +288,22 @@ class _Cut:
                 raise NotInTasks(f"only Spark knows a function in {n.operator.name}")
 
     def _collect(self, t: Term, key: KeyParts | None, needs: Needs) -> None:
+        """Add the streams that a term reads to `needs`, each with the key by which it is sent.
+
+        `key` is the key by which the term's result is read; None: its rows may be anywhere. Raises
+        `_NotByKey` if the term has no such key for a stream, or two.
+        """
         if isinstance(t, Apply):
-            if key is None and (streams := self._anywhere(t)):
+            if key is None and (streams := self._streams_anywhere(t)):
                 for v in streams:
                     self._need(v, None, needs)
                 return
-            of_rows = _of_rows(t)
-            for arg, by in zip(of_rows, _keys_of_args(t, key), strict=True):
-                if by and isinstance(arg, Apply):
-                    by = _key_before(arg, by)
-                self._collect(arg, by, needs)
-            for greatest in t.args[len(of_rows) :]:
+            row_args = _row_args(t)
+            for arg, arg_key in zip(row_args, _keys_of_args(t, key), strict=True):
+                if arg_key and isinstance(arg, Apply):
+                    arg_key = _key_before(arg, arg_key)
+                self._collect(arg, arg_key, needs)
+            for greatest in t.args[len(row_args) :]:
                 assert isinstance(greatest, Read)
                 if greatest.new:
                     self._need(greatest.change, EVERYWHERE, needs)
@@ -306,12 +311,13 @@ class _Cut:
             self._need(t.vertex, key, needs)
         else:
             assert isinstance(t, Read)  # the slices of streams are in recursions
-            for v, by in [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]:
-                self._need(v, by, needs)
+            for v, own_key in [*((k.of, k.key) for k in t.by), *[(t.change, t.key)] * t.new]:
+                self._need(v, own_key, needs)
             for v, _ in t.due.marks if t.due is not None else ():
                 self._need(v, EVERYWHERE, needs)
 
     def _need(self, v: Vertex, key: KeyParts | None, needs: Needs) -> None:
+        """Add one stream to `needs`. Raises `_NotByKey` if it is there with another key."""
         # A stream whose rows are processed one by one may be sent by any key.
         if v in self._empty:
             return
@@ -320,7 +326,7 @@ class _Cut:
         elif key not in (None, needs[v]):
             raise _NotByKey
 
-    def _anywhere(self, t: Apply) -> frozenset[Vertex]:
+    def _streams_anywhere(self, t: Apply) -> frozenset[Vertex]:
         """The streams of a join whose rows may be anywhere; empty if they must be sent by its key.
 
         Such a join matches rows of a stream with rows of a register that this step does not change:
@@ -328,12 +334,12 @@ class _Cut:
         """
         if not isinstance(t.operator, LookUp) and join_of(t.operator) is None:
             return frozenset()
-        for read, other in (t.args, t.args[::-1]):
-            if not isinstance(read, Read) or not isinstance(other, Ref):
+        for lookup, stream in (t.args, t.args[::-1]):
+            if not isinstance(lookup, Read) or not isinstance(stream, Ref):
                 continue
-            if not read.new or read.change in self._empty:
-                of = frozenset(k.of for k in read.by)
-                return of if other.vertex in of else frozenset()
+            if not lookup.new or lookup.change in self._empty:
+                key_streams = frozenset(k.of for k in lookup.by)
+                return key_streams if stream.vertex in key_streams else frozenset()
         return frozenset()
 
     def _place_loop(self, loop: LoopPlan, members: tuple[Materialized, ...]) -> None:
@@ -346,33 +352,37 @@ class _Cut:
             self._check_known(m.term)
         for state in loop.states:
             self._check_key_known(state)
-        at = max(self._at(v, WHOLE) for v in inputs)
-        self._places.update(dict.fromkeys((m.vertex for m in members), at))
+        number = max(self._first_segment(v, WHOLE) for v in inputs)
+        self._segment_of.update(dict.fromkeys((m.vertex for m in members), number))
         self._uncut.update(m.vertex for m in members)
-        routes = {v: self._used(v, WHOLE, at) for v in inputs}
-        self._placed.append((at, LoopPiece(loop, members, routes)))
+        routes = {v: self._add_route(v, WHOLE, number) for v in inputs}
+        self._numbered_pieces.append((number, LoopPiece(loop, members, routes)))
 
     def _place(self, m: Materialized) -> None:
         """Find the segment of a stream: the first one to which all of its inputs can be sent."""
         pieces = [(p, self._routing(needs), whole) for p, needs, whole in self._pieces(m)]
         # The first segment has no parts of the keys. Parts share the work of reading registers and
         # of calling Python.
-        at = max(
+        number = max(
             int(m.python is not None or any(map(_reads_rows, (p.term for p, *_ in pieces)))),
-            *(self._at(v, key) for _, routing, _ in pieces for v, key in routing.sent.items()),
+            *(
+                self._first_segment(v, key)
+                for _, routing, _ in pieces
+                for v, key in routing.sent.items()
+            ),
             0,
         )
-        self._places[m.vertex] = at
+        self._segment_of[m.vertex] = number
         spreads = []
         for piece, routing, whole in pieces:
-            routes = {v: self._used(v, key, at) for v, key in routing.sent.items()}
-            self._placed.append((at, Piece(piece, routes, whole)))
+            routes = {v: self._add_route(v, key, number) for v, key in routing.sent.items()}
+            self._numbered_pieces.append((number, Piece(piece, routes, whole)))
             spreads.append(NOT_SPREAD if whole else self._spread_in(piece.term, routing, routes))
-        if at:
+        if number:
             self._spread[m.vertex] = frozenset.intersection(*spreads)
 
     def _routing(self, needs: Needs) -> _Routing:
-        """The routing of the streams that a piece reads with which it can begin soonest.
+        """The routing, of the streams that a piece reads, with which it can begin soonest.
 
         All streams may be sent by the same values that their keys determine: rows with equal keys
         meet then, too. A stream that is spread by these values already stays where it is.
@@ -392,10 +402,10 @@ class _Cut:
 
     def _picks(self, keyed: Mapping[Vertex, KeyParts]) -> Iterator[Picks]:
         """The values that keys determine, and by which at least one of the streams is spread."""
-        of_all = {v.type.schema for v, k in keyed.items() if k == (ALL,)}
-        if len({len(k) for k in keyed.values()}) != 1 or len(of_all) > 1:
+        schemas_by_all = {v.type.schema for v, k in keyed.items() if k == (ALL,)}
+        if len({len(k) for k in keyed.values()}) != 1 or len(schemas_by_all) > 1:
             return
-        if of_all and any(k != (ALL,) for k in keyed.values()):
+        if schemas_by_all and any(k != (ALL,) for k in keyed.values()):
             return
         for v, key in keyed.items():
             for values in sorted(self._spread_at(v), key=str):
@@ -404,17 +414,18 @@ class _Cut:
                     yield picks
 
     def _cost(self, routing: _Routing) -> tuple[int, int]:
-        """The segment of a piece with this routing, and the number of streams that are sent."""
-        at = max((self._at(v, key) for v, key in routing.sent.items()), default=0)
-        return at, sum(key is not None for key in routing.sent.values())
+        """The first segment of a piece with this routing, and how many streams it has to send."""
+        number = max((self._first_segment(v, key) for v, key in routing.sent.items()), default=0)
+        return number, sum(key is not None for key in routing.sent.values())
 
     def _spread_at(self, v: Vertex) -> Spread:
+        """The spread of a stream in its own segment; unknown in the first one."""
         return self._spread.get(v, NOT_SPREAD)
 
     def _spread_in(self, t: Term, routing: _Routing, routes: Mapping[Vertex, Route]) -> Spread:
         """The spread of the rows of a term."""
 
-        def of(leaf: Leaf) -> Spread:
+        def leaf_spread(leaf: Leaf) -> Spread:
             if isinstance(leaf, Ref):
                 route = routes.get(leaf.vertex)
                 if route is None or route.key in (WHOLE, EVERYWHERE):
@@ -422,16 +433,18 @@ class _Cut:
                 return self._spread_at(leaf.vertex) if route.key is None else spread_by(route.key)
             assert isinstance(leaf, Read)
             # Its rows are in the parts of the streams' rows, unless these were sent by other keys.
-            sent_so = (routing.keyed.get(k.of) == _without_bucket(k.key) for k in leaf.by)
-            if not leaf.by or not all(sent_so):
+            sent_by_keys = (routing.keyed.get(k.of) == _without_bucket(k.key) for k in leaf.by)
+            if not leaf.by or not all(sent_by_keys):
                 return NOT_SPREAD
             values = picked(_without_bucket(leaf.key), routing.picks)
             return NOT_SPREAD if values is None else spread_by(values)
 
-        return spread_of(t, of)
+        return spread_of(t, leaf_spread)
 
-    def _adding(self, state: RegisterPlan, last: int) -> tuple[int, tuple[RegisterPlan, Route]]:
-        """The segment that adds to a register, and the route of the rows.
+    def _addition(self, state: RegisterPlan, last: int) -> tuple[int, tuple[RegisterPlan, Route]]:
+        """The segment that adds to a register, and the register with the route of the rows.
+
+        `last` is the last segment with a piece.
 
         Rows are sent so that each task has a range of the register's keys. To save a further
         exchange, they stay where they are if equal rows are in one task already.
@@ -440,24 +453,24 @@ class _Cut:
         spread = self._spread_at(v)
         sent: KeyParts | None = key
         if spread_by(key) <= spread or (
-            self._places[v] >= last and any(picks_of(values, key) for values in spread)
+            self._segment_of[v] >= last and any(picks_of(values, key) for values in spread)
         ):
             sent = None
-        at = self._at(v, sent)
-        return at, (state, self._used(v, sent, at))
+        number = self._first_segment(v, sent)
+        return number, (state, self._add_route(v, sent, number))
 
-    def _at(self, v: Vertex, key: KeyParts | None) -> int:
+    def _first_segment(self, v: Vertex, key: KeyParts | None) -> int:
         """The first segment that can read a stream by a key."""
-        return self._places[v] + (key is not None)
+        return self._segment_of[v] + (key is not None)
 
-    def _used(self, v: Vertex, key: KeyParts | None, at: int) -> Route:
-        """The route of a stream that a segment reads by a key."""
-        place = self._places[v]
-        if key is None and place == 0 < at:  # changes of inputs are not spread by any key
-            key = self._anywhere_by.get(v, ANYWHERE)
+    def _add_route(self, v: Vertex, key: KeyParts | None, number: int) -> Route:
+        """The route of a stream that a segment reads by a key; adds this reader to `_sent`."""
+        computed_in = self._segment_of[v]
+        if key is None and computed_in == 0 < number:  # changes of inputs are not spread by any key
+            key = self._keys_of_anywhere.get(v, ANYWHERE)
         route = Route(v, key)
-        _, last = self._sent.get(route, (place, 0))
-        self._sent[route] = place, max(last, at)
+        _, last_reader = self._sent.get(route, (computed_in, 0))
+        self._sent[route] = computed_in, max(last_reader, number)
         return route
 
 
@@ -495,7 +508,7 @@ def _reads_of_rows(t: Term) -> Iterator[Read]:
     """The reads of registers in a term, except for registers of greatest times."""
     if isinstance(t, Read):
         yield t
-    for arg in _of_rows(t) if isinstance(t, Apply) else ():
+    for arg in _row_args(t) if isinstance(t, Apply) else ():
         yield from _reads_of_rows(arg)
 
 
@@ -503,27 +516,30 @@ def _reads_rows(t: Term) -> bool:
     return any(True for _ in _reads_of_rows(t))
 
 
-def _of_rows(t: Apply) -> tuple[Term, ...]:
-    """The arguments of an operator without the greatest times of inputs, which all tasks have."""
+def _row_args(t: Apply) -> tuple[Term, ...]:
+    """The arguments of an operator that are rows: all but the greatest times of inputs.
+
+    All tasks have these times.
+    """
     first = t.parts[0]
     return t.args[: first.row_inputs] if isinstance(first, ByWatermark) else t.args
 
 
 def _keys_of_args(t: Apply, key: KeyParts | None) -> tuple[KeyParts | None, ...]:
     """The keys by which an operator reads its arguments, if its own result is read by `key`."""
-    args, first = _of_rows(t), t.parts[0]
+    args, first_part = _row_args(t), t.parts[0]
     if key == WHOLE or all(p.by_row for p in t.parts):
         return (key,) * len(args)
     keys: dict[int, KeyParts] = {}
-    for n, lookup in t.operator.lookups(*t.types).items():
-        keys |= {n: lookup.key, **dict(lookup.at)}
-    if isinstance(first, Settled):
+    for i, lookup in t.operator.lookups(*t.types).items():
+        keys |= {i: lookup.key, **dict(lookup.at)}
+    if isinstance(first_part, Settled):
         keys[1] = keys[0]  # the change, with the state
-    if first.linearity is Linearity.PER_KEY:
-        keys = {n: of.keyed_by(t.types[n]) for n, of in enumerate(first.folds)}
+    if first_part.linearity is Linearity.PER_KEY:
+        keys = {i: fold.keyed_by(t.types[i]) for i, fold in enumerate(first_part.folds)}
     if len(keys) < len(args) or not all(keys.values()):
         raise _NotByKey
-    return tuple(keys[n] for n in range(len(args)))
+    return tuple(keys[i] for i in range(len(args)))
 
 
 def _key_before(t: Apply, key: KeyParts) -> KeyParts:
