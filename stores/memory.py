@@ -287,7 +287,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         if self._next is not None:
             stay = {id(b) for batches in self._state.batches.values() for b in batches}
             release([b for bs in before.values() for b in bs if id(b) not in stay])
-        self._stepped(added)
+        self._finish_step(added)
 
     def compact(self) -> None:
         """Merge each register into one batch. Readers see no difference."""
@@ -296,7 +296,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             self._end_merging()
             for tiers in self._registers.all.values():
                 batches = self._state.batches.get(tiers.register.name, ())
-                self._replace(tiers.register.name, tiers.compacted(batches))
+                self._replace(tiers.register.name, tiers.compact(batches))
         finally:
             self._turns.end()
 
@@ -331,8 +331,8 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def _batches(self) -> Mapping[str, HeldBatches]:
         return self._open_state().batches
 
-    def _merged_all(self, batches: Mapping[str, HeldBatches], rows: int) -> dict[str, HeldBatches]:
-        merged = super()._merged_all(batches, rows)
+    def _tend_all(self, batches: Mapping[str, HeldBatches], rows: int) -> dict[str, HeldBatches]:
+        merged = super()._tend_all(batches, rows)
         return self._in_files(merged)
 
     def _in_files(self, batches: Mapping[str, HeldBatches]) -> dict[str, HeldBatches]:

@@ -54,13 +54,13 @@ def size_of(batches: Sequence[Sized]) -> Size:
 
 
 B = TypeVar("B", bound=Sized)
-Made = TypeVar("Made", covariant=True)
+NewBatch = TypeVar("NewBatch", covariant=True)
 
 
-class Work(Protocol[Made]):
+class Work(Protocol[NewBatch]):
     """A merge in progress."""
 
-    def work(self, rows: int) -> tuple[Made, ...] | None:
+    def work(self, rows: int) -> tuple[NewBatch, ...] | None:
         """Merge about `rows` more rows. None until it is complete; then the batch, if any."""
 
 
@@ -79,33 +79,35 @@ class Merge:
         while rows > 0:
             reached = self._slices[-1][2] if self._slices else [0] * len(self.batches)
             if all(r == b.rows for r, b in zip(reached, self.batches, strict=True)):
-                return self._merge_batches()
+                return self._as_one_batch()
             ends = self._ends(reached)
-            self._slices.append((*self._merged(reached, ends), ends))
+            self._slices.append((*self._merge_slice(reached, ends), ends))
             rows -= sum(ends) - sum(reached)
         return None
 
     def _ends(self, reached: list[int]) -> list[int]:
         """The end of the next slice in each batch, at the same place in all of them."""
-        left = [b.rows - r for b, r in zip(self.batches, reached, strict=True)]
-        if sum(left) <= MERGED_ROWS:
+        rows_left = [b.rows - r for b, r in zip(self.batches, reached, strict=True)]
+        if sum(rows_left) <= MERGED_ROWS:
             return [b.rows for b in self.batches]
-        shares = [-(-MERGED_ROWS * n // sum(left)) for n in left]
+        shares = [-(-MERGED_ROWS * n // sum(rows_left)) for n in rows_left]
         # The least place, so that each batch contributes at most its share, up to equal places.
-        last = min(
+        last_place = min(
             b.places[min(r + share, b.rows) - 1]
             for b, r, share in zip(self.batches, reached, shares, strict=True)
             if share
         )
-        return [int(np.searchsorted(b.places, last, side="right")) for b in self.batches]
+        return [int(np.searchsorted(b.places, last_place, side="right")) for b in self.batches]
 
-    def _merged(self, begins: list[int], ends: list[int]) -> tuple[pa.Table, Hashes]:
+    def _merge_slice(self, begins: list[int], ends: list[int]) -> tuple[pa.Table, Hashes]:
+        """The rows between these positions of each batch, in order and consolidated."""
         cuts = list(zip(self.batches, begins, ends, strict=True))
         parts = [part for b, begin, end in cuts for part in b.between(begin, end)]
         places = np.concatenate([b.places[begin:end] for b, begin, end in cuts])
         return settled(pa.Table.from_batches(parts).combine_chunks(), places, self._register)
 
-    def _merge_batches(self) -> tuple[DriverBatch, ...]:
+    def _as_one_batch(self) -> tuple[DriverBatch, ...]:
+        """The merged slices as one batch; () if all rows cancelled out."""
         builder = Growing()
         for table, places, _ in self._slices:
             builder.append(table, places)
@@ -149,7 +151,7 @@ class Tiers(Generic[B]):
         """Do a bounded amount of merging, and return the batches, possibly fewer.
 
         A merge in progress advances by `rows` rows, or by a slice if that is more. A merge that
-        fails is logged, and not tried again before `compacted`, or if the store was not reachable,
+        fails is logged, and not tried again before `compact`, or if the store was not reachable,
         before the next step; reads are not affected. Damaged batches, or a fault in the merge
         itself, raise an error: a damaged state must not be used until its older steps are gone.
         """
@@ -161,38 +163,44 @@ class Tiers(Generic[B]):
             if self._merges:
                 self._merges = [m for m in self._merges if all(b in batches for b in m[0])]
                 for run, merge in list(self._merges):
-                    batches = self._advanced(run, merge, batches, rows)
+                    batches = self._advance(run, merge, batches, rows)
             while due := self._due(batches):
                 merge = self._start(self.register, due)
                 self._merges.append((due, merge))
-                batches = self._advanced(due, merge, batches, rows)
+                batches = self._advance(due, merge, batches, rows)
             self._tended = batches
             return batches
 
     def exchange(self, moved: Mapping[B, B]) -> None:
         """Replace batches by others with the same rows, also in merges in progress."""
 
-        def now(batches: Iterable[B]) -> tuple[B, ...]:
+        def exchanged(batches: Iterable[B]) -> tuple[B, ...]:
             return tuple(moved.get(b, b) for b in batches)
 
         with self._lock:
-            self._merges = [(now(run), merge) for run, merge in self._merges]
-            self._set_aside, self._put_off = [*now(self._set_aside)], [*now(self._put_off)]
-            self._tended = now(self._tended)
+            self._merges = [(exchanged(run), merge) for run, merge in self._merges]
+            self._set_aside, self._put_off = (
+                [*exchanged(self._set_aside)],
+                [*exchanged(self._put_off)],
+            )
+            self._tended = exchanged(self._tended)
 
-    def added(self, batches: Sequence[B]) -> None:
-        """Count the batches of a change that was committed."""
+    def count_added(self, batches: Sequence[B]) -> None:
+        """Count the rows of a change that was committed, which are in these batches."""
         for b in batches:
             self.rows_written += b.rows
 
-    def compacted(self, batches: tuple[B, ...]) -> tuple[B, ...]:
-        """The rows of the register merged into one batch."""
+    def compact(self, batches: tuple[B, ...]) -> tuple[B, ...]:
+        """Merge all batches of the register into one, however large they are, and return it.
+
+        Gives up merges in progress. Batches that failed to merge before are tried again.
+        """
         with self._lock:
             self._merges, self._set_aside = [], []
             if len(batches) < 2:
                 return batches
             result = self._start(self.register, batches).work(sum(b.rows for b in batches) + 1)
-            return self._replaced(batches, batches, result)
+            return self._replace_run(batches, batches, result)
 
     def _due(self, batches: tuple[B, ...]) -> tuple[B, ...]:
         """The newest run of two or more batches to merge, or () if there is none."""
@@ -213,9 +221,13 @@ class Tiers(Generic[B]):
                 return batches[oldest + 1 : newest + 1]
         return ()
 
-    def _advanced(
+    def _advance(
         self, run: tuple[B, ...], merge: Work[B], batches: tuple[B, ...], rows: int
     ) -> tuple[B, ...]:
+        """Merge about `rows` more rows of a run; returns the batches after that.
+
+        Ends the merge if it is complete or fails.
+        """
         result, over = None, True
         try:
             result = merge.work(rows)
@@ -235,9 +247,9 @@ class Tiers(Generic[B]):
         finally:
             if over:
                 self._merges = [m for m in self._merges if m[1] is not merge]
-        return self._replaced(batches, run, result)
+        return self._replace_run(batches, run, result)
 
-    def _replaced(
+    def _replace_run(
         self, batches: tuple[B, ...], run: Sequence[B], result: tuple[B, ...] | None
     ) -> tuple[B, ...]:
         if result is None:
@@ -253,15 +265,18 @@ P = TypeVar("P")
 class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     """A store of batches of type B."""
 
-    _stay: Mapping[str, str] = {}
+    _names_in_state: Mapping[str, str] = {}
     """The registers that stay in the next circuit, by its names, with their names in the state."""
     _merging: Future[Mapping[str, tuple[B, ...]]] | None = None
     """The merge of batches in another thread, while tasks take the step under way.
 
     If the step fails, the next one collects the result.
     """
-    _merged = 0
-    """The rows of each register that this merge may process."""
+    _merging_rows = 0
+    """The rows of each register that the merge in the other thread may process.
+
+    The next step counts them as merged already. 0 if there was no such merge.
+    """
 
     @abstractmethod
     def _batches(self) -> Mapping[str, tuple[B, ...]]:
@@ -279,13 +294,15 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
         """Merge batches in another thread, while tasks take a step that changes so many rows."""
         self._begin_step()
         if self._merging is None and self._next is None:
-            self._merged = max(4 * rows, MERGED_ROWS)
-            self._merging = merged_later(partial(self._merged_all, self._batches(), self._merged))
+            self._merging_rows = max(4 * rows, MERGED_ROWS)
+            self._merging = merged_later(
+                partial(self._tend_all, self._batches(), self._merging_rows)
+            )
 
-    def _merged_all(
+    def _tend_all(
         self, batches: Mapping[str, tuple[B, ...]], rows: int
     ) -> Mapping[str, tuple[B, ...]]:
-        """The batches of all registers, possibly fewer."""
+        """Tend all registers; returns their batches, possibly fewer. Another thread calls it."""
         return {n: tiers.tend(batches.get(n, ()), rows) for n, tiers in self._registers.all.items()}
 
     def _wait_for_merging(self) -> None:
@@ -302,7 +319,7 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
         wait([merging])
         self._merging = None
         if merging.exception() is not None:
-            self._merged = 0
+            self._merging_rows = 0
         for name, batches in merging.result().items():
             self._replace(name, batches)
 
@@ -311,9 +328,10 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
     ) -> None:
         """Merge batches faster than rows are added, so that they cannot pile up.
 
-        The rows that another thread has merged already count.
+        For each row that the step adds to a register, it merges four. The rows that another thread
+        has merged already count. `batches` are the committed batches, before the step.
         """
-        merged, self._merged = self._merged, 0
+        merged, self._merging_rows = self._merging_rows, 0
         for name, tiers in self._registers.all.items():
             before = batches.get(name, ())
             if tiers.is_due(before):
@@ -342,9 +360,9 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
         """In the current step, replace the registers of the state: see `EvolvingStore`."""
         self._begin_step()
         self._end_merging()  # the merge uses the old names of registers
-        self._merged = 0
+        self._merging_rows = 0
         self._next = self._tiers_of_each(registers)
-        self._stay = dict(names)
+        self._names_in_state = dict(names)
 
     def _batches_of(self, register: Register) -> tuple[B, ...]:
         return self._batches().get(register.name, ())
@@ -353,15 +371,18 @@ class BatchStore(BaseStore[Tiers[B], P], Generic[B, P]):
         """The batches of the registers that remain after this step, without its additions."""
         if self._next is None:
             return batches
-        return {name: batches.get(name_in_state, ()) for name, name_in_state in self._stay.items()}
+        return {
+            name: batches.get(name_in_state, ())
+            for name, name_in_state in self._names_in_state.items()
+        }
 
-    def _stepped(self, added: Mapping[str, tuple[B, ...]]) -> None:
+    def _finish_step(self, added: Mapping[str, tuple[B, ...]]) -> None:
         """Finish a committed step: use the registers of the next circuit, and count its batches."""
         if self._next is not None:
             self._registers.replace(self._next)
             self._next = None
         for name, batches in added.items():
-            self._registers.all[name].added(batches)
+            self._registers.all[name].count_added(batches)
 
     def _tiers_of_each(self, registers: Iterable[Register]) -> dict[str, Tiers[B]]:
         return {r.name: Tiers(r, self._merge) for r in registers}

@@ -540,7 +540,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
                 )
             )
         self._committed.kept, self._next_kept = description, None
-        self._stepped(written)
+        self._finish_step(written)
 
     def compact(self) -> None:
         """Merge each register into one batch; readers see no difference."""
@@ -551,7 +551,7 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
             with self._reading.trying(), reaching(self._directory.shown, "merge its batches"):
                 self._committed.renew()
                 before = {name: live.get(name, ()) for name in self._registers.all}
-                live = {n: t.compacted(before[n]) for n, t in self._registers.all.items()}
+                live = {n: t.compact(before[n]) for n, t in self._registers.all.items()}
                 if live != before:
                     self._write(replace(next_revision(manifest), registers=live))
         finally:
