@@ -15,7 +15,7 @@ from stores.parquet.file_validation import GROUP_ROWS
 from stores.parquet.files import FileReader, FileWriter, Group
 from stores.parquet.manifest import FileBatch
 
-LAST = 2**64 - 1  # the greatest place
+GREATEST_PLACE = 2**64 - 1
 
 MERGED_HERE_ROWS = 1 << 21
 """Rows that the driver merges in one step, or the store's `driver_rows` if that is larger.
@@ -38,18 +38,19 @@ class Cursor:
         register: Register,
         reader: FileReader,
         low: int = 0,
-        high: int = LAST + 1,
+        high: int = GREATEST_PLACE + 1,
     ) -> None:
         self._register = register
         self._reader = reader
         self._low, self._high = low, high
-        self._groups = self._within(batch)
+        self._groups = self._groups_within(batch)
         self._rows: list[pa.RecordBatch] = []
         self._places: Hashes = np.zeros(0, np.uint64)
-        self.left = sum(f.rows for f in batch.files)  # about
+        # The rows that were not taken yet, also those outside of the limits: for shares of a slice.
+        self.rows_left = sum(file.rows for file in batch.files)
 
     @property
-    def more(self) -> bool:
+    def has_more_groups(self) -> bool:
         """Whether some row groups were not read yet."""
         return bool(self._groups)
 
@@ -59,48 +60,53 @@ class Cursor:
         return len(self._places)
 
     @property
-    def last(self) -> int:
+    def last_place(self) -> int:
         """The greatest place at hand; 0 if no rows are."""
         return int(self._places[-1]) if len(self._places) else 0
 
     def fill(self, rows: int) -> None:
         """Read until this number of rows is at hand."""
         while self._groups and len(self._places) < rows:
-            some = self._groups[: max((rows - len(self._places)) // GROUP_ROWS, 1)]
-            del self._groups[: len(some)]
+            groups = self._groups[: max((rows - len(self._places)) // GROUP_ROWS, 1)]
+            del self._groups[: len(groups)]
             # Merged rows are not read again, so they are not added to the cache.
-            for group in self._reader.groups(some, self._register, keep=False):
-                self._take(group)
+            for group in self._reader.groups(groups, self._register, keep=False):
+                self._append(group)
 
-    def below(self, limit: int | None) -> tuple[list[pa.RecordBatch], Hashes]:
-        """The rows at hand whose place is before the limit; without a limit, all."""
+    def take_before(self, limit: int | None) -> tuple[list[pa.RecordBatch], Hashes]:
+        """Remove and return the rows at hand whose place is before the limit, and their places.
+
+        Without a limit, all rows at hand.
+        """
         count = len(self._places)
         if limit is not None:
             count = int(np.searchsorted(self._places, np.uint64(limit)))
-        at_hand = DriverBatch(tuple(self._rows), self._places)
-        taken = at_hand.between(0, count), self._places[:count]
-        self._rows = at_hand.between(count, at_hand.rows)
+        batch = DriverBatch(tuple(self._rows), self._places)
+        taken = batch.between(0, count), self._places[:count]
+        self._rows = batch.between(count, batch.rows)
         self._places = self._places[count:]
-        self.left -= count
+        self.rows_left -= count
         return taken
 
-    def _take(self, group: DriverBatch) -> None:
+    def _append(self, group: DriverBatch) -> None:
+        """Add the rows of a row group within the limits to the rows at hand."""
         begin = int(np.searchsorted(group.places, np.uint64(self._low)))
         end = group.rows
-        if self._high <= LAST:
+        if self._high <= GREATEST_PLACE:
             end = int(np.searchsorted(group.places, np.uint64(self._high)))
         self._rows += group.between(begin, end)
         self._places = np.concatenate([self._places, group.places[begin:end]])
 
-    def _within(self, batch: FileBatch) -> list[Group]:
+    def _groups_within(self, batch: FileBatch) -> list[Group]:
+        """The row groups that may have rows within the limits, by the bounds of their places."""
         groups: list[Group] = []
-        for f in batch.files:
-            if f.first < self._high and f.last >= self._low:
-                bounds = self._reader.bounds(f)
+        for file in batch.files:
+            if file.first < self._high and file.last >= self._low:
+                bounds = self._reader.bounds(file)
                 groups += (
-                    (f, i)
-                    for i, (a, b) in enumerate(zip(bounds.firsts, bounds.lasts, strict=True))
-                    if int(a) < self._high and int(b) >= self._low
+                    (file, i)
+                    for i, (first, last) in enumerate(zip(bounds.firsts, bounds.lasts, strict=True))
+                    if int(first) < self._high and int(last) >= self._low
                 )
         return groups
 
@@ -111,28 +117,32 @@ def slices(cursors: Sequence[Cursor], register: Register) -> Slices:
     Each slice comes with the number of its rows before consolidation.
     """
     schema = register.schema.arrow
-    while any(c.more or c.left > 0 for c in cursors):
-        total = sum(max(c.left, 0) for c in cursors)
-        for c in cursors:
-            c.fill(-(-MERGED_ROWS * max(c.left, 0) // max(total, 1)))
+    while any(cursor.has_more_groups or cursor.rows_left > 0 for cursor in cursors):
+        total_left = sum(max(cursor.rows_left, 0) for cursor in cursors)
+        for cursor in cursors:
+            cursor.fill(-(-MERGED_ROWS * max(cursor.rows_left, 0) // max(total_left, 1)))
         while True:
             # All rows of one place go into one slice: equal rows are among them.
-            limit = min((c.last for c in cursors if c.more), default=None)
-            parts = [c.below(limit) for c in cursors]
+            limit = min(
+                (cursor.last_place for cursor in cursors if cursor.has_more_groups), default=None
+            )
+            parts = [cursor.take_before(limit) for cursor in cursors]
             places = np.concatenate([p for _, p in parts])
             if len(places) or limit is None:
                 break
-            for c in cursors:
-                if c.more and c.last == limit:
-                    c.fill(c.at_hand + 1)
+            for cursor in cursors:
+                if cursor.has_more_groups and cursor.last_place == limit:
+                    cursor.fill(cursor.at_hand + 1)
         if not len(places):
             return
-        rows = pa.Table.from_batches([b for bs, _ in parts for b in bs], schema).combine_chunks()
+        rows = pa.Table.from_batches(
+            [b for batches, _ in parts for b in batches], schema
+        ).combine_chunks()
         yield (*settled(rows, places, register), len(places))
 
 
 class FileMerge:
-    """A merge of neighbouring batches in files into one.
+    """A merge of neighbouring batches in files into one. It keeps about one slice in memory.
 
     No manifest names its files until it is complete. If a call has more rows to merge than the
     driver should, `in_spark` merges the whole batches.
@@ -153,32 +163,33 @@ class FileMerge:
         self._reader = reader
         self._writer = writer
         self._in_spark = in_spark
-        self._most_here = max(driver_rows, MERGED_HERE_ROWS)
-        self._newest: tuple[pa.Table, Hashes, int] | None = None
-        self._number = 0  # of slices
+        self._driver_limit = max(driver_rows, MERGED_HERE_ROWS)
+        self._last_slice: tuple[pa.Table, Hashes, int] | None = None
+        self._slice_count = 0
 
     def work(self, rows: int) -> tuple[FileBatch, ...] | None:
         """Merge about `rows` more rows. None until it is complete; then the batch, if any."""
-        if min(rows, self._rows) > self._most_here:
+        if min(rows, self._rows) > self._driver_limit:
             self._writer.abandon()
             return _or_none(self._in_spark())
         try:
             while rows > 0:
-                merged = next(self._slices, None)
-                if merged is None:
-                    return self._merged()
-                self._writer.append(*merged[:2])
-                self._newest, self._number = merged, self._number + 1
-                rows -= merged[2]
+                merged_slice = next(self._slices, None)
+                if merged_slice is None:
+                    return self._finish()
+                self._writer.append(*merged_slice[:2])
+                self._last_slice, self._slice_count = merged_slice, self._slice_count + 1
+                rows -= merged_slice[2]
         except BaseException:
             self._writer.abandon()
             raise
         return None
 
-    def _merged(self) -> tuple[FileBatch, ...]:
+    def _finish(self) -> tuple[FileBatch, ...]:
+        """The batch of the written files. If it has one slice, the reader keeps its rows."""
         batch = self._writer.batch()
-        if self._newest is not None and self._number == 1:
-            self._reader.keep_small(batch, *self._newest[:2])
+        if self._last_slice is not None and self._slice_count == 1:
+            self._reader.keep_small(batch, *self._last_slice[:2])
         return _or_none(batch)
 
 

@@ -41,7 +41,7 @@ from stores.parquet.files import (
     rows_of_file,
 )
 from stores.parquet.manifest import File, FileBatch
-from stores.parquet.merges import LAST, Cursor, slices
+from stores.parquet.merges import GREATEST_PLACE, Cursor, slices
 
 _WRITTEN = "name STRING, rows BIGINT, nbytes BIGINT, first STRING, last STRING"
 _TEXT: pa.DataType = pa.string()
@@ -118,7 +118,7 @@ def _cuts(batches: Sequence[FileBatch], reader: FileReader, parts: int) -> list[
     bounds = [reader.bounds(f) for b in batches for f in b.files]
     firsts = np.sort(np.concatenate([b.firsts for b in bounds]))
     inner = {int(firsts[len(firsts) * i // parts]) for i in range(1, parts)}
-    return [0, *sorted(inner - {0}), LAST + 1]
+    return [0, *sorted(inner - {0}), GREATEST_PLACE + 1]
 
 
 def _numbered(frame: DataFrame) -> DataFrame:
