@@ -63,19 +63,19 @@ from stepping_spark.rows.schema import Schema
 
 
 class RegisterAllocation:
-    """Finds the registers of a plan; `summed` maps a value to the stream whose sum it is."""
+    """Finds the registers of a plan; `stream_of_sum` maps a value to the stream whose sum it is."""
 
     def __init__(
         self,
         graph: AnyGraph,
         names: Mapping[Vertex, tuple[Path, Line]],
-        summed: Callable[[Vertex], Vertex],
+        stream_of_sum: Callable[[Vertex], Vertex],
         identities: Identities,
     ) -> None:
         self.graph = graph
         self.names = names
         self._identities = identities
-        self._summed = summed
+        self._stream_of_sum = stream_of_sum
 
     def states(
         self, stages: tuple[Stage, ...], loops: dict[Vertex, LoopPlan]
@@ -84,37 +84,39 @@ class RegisterAllocation:
         # For each needed register, the caches of its value: each cache has a register of its name.
         wanted: dict[tuple[Vertex, tuple[Expr, ...]], list[str]] = {}
         for cache, v in self.graph.caches.items():
-            first, *more = self._indexes(v) or [()]
-            wanted.setdefault((self._summed(v), first), []).append(register_name(cache))
+            first, *more = self._keys_of_cache(v) or [()]
+            wanted.setdefault((self._stream_of_sum(v), first), []).append(register_name(cache))
             for key in more:
-                wanted.setdefault((self._summed(v), key), [])
+                wanted.setdefault((self._stream_of_sum(v), key), [])
         for stage in stages:
             for read in stage.reads:
                 wanted.setdefault((read.change, read.key), [])
         for loop in loops.values():
-            for read_by_key in loop.reads:
-                wanted.setdefault(read_by_key, [])
+            for loop_read in loop.reads:
+                wanted.setdefault(loop_read, [])
         orders = _orders(stages)
         keyed = {change for change, key in wanted if key}
-        taken: dict[str, int] = {}
+        times_used: dict[str, int] = {}
         states = []
         for (change, key), names in wanted.items():
             if not key and change in keyed and not names:
                 continue  # a register with a key serves this read
-            schema, by = change.type.schema, orders.get((change, key))
-            columns, stored = key_columns(schema, key)
+            schema, sorting = change.type.schema, orders.get((change, key))
+            key_names, stored = key_columns(schema, key)
             order = None
-            if by is not None:
-                order, beside = ordering_of(schema, by)
-                stored += beside
-            with_keys = Schema(schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs)
-            why = "" if names else self._why_strict(stages, change, key)
-            for wish in names or [self._register_name(change, key)]:
-                n = taken[wish] = taken.get(wish, 0) + 1
-                name = wish if n == 1 else f"{wish} {n}"
+            if sorting is not None:
+                order, order_columns = ordering_of(schema, sorting)
+                stored += order_columns
+            register_schema = Schema(
+                schema.columns + tuple((c, e.type) for c, e in stored), schema.diffs
+            )
+            purpose = "" if names else self._why_strict(stages, change, key)
+            for wanted_name in names or [self._register_name(change, key)]:
+                number = times_used[wanted_name] = times_used.get(wanted_name, 0) + 1
+                name = wanted_name if number == 1 else f"{wanted_name} {number}"
                 sums = self._identities.sums(change, key)
-                register = Register(name, with_keys, columns, sums, why, order)
-                states.append(RegisterPlan(register, change, key, stored, by))
+                register = Register(name, register_schema, key_names, sums, purpose, order)
+                states.append(RegisterPlan(register, change, key, stored, sorting))
         return tuple(states)
 
     def _why_strict(self, stages: tuple[Stage, ...], change: Vertex, key: tuple[Expr, ...]) -> str:
@@ -130,7 +132,8 @@ class RegisterAllocation:
             return ""
         return f"the rows of input {checks[readers[0]]!r}, because it is strict"
 
-    def _indexes(self, v: Vertex) -> list[tuple[Expr, ...]]:
+    def _keys_of_cache(self, v: Vertex) -> list[tuple[Expr, ...]]:
+        """The keys by which a cached value is arranged, the first arrangement first."""
         keys = []
         while isinstance(v.operator, Arrange) or v in self.graph.loops:
             if isinstance(v.operator, Arrange):
@@ -194,11 +197,13 @@ class _Planner:
         stages = self._stages(members)
         outputs = tuple(self._resolve(v) for v in self.graph.outputs)
         loops = self._loops(members)
-        keeping = RegisterAllocation(self.graph, self.names, self._summed, self.identities)
+        allocation = RegisterAllocation(
+            self.graph, self.names, self._stream_of_sum, self.identities
+        )
         return Plan(
             self.graph,
             stages,
-            keeping.states(stages, loops),
+            allocation.states(stages, loops),
             outputs,
             loops,
             self.names,
@@ -210,14 +215,15 @@ class _Planner:
         """The stream whose sum is the state of a vertex; None if it has no state."""
         op = v.operator
         if isinstance(op, Delay):
-            return self._summed(v.inputs[0], v)
+            return self._stream_of_sum(v.inputs[0], v)
         if isinstance(op, Integrate):
-            return self._summed(v)
+            return self._stream_of_sum(v)
         if op.due is not None:
-            return self._held_back(v)
+            return self._held_back_change(v)
         return v if isinstance(op, Differentiate) else None
 
     def _loops(self, members: Sequence[Materialized]) -> dict[Vertex, LoopPlan]:
+        """The loop that computes each recursive stream; streams of one recursion share it."""
         plans: dict[tuple[object, ...], LoopPlan] = {}
         loops = {}
         for v in (m.vertex for m in members):
@@ -234,9 +240,10 @@ class _Planner:
     # -- materialised streams
 
     def _materialised(self) -> list[Vertex]:
+        """The streams that a step computes once, instead of inside the terms of their readers."""
         streams: dict[Vertex, None] = dict.fromkeys(self.graph.outputs)
-        order = list(self.graph.walk())
-        for v in order:
+        vertices = list(self.graph.walk())
+        for v in vertices:
             if v.operator.due is not None or python_of(v) is not None:
                 streams[v.inputs[0]] = streams[v] = None
             elif isinstance(v.operator, Fixpoint):
@@ -249,24 +256,27 @@ class _Planner:
             lookups, reads = _lookups(v), self._reads(v)
             for n, lookup in lookups.items():
                 # A delta join reads the keys several times, also the keys of a state.
-                at = (m for m, _ in lookup.at if n in reads or m not in lookups)
-                streams.update((v.inputs[m], None) for m in at)
+                key_inputs = (m for m, _ in lookup.at if n in reads or m not in lookups)
+                streams.update((v.inputs[m], None) for m in key_inputs)
         for v in self.graph.caches.values():
-            streams[self._summed(v)] = None
+            streams[self._stream_of_sum(v)] = None
         streams.update(dict.fromkeys(self.graph.strict.values()))
         streams.update(dict.fromkeys(x.late for x in self.graph.lateness.values()))
-        for v in self._shared(order, streams):
+        for v in self._shared(vertices, streams):
             streams[v] = None
         resolved = dict.fromkeys(self._resolve(v) for v in streams)
         return [v for v in resolved if not isinstance(v.operator, Input)]
 
-    def _shared(self, order: Sequence[Vertex], streams: dict[Vertex, None]) -> list[Vertex]:
+    def _shared(self, vertices: Sequence[Vertex], streams: dict[Vertex, None]) -> list[Vertex]:
+        """The computed vertices with several readers that are not among `streams` yet."""
         readers: dict[Vertex, int] = {}
-        for v in order:
+        for v in vertices:
             for i in v.inputs:
                 readers[i] = readers.get(i, 0) + 1
         return [
-            v for v in order if readers.get(v, 0) > 1 and not self._is_read(v) and v not in streams
+            v
+            for v in vertices
+            if readers.get(v, 0) > 1 and not self._is_read(v) and v not in streams
         ]
 
     @staticmethod
@@ -284,16 +294,24 @@ class _Planner:
             else:
                 return v
 
-    def _held_back(self, v: Vertex) -> Vertex:
-        """The change of the state of a hold: its input minus its output."""
-        rest = Vertex(Add(), self._resolve(v.inputs[0]), Vertex(Neg(), v))
-        if rest not in self.held_back:
-            self.held_back[rest] = v
-            path, line = self.names[v]
-            self.names[rest] = (Path((*path.scope, f"{path.parts[-1]}_to_come")), line)
-        return rest
+    def _held_back_change(self, v: Vertex) -> Vertex:
+        """The change of the state of a hold: its input minus its output.
 
-    def _summed(self, v: Vertex, named_after: Vertex | None = None) -> Vertex:
+        Names this stream, after which the register is named.
+        """
+        change = Vertex(Add(), self._resolve(v.inputs[0]), Vertex(Neg(), v))
+        if change not in self.held_back:
+            self.held_back[change] = v
+            path, line = self.names[v]
+            self.names[change] = (Path((*path.scope, f"{path.parts[-1]}_to_come")), line)
+        return change
+
+    def _stream_of_sum(self, v: Vertex, named_after: Vertex | None = None) -> Vertex:
+        """The stream whose sum over the steps is a value: the input of an integral, or D(v).
+
+        A new D(v) gets a name from `named_after`, else from `v`. A register is named after its
+        stream, so a state holds this name.
+        """
         v = self._resolve(v)
         if isinstance(v.operator, Integrate):
             return self._resolve(v.inputs[0])
@@ -311,43 +329,50 @@ class _Planner:
             old = Apply(v, Neg(), (Read(v),))
             return Apply(v, Add(), (self._term(v.inputs[0]), old))
         if v in self.held_back:
-            came, out = v.inputs[0], Ref(self.held_back[v])
-            return Apply(v, Add(), (self._term(came), Apply(v, Neg(), (out,))))
-        return self._operator(v, None)
+            entering, leaving = v.inputs[0], Ref(self.held_back[v])
+            return Apply(v, Add(), (self._term(entering), Apply(v, Neg(), (leaving,))))
+        return self._operator_term(v, None)
 
-    def _term(self, v: Vertex, at: Read | None = None) -> Term:
-        """The term of a vertex inside another term; with `at`, only these keys are needed."""
+    def _term(self, v: Vertex, keyed_read: Read | None = None) -> Term:
+        """The term of a vertex inside another term.
+
+        `keyed_read` names the keys of which the other term needs the rows; None: all rows. It is
+        the read of a register, whose stream `_operator_term` fills in.
+        """
         v = self._resolve(v)
         ready = isinstance(v.operator, Input) or v in self.materialised_set
-        if ready and not (at is not None and v in self.states):
+        if ready and not (keyed_read is not None and v in self.states):
             return Ref(v)
-        return self._operator(v, at)
+        return self._operator_term(v, keyed_read)
 
     @cached_property
     def materialised_set(self) -> set[Vertex]:
         return set(self.materialised)
 
-    def _operator(self, v: Vertex, at: Read | None) -> Term:
+    def _operator_term(self, v: Vertex, keyed_read: Read | None) -> Term:
+        """The term that applies the operator of a vertex, or reads the register of a state."""
         op = v.operator
         if op.gives_state:
             change = self._state_stream(v)
             assert change is not None
-            read = Read(change) if at is None else replace(at, change=change)
+            read = Read(change) if keyed_read is None else replace(keyed_read, change=change)
             return replace(read, new=isinstance(op, Integrate))
         if op.due is not None:
-            return self._waiting(v, *op.due)
-        passed = at if all(p.keeps_rows for p in parts_of(op)) else None
+            return self._due_term(v, *op.due)
+        passed_on = keyed_read if all(p.keeps_rows for p in parts_of(op)) else None
         reads = self._reads(v)
-        args = (self._term(i, reads.get(n, passed)) for n, i in enumerate(v.inputs))
+        args = (self._term(i, reads.get(n, passed_on)) for n, i in enumerate(v.inputs))
         return Apply(v, op, tuple(args))
 
-    def _waiting(self, v: Vertex, time: Expr, distances: tuple[int, ...]) -> Term:
+    def _due_term(self, v: Vertex, time: Expr, distances: tuple[int, ...]) -> Term:
         """The rows that are due. Rows of earlier steps are read from the state by their time."""
         rows, *greatest = v.inputs
-        marks = zip(map(self._summed, greatest), distances, strict=True)
-        old = Read(self._held_back(v), (tick(time),), due=Clock(time.type, tuple(marks)))
-        came = Apply(v, Add(), (old, self._term(rows)))
-        return Apply(v, v.operator, (came, *map(self._term, greatest)))
+        marks = zip(map(self._stream_of_sum, greatest), distances, strict=True)
+        waiting_rows = Read(
+            self._held_back_change(v), (tick(time),), due=Clock(time.type, tuple(marks))
+        )
+        candidates = Apply(v, Add(), (waiting_rows, self._term(rows)))
+        return Apply(v, v.operator, (candidates, *map(self._term, greatest)))
 
     def _reads(self, v: Vertex) -> dict[int, Read]:
         """The reads by key of an operator, for the inputs of which it needs only some keys."""
@@ -373,7 +398,7 @@ class _Planner:
         """The stages: each stream is in the first one after its inputs; projections need none."""
         by_vertex = {m.vertex: m for m in members}
         waits = {m.vertex: [w for w in _waits(m) if w in by_vertex] for m in members}
-        waited_for = {w for ws in waits.values() for w in ws}
+        waited_for = {w for waited in waits.values() for w in waited}
         projections = {m.vertex for m in members if m.only_projects and m.vertex in waited_for}
         depth: dict[Vertex, int] = {}  # each after its inputs
 
@@ -385,13 +410,19 @@ class _Planner:
 
         for m in members:
             visit(m.vertex)
-        early = {w for v, ws in waits.items() for w in ws if depth[w] == depth[v]}
+        projected = {w for v, waited in waits.items() for w in waited if depth[w] == depth[v]}
         return tuple(
             Stage(
-                tuple(m for m in members if depth[m.vertex] == d and m.vertex not in early),
-                tuple(by_vertex[v] for v, at in depth.items() if at == d and v in early),
+                tuple(
+                    m for m in members if depth[m.vertex] == number and m.vertex not in projected
+                ),
+                tuple(
+                    by_vertex[v]
+                    for v, stage_number in depth.items()
+                    if stage_number == number and v in projected
+                ),
             )
-            for d in range(1, max(depth.values(), default=0) + 1)
+            for number in range(1, max(depth.values(), default=0) + 1)
         )
 
 
