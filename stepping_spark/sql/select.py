@@ -48,72 +48,77 @@ class Select(Binder):
     # -- the clauses
 
     def planned(self, order: exp.Order | None, limit: int | None, offset: int) -> RelationalPlan:
-        """The plan of the whole SELECT, with its ORDER BY and LIMIT."""
+        """The plan of the whole SELECT, with its ORDER BY and LIMIT. Called once.
+
+        Binding a clause collects what the plan needs below it: `before` and `after` have the
+        sub-queries to attach before and after the groups, `calls` the aggregates, and `windows` the
+        window functions. So the clauses are bound first, and then the plan is put together.
+        """
         node = self.node
         self.named_windows = {w.name.lower(): w for w in node.args.get("windows") or ()}
         where = node.args.get("where")
         if where is not None:
-            self.plan = self._filtered(self.plan, where.this, grouped=False)
+            self.plan = self._with_where(self.plan, where.this)
         sessions = self._with_windows_of_time()
-        items = self._items()
-        self._group(items)
+        items = self._select_items()
+        self._bind_group_by(items)
         if sessions is not None:
             self._with_sessions(sessions)
         having, qualify = node.args.get("having"), node.args.get("qualify")
         selected = [(PlanColumn(name), self._item(e)) for name, e in items]
         if having is not None:
             self.refuse_windows(having.this)
-        conditions = [] if having is None else self._bound_conjuncts(having.this)
-        chosen = [] if qualify is None else self._bound_conjuncts(qualify.this)
+        having_conditions = [] if having is None else self._bound_conjuncts(having.this)
+        qualify_conditions = [] if qualify is None else self._bound_conjuncts(qualify.this)
         if qualify is not None and not self.windows:
             remedy = "write the condition in WHERE or HAVING"
             self.fail(qualify.this, "QUALIFY needs a window function in this SELECT", remedy)
         needs_order = order is not None and (limit is not None or offset)
-        ordered = self.ordered(order, selected) if needs_order and order is not None else []
-        plan = self._grouped(self.plan)
-        if conditions:
-            plan = _with_conditions(plan, conditions)
-        for layer in self._layers():
+        order_exprs = self.ordered(order, selected) if needs_order and order is not None else []
+        plan = self._with_groups(self.plan)
+        if having_conditions:
+            plan = _with_conditions(plan, having_conditions)
+        for layer in self._window_layers():
             plan = Windows(plan, layer)
-        if chosen:
-            plan = _with_conditions(plan, chosen)
-        return self._select_list(plan, selected, ordered, limit, offset)
+        if qualify_conditions:
+            plan = _with_conditions(plan, qualify_conditions)
+        return self._select_list(plan, selected, order_exprs, limit, offset)
 
-    def _layers(self) -> list[tuple[tuple[PlanColumn, Over], ...]]:
+    def _window_layers(self) -> list[tuple[tuple[PlanColumn, Over], ...]]:
         """The window functions in layers: each reads only functions of earlier layers."""
         layers: list[tuple[tuple[PlanColumn, Over], ...]] = []
-        left = dict(self.windows)
-        while left:
-            open_ = set(left.values())
-            ready = [o for o in left if not any(refs(e) & open_ for e in o.exprs())]
-            layers.append(tuple((left.pop(over), over) for over in ready))
+        unplaced = dict(self.windows)
+        while unplaced:
+            unplaced_columns = set(unplaced.values())
+            ready = [o for o in unplaced if not any(refs(e) & unplaced_columns for e in o.exprs())]
+            layers.append(tuple((unplaced.pop(over), over) for over in ready))
         return layers
 
     def _select_list(
         self,
         plan: RelationalPlan,
         selected: list[Item],
-        ordered: list[Scalar],
+        order_exprs: list[Scalar],
         limit: int | None,
         offset: int,
     ) -> RelationalPlan:
         """The plan with the select list, DISTINCT, and the first rows."""
-        first = limit is not None or bool(offset)
+        is_limited = limit is not None or bool(offset)
         columns = tuple(c for c, _ in selected)
         if self.node.args.get("distinct") is not None:
             self._check_distinct()
             plan = SelectDistinct(SelectList(plan, tuple(selected)))
-            if not first:
+            if not is_limited:
                 return plan
             by_expr = {e: ref(c) for c, e in selected}
-            ordered = [_replaced(o, by_expr) for o in ordered]
-            for o in ordered:
+            order_exprs = [_replaced(o, by_expr) for o in order_exprs]
+            for o in order_exprs:
                 if not refs(o) <= set(columns):
                     self.fail(o, "ORDER BY of SELECT DISTINCT is by a column that is not selected")
-            return Limit(plan, tuple(ordered), limit, offset)
-        if not first:
+            return Limit(plan, tuple(order_exprs), limit, offset)
+        if not is_limited:
             return SelectList(plan, tuple(selected))
-        return SelectList(Limit(plan, tuple(ordered), limit, offset), tuple(selected))
+        return SelectList(Limit(plan, tuple(order_exprs), limit, offset), tuple(selected))
 
     def _check_distinct(self) -> None:
         distinct = self.node.args["distinct"]
@@ -158,20 +163,20 @@ class Select(Binder):
 
     # -- the select list
 
-    def _items(self) -> list[tuple[str, Scalar]]:
+    def _select_items(self) -> list[tuple[str, Scalar]]:
         """The names and expressions of the select list, with stars expanded."""
         items: list[tuple[str, Scalar]] = []
         for node in self.node.expressions:
-            generated = self._generated(node)
-            if generated is not None:
-                items += generated
+            generator_columns = self._generated(node)
+            if generator_columns is not None:
+                items += generator_columns
             elif isinstance(node, exp.Star):
                 items += self._star(node, self.scope.columns)
             elif isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
-                items += self._star(node.this, self._of_table(node))
+                items += self._star(node.this, self._table_columns(node))
             elif isinstance(node, exp.Alias):
                 items.append((node.alias, node.this))
-                self._alias(node.alias, node.this)
+                self._add_alias(node.alias, node.this)
             else:
                 items.append((self.queries.name_of(node), node))
         return items
@@ -191,10 +196,12 @@ class Select(Binder):
         with self.scope.without_alias(node):
             return self._bind(node)
 
-    def _alias(self, name: str, node: Scalar) -> None:
+    def _add_alias(self, name: str, node: Scalar) -> None:
+        """Let later clauses use an alias of the select list; the first of two equal ones counts."""
         self.scope.aliases.setdefault(name.lower(), node)
 
     def _star(self, star: exp.Star, columns: Sequence[PlanColumn]) -> list[tuple[str, Scalar]]:
+        """The items of a star over these columns, without those that its EXCEPT leaves out."""
         left_out = {
             n.name.lower() for n in star.args.get("except_") or star.args.get("except") or ()
         }
@@ -205,7 +212,8 @@ class Select(Binder):
             self.fail(star, "* has no columns without FROM")
         return [(c.name, ref(c, star)) for c in columns if c.name.lower() not in left_out]
 
-    def _of_table(self, node: exp.Column) -> list[PlanColumn]:
+    def _table_columns(self, node: exp.Column) -> list[PlanColumn]:
+        """The columns of the table before a star, as in `t.*`. Fails if there is no such table."""
         table = node.table
         columns = self.scope.of_table(table)
         if not columns:
@@ -215,7 +223,7 @@ class Select(Binder):
 
     # -- groups
 
-    def _group(self, items: list[tuple[str, Scalar]]) -> None:
+    def _bind_group_by(self, items: list[tuple[str, Scalar]]) -> None:
         """Bind GROUP BY, if the SELECT has one, an aggregate, or HAVING."""
         group = self.node.args.get("group")
         having = self.node.args.get("having")
@@ -224,8 +232,8 @@ class Select(Binder):
         )
         if group is None and not has_aggregate and having is None:
             return
-        keys = grouping_of(group, items, self) if group is not None else Grouping([], None)
-        self.grouping = keys
+        grouping = grouping_of(group, items, self) if group is not None else Grouping([], None)
+        self.grouping = grouping
 
     def _has_aggregate(self, node: Scalar) -> bool:
         """Whether an expression has an aggregate of its own, outside of windows and sub-queries."""
@@ -233,10 +241,10 @@ class Select(Binder):
             return False
         if isinstance(node, exp.Window):
             inner = inner_call(node.this)
-            within = [*args_of(inner)[0], *node.args.get("partition_by", ())]
+            window_exprs = [*args_of(inner)[0], *node.args.get("partition_by", ())]
             if node.args.get("order"):
-                within.append(node.args["order"])
-            return any(map(self._has_aggregate, within))
+                window_exprs.append(node.args["order"])
+            return any(map(self._has_aggregate, window_exprs))
         if is_aggregate(node):
             return True
         if isinstance(node, exp.Column) and len(node.parts) == 1:
@@ -247,7 +255,8 @@ class Select(Binder):
                     return self._has_aggregate(alias)
         return any(self._has_aggregate(part) for part in node.iter_expressions())
 
-    def _grouped(self, plan: RelationalPlan) -> RelationalPlan:
+    def _with_groups(self, plan: RelationalPlan) -> RelationalPlan:
+        """The plan with the sub-queries before the groups, the groups, and those after them."""
         for attach in self.before:
             plan = attach(plan)
         if self.grouping is not None:
@@ -262,10 +271,8 @@ class Select(Binder):
 
     # -- conditions
 
-    def _filtered(
-        self, plan: RelationalPlan, condition: Scalar, *, grouped: bool
-    ) -> RelationalPlan:
-        """WHERE: conjuncts that are sub-queries become semijoins."""
+    def _with_where(self, plan: RelationalPlan, condition: Scalar) -> RelationalPlan:
+        """The plan with WHERE: conjuncts that are sub-queries become semijoins."""
         conditions: list[Scalar] = []
         self.refuse_windows(condition)
         for e in conjuncts(condition):
@@ -281,6 +288,7 @@ class Select(Binder):
         return _with_conditions(plan, conditions)
 
     def _bound_conjuncts(self, condition: Scalar) -> list[Scalar]:
+        """The bound conditions of HAVING or QUALIFY, which see the aliases of the select list."""
         self.after_list = True
         bound = [self._bind(e) for e in conjuncts(condition)]
         self.after_list = False
