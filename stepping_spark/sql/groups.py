@@ -100,8 +100,8 @@ def correspondences(
 ) -> Iterator[list[RelationalPlan]]:
     """The ways to match relations with others of the same shapes, in the order of `inner`."""
     shapes = Shapes()
-    of_outer = [(r, shapes.of(r)) for r in outer]
-    choices = [[r for r, n in of_outer if n == shapes.of(i)] for i in inner]
+    shaped_outer = [(r, shapes.of(r)) for r in outer]
+    choices = [[r for r, n in shaped_outer if n == shapes.of(i)] for i in inner]
     ways = (list(c) for c in itertools.product(*choices) if len(set(c)) == len(c))
     return itertools.islice(ways, MOST_TRIED)
 
@@ -140,15 +140,15 @@ class _Common:
     conditions: list[Scalar]  # the same conditions, of the join
     keys: tuple[Scalar, ...]  # below the groups
     keys_outside: tuple[Scalar, ...]  # the same keys, in the join
-    asked: RelationalPlan | None  # the needed keys
+    needed_keys: RelationalPlan | None  # None: the groups are restricted by no keys
 
     @classmethod
     def of(cls, join: InnerJoin, relation: RelationalPlan, grouped: GroupsByKey) -> _Common | None:
         """The first match of relations, or None."""
         inner = InnerJoin.of(grouped.groups.source)
         others = [r for r in join.relations if r is not relation]
-        equal = {k: equal_to(k, relation, join.conditions) for k in grouped.keys}
-        if not all(equal.values()):
+        equal_exprs = {k: equal_to(k, relation, join.conditions) for k in grouped.keys}
+        if not all(equal_exprs.values()):
             return None
         for outer in correspondences(inner.relations, others):
             columns = columns_between(inner.relations, outer)
@@ -156,17 +156,17 @@ class _Common:
             if not all(has(join.conditions, e) for e in conditions):
                 continue
             keys = {k: renamed(e, columns) for k, e in grouped.keys.items()}
-            is_of_own = all(keys[k] in equal[k] for k in keys)
+            is_own_group = all(keys[k] in equal_exprs[k] for k in keys)
             remaining = [r for r in others if r not in outer]
-            needed_keys = None if is_of_own else _asked_keys(join, remaining, keys, equal)
-            if not is_of_own and needed_keys is None:
+            needed_keys = None if is_own_group else _needed_keys(join, remaining, keys, equal_exprs)
+            if not is_own_group and needed_keys is None:
                 continue
             if needed_keys is not None and not _restricts(needed_keys):
                 needed_keys = None
             if needed_keys is None and len(outer) == 1:
                 continue
-            of_keys = tuple(grouped.keys.values()), tuple(keys.values())
-            return cls(relation, grouped, inner, outer, conditions, *of_keys, needed_keys)
+            both_keys = tuple(grouped.keys.values()), tuple(keys.values())
+            return cls(relation, grouped, inner, outer, conditions, *both_keys, needed_keys)
         return None
 
     def put_into(self, join: InnerJoin) -> None:
@@ -192,15 +192,15 @@ class _Common:
     ) -> RelationalPlan:
         """The joins of the relations, restricted to the needed keys."""
         join = InnerJoin(list(relations), list(conditions))
-        if self.asked is None:
+        if self.needed_keys is None:
             return join.plan()
-        pairs = zip(keys, self.asked.columns, strict=True)
-        on = tuple(exp.EQ(this=e.copy(), expression=ref(c)) for e, c in pairs)
+        pairs = zip(keys, self.needed_keys.columns, strict=True)
+        key_equalities = tuple(exp.EQ(this=e.copy(), expression=ref(c)) for e, c in pairs)
         for i, r in enumerate(join.relations):
             if all(refs(e) <= set(r.columns) for e in keys):
-                join.relations[i] = SqlJoin(r, self.asked, "semi", on)
+                join.relations[i] = SqlJoin(r, self.needed_keys, "semi", key_equalities)
                 return join.plan()
-        return SqlJoin(join.plan(), self.asked, "semi", on)
+        return SqlJoin(join.plan(), self.needed_keys, "semi", key_equalities)
 
 
 def equal_to(k: PlanColumn, relation: RelationalPlan, conditions: list[Scalar]) -> list[Scalar]:
@@ -217,24 +217,24 @@ def _is_eq(e: Scalar) -> bool:
     return isinstance(e, exp.EQ)
 
 
-def _asked_keys(
+def _needed_keys(
     join: InnerJoin,
     relations: Sequence[RelationalPlan],
     keys: Mapping[PlanColumn, Scalar],
-    equal: Mapping[PlanColumn, list[Scalar]],
+    equal_exprs: Mapping[PlanColumn, list[Scalar]],
 ) -> RelationalPlan | None:
     """The needed keys: of the rows of one other relation that meet the conditions on it alone."""
     for r in relations:
         columns = set(r.columns)
         items = []
         for k, key in keys.items():
-            for e in equal[k]:
+            for e in equal_exprs[k]:
                 if refs(e) <= columns and has(join.conditions, exp.EQ(this=key, expression=e)):
                     items.append((PlanColumn("key"), e))
                     break
         if len(items) == len(keys):
-            alone = [e for e in join.conditions if refs(e) and refs(e) <= columns]
-            lasting = [e for e in alone if not reads_clock(e)]
+            own_conditions = [e for e in join.conditions if refs(e) and refs(e) <= columns]
+            lasting = [e for e in own_conditions if not reads_clock(e)]
             return SelectList(where(r, lasting), tuple(items))
     return None
 
@@ -244,9 +244,9 @@ def _restricts(plan: RelationalPlan) -> bool:
     return not all(isinstance(n, TableScan | SelectList) for n in nodes(plan))
 
 
-MOST_DIGITS = 18
+MOST_SUMMED_DIGITS = 18
 """The most digits of decimals whose sums, and sums of sums, cannot overflow."""
-_AGAIN = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
+_COMBINED_BY = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
 """The aggregate that combines partial aggregates of rows."""
 
 
@@ -289,7 +289,7 @@ class _Regrouped:
     to_groups: dict[PlanColumn, PlanColumn]  # from columns of the rows to those below the groups
     keys: dict[Scalar, PlanColumn]  # the group key of an expression on the rows
     facts: Facts
-    more: list[tuple[PlanColumn, FunctionCall]] = field(default_factory=list)  # added calls
+    added_calls: list[tuple[PlanColumn, FunctionCall]] = field(default_factory=list)  # to groups
 
     @classmethod
     def of(
@@ -319,55 +319,60 @@ class _Regrouped:
             remaining, keys, groups.plan, on
         ):
             return None
-        back = {b: a for a, b in columns.items()}
-        return cls(top, join, groups, rows, back, keys, facts)
+        to_groups = {b: a for a, b in columns.items()}
+        return cls(top, join, groups, rows, to_groups, keys, facts)
 
     def plan(self) -> RelationalPlan | None:
         """The GROUP BY over the groups; None if it reads other columns of the rows."""
-        keys = [self._key(e) for _, e in self.top.keys]
-        calls = [self._again(call) for _, call in self.top.calls]
-        if None in (*keys, *calls):
+        keys = [self._key_over_groups(e) for _, e in self.top.keys]
+        combined_calls = [self._over_groups(call) for _, call in self.top.calls]
+        if None in (*keys, *combined_calls):
             return None
         items: list[Item] = [(c, ref(c)) for c, _ in self.top.keys]
-        sums = []
-        for (c, call), again in zip(self.top.calls, calls, strict=True):
-            assert again is not None
+        new_calls = []
+        for (c, call), combined in zip(self.top.calls, combined_calls, strict=True):
+            assert combined is not None
             kind = self._kind_of_sum(call)
             column = PlanColumn(c.name) if is_decimal(kind) else c
-            sums.append((column, again))
+            new_calls.append((column, combined))
             items.append((c, ref(c) if column is c else _as_decimal(column, *digits(kind))))
-        by = tuple((c, e) for (c, _), e in zip(self.top.keys, keys, strict=True) if e is not None)
-        return SelectList(GroupBy(self._without_rows(), by, tuple(sums)), tuple(items))
+        new_keys = tuple(
+            (c, e) for (c, _), e in zip(self.top.keys, keys, strict=True) if e is not None
+        )
+        return SelectList(GroupBy(self._without_rows(), new_keys, tuple(new_calls)), tuple(items))
 
-    def _key(self, e: Scalar) -> Scalar | None:
+    def _key_over_groups(self, e: Scalar) -> Scalar | None:
         """A key of the result as an expression over the groups; None if there is none."""
         if e in self.keys:
             return ref(self.keys[e])
         return None if refs(e) & set(self.rows.columns) else e
 
-    def _again(self, call: FunctionCall) -> FunctionCall | None:
-        """An aggregate of rows as an aggregate of the groups; None if there is none."""
-        read = {c for e in call.exprs() for c in refs(e)}
+    def _over_groups(self, call: FunctionCall) -> FunctionCall | None:
+        """An aggregate of rows as an aggregate of the groups; None if there is none.
+
+        Adds the aggregates that it needs and the groups lack to `added_calls`.
+        """
+        columns_read = {c for e in call.exprs() for c in refs(e)}
         row_columns = set(self.rows.columns)
-        if not read & row_columns and call.name in ("min", "max"):
+        if not columns_read & row_columns and call.name in ("min", "max"):
             return call
         is_plain = not call.distinct and call.condition is None and not call.order
-        if not is_plain or call.name not in _AGAIN or not read <= row_columns:
+        if not is_plain or call.name not in _COMBINED_BY or not columns_read <= row_columns:
             return None
         if call.name == "count" and (not self.top.keys or len(call.args) != 1):
             return None  # a count of no rows is 0, and a sum is NULL
         if call.name == "sum" and not self._kind_of_sum(call):
             return None
-        at = self._aggregate(call.mapped(lambda e: renamed(e, self.to_groups)))
-        return FunctionCall(_AGAIN[call.name], (ref(at),), call.at)
+        column = self._aggregate(call.mapped(lambda e: renamed(e, self.to_groups)))
+        return FunctionCall(_COMBINED_BY[call.name], (ref(column),), call.at)
 
     def _aggregate(self, call: FunctionCall) -> PlanColumn:
         """The column of the groups with an aggregate, which is added if it is new."""
-        for c, existing in (*self.groups.groups.calls, *self.more):
+        for c, existing in (*self.groups.groups.calls, *self.added_calls):
             if existing == call:
                 return c
         column = PlanColumn(call.name)
-        self.more.append((column, call))
+        self.added_calls.append((column, call))
         return column
 
     def _kind_of_sum(self, call: FunctionCall) -> str:
@@ -378,22 +383,22 @@ class _Regrouped:
         kind = self.facts.kind(self.rows, column_of(e))
         if is_decimal(kind):
             p, s = digits(kind)
-            return decimal_kind(p + 10, s) if p <= MOST_DIGITS else ""
+            return decimal_kind(p + 10, s) if p <= MOST_SUMMED_DIGITS else ""
         return "bigint" if kind in INTEGERS else ""
 
     def _without_rows(self) -> RelationalPlan:
         """The joins without the rows, with their groups."""
         groups = self.groups.groups
-        with_more = replace(groups, calls=(*groups.calls, *self.more))
-        whole = _showing(self.groups.plan, groups, with_more)
+        extended = replace(groups, calls=(*groups.calls, *self.added_calls))
+        extended_groups = _showing(self.groups.plan, groups, extended)
         relations = [r for r in self.join.relations if r is not self.rows]
         row_columns = set(self.rows.columns)
         conditions = [e for e in self.join.conditions if not refs(e) & row_columns]
         semis = [(v, on) for v, on in self.join.semis if v is not self.groups.plan]
         if self.groups.plan in relations:
-            relations = [whole if r is self.groups.plan else r for r in relations]
+            relations = [extended_groups if r is self.groups.plan else r for r in relations]
         else:
-            relations.append(whole)
+            relations.append(extended_groups)
             conditions += [e for v, on in self.join.semis if v is self.groups.plan for e in on]
         return InnerJoin(relations, conditions, semis).plan()
 
@@ -425,8 +430,8 @@ def _are_keys(
     matched_keys: set[PlanColumn] = set()
     for e in conditions:
         for key, k in keys.items():
-            equal = [ref(k), *equal_to(k, groups, list(on))]
-            if any(is_equality(e, key, other) for other in equal):
+            equal_exprs = [ref(k), *equal_to(k, groups, list(on))]
+            if any(is_equality(e, key, other) for other in equal_exprs):
                 matched_keys.add(k)
                 break
         else:
