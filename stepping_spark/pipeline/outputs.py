@@ -102,8 +102,8 @@ class Checking(FunctionSink):
 METHODS = ("open", "last_step", "write", "close")
 
 AGAIN = (
-    "a sink gets a view from its first step on: give an empty table, and run with --evolve (in "
-    "Python, evolve=True), which fills it; or start with a new store"
+    "a sink gets a view from its first step on: remove the table, and run with --evolve (in "
+    "Python, evolve=True), which makes and fills it; or start with a new store"
 )
 
 
@@ -258,7 +258,7 @@ class Outlet:
             raise SinkError(
                 f"view {self.view!r}: the sink {self.shown} has the steps up to {last}, and the "
                 f"state, at step {step}, says up to {had}: one of the two is an older copy. "
-                "Restore a store and a sink that belong together; or empty the sink and start "
+                "Restore a store and a sink that belong together; or remove its table and start "
                 "with a new store"
             )
         return True

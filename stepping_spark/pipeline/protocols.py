@@ -320,7 +320,7 @@ def read_of(offsets: Mapping[str, int]) -> dict[str, int]:
 
 
 RETRY = "check the table, and run again"
-ANEW = "start with a new store and empty tables to write to"
+ANEW = "start with a new store, and remove the tables that it is to write"
 REFRESHED = (
     "have its rows written anew: --evolve --refresh VIEW (in Python, evolve=True, refresh=[…])"
 )

@@ -142,6 +142,9 @@ def views_of(statements: Sequence[SqlStatement], tables: Mapping[str, Sequence[s
         if statement.temporary:
             continue
         if view.name.lower() in by_name:
+            if not view.name:
+                again = "the text has several SELECTs without a name"
+                raise failure(view.text, view.at, again, "write CREATE VIEW name AS before each")
             again = f"the text makes view {view.name} twice"
             raise failure(view.text, view.at, again, "give one of them another name")
         by_name[view.name.lower()] = view

@@ -89,7 +89,7 @@ def make(path: Path, versions: int, first: int = 0) -> None:
         deltalake.write_deltalake(path, rows, mode="append", configuration=feed)
 
 
-ANOTHER = r"another table than the one .* start with a new store and empty tables to write to"
+ANOTHER = r"another table than the one .* start with a new store, and remove the tables"
 
 
 @pytest.mark.parametrize("versions", [1, 3, 4, 5, 9])

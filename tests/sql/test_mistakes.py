@@ -35,6 +35,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("SELECT coalesce(nothing, 0) AS nothing FROM orders", "there is no column nothing"),
     ("SELECT sum(nothing) AS nothing FROM orders", "there is no column nothing"),
     ("SELECT a AS b, b AS a FROM orders", "there is no column"),
+    ("SELECT id FROM orders; SELECT id FROM customers", "several SELECTs without a name; write CR"),
     ("SELECT row_number() OVER (ORDER BY no) AS no FROM orders", "there is no column no;"),
     # groups and windows
     ("SELECT id, count(*) FROM orders", "id is neither in GROUP BY"),
