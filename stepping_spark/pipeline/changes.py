@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.base.errors import SinkError
-from stepping_spark.pipeline.protocols import REFRESHED
+from stepping_spark.pipeline.protocols import REFRESHED, REMOVED
 from stepping_spark.relations.arrow import canonical, flat, row_ids
 from stepping_spark.rows.names import as_in_table, column_of, to_table
 from stepping_spark.rows.schema import CHANGE, COUNT
@@ -174,7 +174,8 @@ def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
     """The error for a view in which a key has several rows."""
     return SinkError(
         f"{where}: the view has several rows with the key {', '.join(key)} = {values}; give the "
-        "columns that tell its rows apart as key=…, or none, to keep rows with their _count_"
+        "columns that tell its rows apart as key=…, or none, to keep rows with their _count_; "
+        f"with another key, {REMOVED}"
     )
 
 
