@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.table import TableOptimizer
 
 import stepping_spark as st
@@ -311,6 +311,18 @@ def test_a_table_that_cannot_be_tidied_is_written_and_a_warning_says_so(
     warnings = [r.getMessage() for r in caplog.records if "could not be tidied" in r.getMessage()]
     assert bool(warnings) == warns
     assert all(str(path) in text and "Permission denied" in text for text in warnings)
+
+
+def test_a_folder_that_cannot_be_made_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise TableNotFoundError(f"Could not create local directory: {tmp_path}\nError: Os {{ … }}")
+
+    monkeypatch.setattr(DeltaTable, "create", refuse)
+    asked = r"it could not be made: Could not create .*; let this user write there, or give anoth"
+    with pytest.raises(st.SinkError, match=asked):
+        pipeline(Note, [], st.DeltaTable(tmp_path / "table", key="id")).run()
 
 
 def test_a_checkpoint_that_cannot_be_written_is_a_warning_and_no_step_is_lost(

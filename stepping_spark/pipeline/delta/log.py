@@ -200,6 +200,9 @@ _THROUGH = re.compile(
     r"^(?:(?:C Data interface|External|Arrow|Parquet|Kernel|Object Store) error: )+"
 )
 
+_NO_FOLDER = "Could not create local directory"
+"""In the error of deltalake, which then says that there is no table."""
+
 
 class DeltaLog:
     """An existing Delta table, followed from version to version.
@@ -228,6 +231,10 @@ class DeltaLog:
         try:
             yield
         except TableNotFoundError as e:
+            if _NO_FOLDER in str(e):
+                raise self._failure(
+                    f"{what}: {_short_line(e)}; let this user write there, or give another path"
+                ) from e
             raise self._failure(
                 f"there is no Delta table; create it, or check the path: {_short_line(e)}"
             ) from e
