@@ -343,6 +343,21 @@ def test_a_field_is_null_before_its_column_was_added_to_a_mapping(table: Path, d
     assert later.rows == there(table, USERS)
 
 
+@pytest.mark.parametrize("diff", BOTH)
+def test_all_fields_may_be_null_in_rows_from_before(table: Path, diff: str) -> None:
+    write_deltalake(str(table), rows(id=[1, 2]), configuration=FEED)
+    before = Reader(table, IDS, diff=diff)
+    before.read()
+    more = rows(id=[4], name=["d"])
+    write_deltalake(str(table), more, mode="append", schema_mode="merge")
+    DeltaTable(str(table)).delete("id = 1")
+    names = schema(name=pa.string())
+    later = Reader(table, names, diff=diff)
+    later.position, later.rows = before.position, Counter({repr({"name": None}): 2})
+    later.read()
+    assert later.rows == there(table, names)
+
+
 def test_a_field_that_the_newest_version_lacks_is_no_null(table: Path) -> None:
     write_deltalake(str(table), rows(id=[1]), configuration=FEED)
     before = Reader(table, IDS, diff="feed")

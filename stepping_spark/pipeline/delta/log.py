@@ -478,8 +478,8 @@ def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[
 
 
 def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Table]:
-    """Some columns of the rows of a version that satisfy a condition."""
-    names = ", ".join(map(quoted, dict.fromkeys(columns)))
+    """Some columns of the rows of a version that satisfy a condition; of none, only the rows."""
+    names = ", ".join(map(quoted, dict.fromkeys(columns))) or "1"
     condition = f" WHERE {where}" if where else ""
     reader = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t{condition}")
     for batch in pa.RecordBatchReader.from_stream(reader):
