@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 import stepping_spark as st
+from stepping_spark.execution.task_executor import TaskExecutor
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("stepping_spark", "circuits", "stores")
@@ -59,6 +61,13 @@ def upper(a: A) -> A:
 
 def measured(s: str) -> WithLen:
     return WithLen(value=s, length=len(s))
+
+
+@contextmanager
+def by_queries() -> Iterator[None]:
+    """Queries of Spark take large steps, stream by stream, as where its tasks cannot."""
+    with patch.object(TaskExecutor, "_why_not", lambda *_: "they are for queries"):
+        yield
 
 
 @contextmanager

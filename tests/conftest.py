@@ -26,11 +26,10 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.execution.scheduler import Scheduler
-from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.store import Store
 from stepping_spark.spark.session import get_session
-from tests import java_classes
+from tests import cases, java_classes
 from tests.beside import Beside
 from tests.cases import ROOT
 from tests.every_store import InFiles, InMemory, InPostgres, MakeStore
@@ -129,9 +128,10 @@ def without_spark_unless_marked(
 
 
 @pytest.fixture
-def by_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_queries() -> Iterator[None]:
     """Queries of Spark take large steps, stream by stream, as where its tasks cannot."""
-    monkeypatch.setattr(TaskExecutor, "_why_not", lambda *_: "they are for queries")
+    with cases.by_queries():
+        yield
 
 
 def _refuse() -> NoReturn:

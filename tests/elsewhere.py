@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -24,9 +23,9 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
-from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.spark.java import java_environment
 from stepping_spark.spark.session import get_session
+from tests import cases
 from tests.cases import User
 from tests.every_store import InFiles, InMemory, MakeStore
 from tests.queries import CIRCUITS, QUERIES, Circuit
@@ -114,17 +113,13 @@ def check(spark: SparkSession, query: Circuit, make_store: MakeStore) -> None:
         (IN_TASKS, False, in_spark),
         (IN_TASKS, True, in_spark),
     ):
-        with patch.object(TaskExecutor, "_why_not", _for_queries) if by_queries else nullcontext():
+        with cases.by_queries() if by_queries else nullcontext():
             stepper = st.Stepper(graph, make_store(graph), limits=limits)
             found = []
             for step in steps:
                 outs = stepper.step([held(z, t) for z, t in zip(step, query.rows, strict=True)])
                 found.append(tuple(map(in_python, outs)))
         assert found == expected, f"{query} with {limits}, {held.__name__}, {by_queries=}"
-
-
-def _for_queries(*_: object) -> str:
-    return "they are for queries"
 
 
 def check_pipeline(directory: Path) -> None:
