@@ -208,9 +208,7 @@ class Graph(Generic[In, Out]):
     @cached_property
     def has_constants(self) -> bool:
         """Whether a step without changes may have rows, as the first one: a count of no rows."""
-        return any(
-            v.inputs and not v.operator.is_nothing(*[True] * len(v.inputs)) for v in self.walk()
-        )
+        return any(not v.operator.is_nothing(*[True] * len(v.inputs)) for v in self.walk())
 
     @property
     def vertices(self) -> dict[Path, Vertex]:

@@ -170,6 +170,10 @@ class Outlet:
         """The reason why the sink gets all rows of the view, for a log line."""
         return "refreshed" if self._refresh else "new"
 
+    def _owner(self, state: int) -> str:
+        """The owner of the sink's table: the state with this number, and the view."""
+        return f"{state:012x} {self.view}"
+
     def _tell_anew(self, step: int, offsets: Mapping[str, int]) -> None:
         """Set `anew` of the sink before it is opened, if it gets all rows of the view next."""
         if self._refresh or (step and offsets.get(f"{self._key}{WHOLE}") == step):
@@ -181,7 +185,7 @@ class Outlet:
         `offsets` are the offsets of its last committed step.
         """
         self._tell_anew(step, offsets)
-        owner = f"{state:012x} {self.view}"
+        owner = self._owner(state)
         self._sink.open(self._arrow, owner)
         if self._is_anew and not self._refresh and self._sink.last_step() == step:
             # It has all rows already. Opened as it is, it refuses rows that others changed since.
@@ -199,7 +203,7 @@ class Outlet:
             return False
         self._tell_anew(step, offsets)
         try:
-            owner = f"{state:012x} {self.view}"
+            owner = self._owner(state)
             last = look(self._arrow, owner)
             if self._is_anew and not self._refresh and last == step:
                 self._sink.anew = False  # type: ignore[attr-defined]
@@ -284,7 +288,7 @@ class Outlet:
             return False
         self._tell_anew(step, offsets)
         try:
-            last = look(self._arrow, f"{state:012x} {self.view}")
+            last = look(self._arrow, self._owner(state))
             if self._refresh and step:
                 return True
             return bool(last == 0) and self._may_be_fresh(step, offsets, changed=changed)

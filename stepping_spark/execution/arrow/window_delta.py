@@ -405,9 +405,7 @@ class _RunsDivider:
             np.concatenate([np.array(unread_place, np.int64), places, changed])
         )
         gap = min(unit_of(self.runs.gap), 2**64 - 1)
-        apart = all_places[1:].astype(np.uint64) - all_places[:-1].astype(np.uint64) > np.uint64(
-            gap
-        )
+        apart = np.diff(all_places.astype(np.uint64)) > np.uint64(gap)
         run_numbers = np.concatenate([[0], np.cumsum(apart)])
         touched = np.isin(run_numbers, run_numbers[np.searchsorted(all_places, changed)])
         if last is not None and touched[0]:

@@ -337,14 +337,12 @@ class DeltaSource(InPieces):
         """The schema of the columns read from a version, with counts."""
         meta = self._meta(version)
         names = self._names(meta, version)
-        fields = []
-        for name in self._columns.names:
-            if name in names:
-                column = meta.fields.field(names[name])
-            else:
-                now = self._log.meta()
-                column = now.fields.field(self._names(now, self._log.table.version())[name])
-            fields.append(plain_field(column, name))
+        columns = {name: meta.fields.field(column) for name, column in names.items()}
+        if len(columns) < len(self._columns):  # of others the newest version has the types
+            now = self._log.meta()
+            newest = self._names(now, self._log.table.version())
+            columns = {name: now.fields.field(c) for name, c in newest.items()} | columns
+        fields = [plain_field(columns[name], name) for name in self._columns.names]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def _schema_of(self, spans: Sequence[Span]) -> pa.Schema:
