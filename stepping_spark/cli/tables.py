@@ -14,6 +14,7 @@ import msgspec
 import stepping_spark as st
 from stepping_spark.base.callsite import SqlText
 from stepping_spark.cli.loading import naming_target
+from stepping_spark.pipeline.views import by_name
 
 T = TypeVar("T")
 
@@ -80,7 +81,8 @@ def graph_of(
     def compiled() -> st.Graph[Any, Any]:
         query = query_of(entries)
         read = _read_by(query, inputs, file)
-        graph: st.Graph[Any, Any] = st.compile(query.with_tables(read) if read else query)
+        bound: Any = by_name(query, read, ())
+        graph: st.Graph[Any, Any] = st.compile(bound)
         return graph
 
     return naming_target(file, compiled)

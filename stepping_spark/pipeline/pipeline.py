@@ -151,7 +151,7 @@ class Pipeline(Closing):
         self.evolves = False
         self.renamed: dict[str, str] = {}
         chosen = {**(sources or {}), **inputs}
-        named = by_name(query, chosen)
+        named = by_name(query, chosen, lateness or ())
         self.graph, self.views = graph_of(named, append_only, strict, lateness)
         self._limits, self._profile = checked_limits(limits), profile
         portion = Portion(

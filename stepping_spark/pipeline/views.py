@@ -6,7 +6,7 @@ Common parts of views are computed once, and views may read views.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar, overload
 
@@ -23,6 +23,7 @@ from stepping_spark.pipeline.outputs import Outlet
 from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTable
 from stepping_spark.pipeline.rejects import TYPE, view_of
 from stepping_spark.relations.store import Store
+from stepping_spark.sql import with_sources
 from stores.location import MEMORY, PARQUET, Place, place_of
 
 QueryFunction: TypeAlias = Callable[..., Any]
@@ -356,18 +357,20 @@ def declared_of(query: object) -> Declared | None:
 
 
 def by_name(
-    queries: QueriesArgument, sources: Mapping[str, SourceArgument]
+    queries: QueriesArgument, sources: Mapping[str, SourceArgument], whole: Collection[str]
 ) -> QueryFunction | Mapping[str, QueryFunction] | AnyGraph:
     """A single query itself, or several queries by the names of their views.
 
-    Queries in SQL get the columns of their tables from `sources`, or from sources of their own.
+    Queries in SQL get the columns of their tables from `sources`, or from sources of their own:
+    those that a query reads, and for tables in `whole` all columns.
     """
     if isinstance(queries, Graph):
         return queries
     if isinstance(queries, Mapping):
-        return {name: _with_tables(query, sources) for name, query in queries.items()}
+        bound = _bound([*queries.values()], sources, whole)
+        return dict(zip(queries, bound, strict=True))
     if callable(queries):
-        single: QueryFunction = _with_tables(queries, sources)
+        (single,) = _bound([queries], sources, whole)
         declaration = declared_of(single)
         if declaration is None or declaration.name == single.__name__:
             return single
@@ -385,19 +388,27 @@ def by_name(
                 f"{user_line()}: two views are called {name!r}; give one of them another name: "
                 "@st.view(name=…)"
             )
-        views[name] = _with_tables(query, sources)
-    return views
+        views[name] = query
+    return dict(zip(views, _bound([*views.values()], sources, whole), strict=True))
 
 
-def _with_tables(query: Any, sources: Mapping[str, SourceArgument]) -> Any:
-    bind = getattr(query, "with_tables", None)
-    if bind is None:
-        return query
-    declaration = declared_of(query)
-    bound = bind({**(declaration.sources if declaration else {}), **sources})
-    if declaration is not None:
-        declare(bound, declaration)
-    return bound
+def _bound(
+    queries: Sequence[QueryFunction],
+    sources: Mapping[str, SourceArgument],
+    whole: Collection[str],
+) -> list[QueryFunction]:
+    """The queries; those in SQL have the columns of their tables from sources."""
+    unbound = [query for query in queries if hasattr(query, "with_tables")]
+    if not unbound:
+        return list(queries)
+    declarations = [declared_of(query) for query in unbound]
+    given = [{**(d.sources if d else {}), **sources} for d in declarations]
+    bound = with_sources(unbound, given, whole)
+    for query, declaration in zip(bound, declarations, strict=True):
+        if declaration is not None:
+            declare(query, declaration)
+    by_unbound = dict(zip(map(id, unbound), bound, strict=True))
+    return [by_unbound.get(id(query), query) for query in queries]
 
 
 def sources_of(queries: QueriesArgument, inputs: Iterable[str]) -> dict[str, SourceArgument]:

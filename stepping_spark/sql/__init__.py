@@ -24,6 +24,7 @@ sqlglot.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from stepping_spark.base.packages import Late, sqlglot
@@ -42,10 +43,10 @@ def sql(
     `tables` has the tables of the text by name: a row class, a schema of Spark or Arrow, a DDL
     string, a DataFrame or a source of a pipeline (for their columns), or the streams of a query
     that is being compiled; then the result is a stream, too. `st.Pipeline` takes the columns of
-    other tables from their sources. `text` is one query, or statements `CREATE VIEW name AS …`, of
-    which later ones may read earlier ones; then the query function has several results. It may also
-    be an object with a method `sql(dialect=…)`, such as a query of sqlframe, or an expression of
-    ibis.
+    other tables from their sources, and reads those that its queries read. `text` is one query, or
+    statements `CREATE VIEW name AS …`, of which later ones may read earlier ones; then the query
+    function has several results. It may also be an object with a method `sql(dialect=…)`, such as a
+    query of sqlframe, or an expression of ibis.
 
     The rows of the result have the columns of the text, with Spark's names and types; or `to` is
     their class, which has a field for each column, by name. A field has the name of its column if
@@ -71,3 +72,15 @@ def sql(
     """
     sqlglot.parse  # noqa: B018 - the error where it is missing names the extra
     return _api.sql(text, to=to, whole_rows=whole_rows, **tables)
+
+
+def with_sources(
+    queries: Sequence[Any], sources: Sequence[Mapping[str, Any]], whole: Collection[str] = ()
+) -> list[Any]:
+    """Queries of one pipeline, with the columns of their missing tables from sources.
+
+    `sources` has the sources for each query, by the names of tables. A table has the same row class
+    for all queries. It has the columns that any of them reads, so a pipeline reads no others; for
+    tables in `whole`, all columns.
+    """
+    return list(_api.with_sources(queries, sources, whole))

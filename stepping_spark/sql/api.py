@@ -6,10 +6,10 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from sqlglot import exp
 
@@ -38,8 +38,16 @@ from stepping_spark.sql.plan import (
     ref,
 )
 from stepping_spark.sql.relation import PlacedStream, fields_of
-from stepping_spark.sql.rules import optimized
-from stepping_spark.sql.views import SqlTable, View, statements_of, table_of, tables_in, views_of
+from stepping_spark.sql.rules import columns_read, optimized
+from stepping_spark.sql.views import (
+    SqlStatement,
+    SqlTable,
+    View,
+    statements_of,
+    table_of,
+    tables_in,
+    views_of,
+)
 from stepping_spark.zsets.spark import ZSet
 
 __all__ = ["sql"]
@@ -85,6 +93,7 @@ def _query_of(
 
     if streams:
         return _emitted(views(sql_tables), sql_tables, streams, to, whole_rows=whole_rows)
+    name = _function_name(statements)
 
     def query(tables: Mapping[str, SqlTable]) -> Callable[..., Any]:
         written = views(tables)
@@ -97,12 +106,22 @@ def _query_of(
             with _not_too_deep(), translating():
                 return _emitted(written, tables, streams, to, whole_rows=whole_rows)
 
-        name = "views" if len(written) > 1 else written[0].name or "query"
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
+
+    def read(tables: Mapping[str, SqlTable]) -> ColumnsRead:
+        return columns_of_views(views(tables), tables, whole_rows=whole_rows)
 
     names = {name.lower() for name in sql_tables}
     missing = [name for name in tables_in(statements) if name.lower() not in names]
-    return unbound(sql_tables, missing, text, query) if missing else query(sql_tables)
+    if not missing:
+        return query(sql_tables)
+    return unbound(sql_tables, missing, name, text, query, read)
+
+
+def _function_name(statements: list[SqlStatement]) -> str:
+    """The name of the query function: that of its only view, if it has one."""
+    names = [s.name for s in statements if not s.temporary]
+    return "views" if len(names) > 1 else "".join(names) or "query"
 
 
 @contextmanager
@@ -304,13 +323,51 @@ def _fields_for(to: type[Data], view: View) -> list[str]:
     return [fields[c] for c in columns]
 
 
-QueryOfTables = Callable[[Mapping[str, SqlTable]], Callable[..., Any]]
+ColumnsRead: TypeAlias = "dict[str, set[str]]"
+"""The names of columns that are read, by table."""
+
+
+def columns_of_views(
+    views: Iterable[View], tables: Mapping[str, SqlTable], *, whole_rows: bool
+) -> ColumnsRead:
+    """The columns of tables that views read."""
+    if whole_rows:
+        return {name: set(table.columns) for name, table in tables.items()}
+    read: ColumnsRead = {}
+    for view in views:
+        for name, columns in columns_read(view.plan).items():
+            read.setdefault(name, set()).update(columns)
+    return read
+
+
+def with_sources(
+    queries: Sequence[Any], sources: Sequence[Mapping[str, Any]], whole: Collection[str]
+) -> list[Any]:
+    """See `stepping_spark.sql.with_sources`."""
+    tables: dict[str, SqlTable] = {}
+    for query, given in zip(queries, sources, strict=True):
+        for name in query.takes(given):
+            tables[name] = tables.get(name) or table_of(name, given[name])
+    read = [query.columns_read(tables) for query in queries]
+    for name, table in tables.items():
+        if name not in whole:
+            columns = (of_query.get(name, ()) for of_query in read)
+            tables[name] = table.narrowed(set().union(*columns))
+    return [query.with_tables(tables) for query in queries]
 
 
 def unbound(
-    tables: Mapping[str, SqlTable], missing: list[str], doc: str, query: QueryOfTables
+    tables: Mapping[str, SqlTable],
+    missing: list[str],
+    name: str,
+    doc: str,
+    query: Callable[[Mapping[str, SqlTable]], Callable[..., Any]],
+    read: Callable[[Mapping[str, SqlTable]], ColumnsRead],
 ) -> Callable[..., Any]:
-    """A query with tables of unknown columns: a pipeline binds their sources by `with_tables`."""
+    """A query with tables of unknown columns, which `with_sources` binds to those of sources.
+
+    `query` is the function of all tables, and `read` has the columns of them that it reads.
+    """
     line, first = user_line(), missing[0]
 
     def unknown() -> Any:
@@ -319,17 +376,21 @@ def unbound(
             f"{first}='id BIGINT, …', or give the query to st.Pipeline with a source for {first}"
         )
 
-    def with_tables(sources: Mapping[str, Any]) -> Callable[..., Any]:
-        sql_tables = {**tables, **{n: table_of(n, sources[n]) for n in missing if n in sources}}
-        still_missing = [n for n in missing if n not in sources]
-        return (
-            unbound(sql_tables, still_missing, doc, query) if still_missing else query(sql_tables)
-        )
+    def takes(given: Mapping[str, Any]) -> list[str]:
+        return [n for n in missing if n in given]
+
+    def with_tables(given: Mapping[str, Any]) -> Callable[..., Any]:
+        sql_tables = {**tables, **{n: table_of(n, given[n]) for n in takes(given)}}
+        if still_missing := [n for n in missing if n not in given]:
+            return unbound(sql_tables, still_missing, name, doc, query, read)
+        return query(sql_tables)
 
     function: Any = unknown
-    function.__name__ = function.__qualname__ = "query"
-    function.with_tables = with_tables
+    function.__name__ = function.__qualname__ = name
     function.missing = missing
+    function.takes = takes
+    function.columns_read = lambda given: read({**tables, **given})
+    function.with_tables = with_tables
     function.__doc__ = doc.strip()
     return unknown
 

@@ -30,6 +30,7 @@ from stepping_spark.sql.plan import (
     SetOf,
     Shapes,
     SqlJoin,
+    TableScan,
     WhereClause,
     Windows,
     column_of,
@@ -48,9 +49,10 @@ def optimized(plan: RelationalPlan, facts: Facts, *, whole_rows: bool) -> Relati
     With `whole_rows`, columns of tables stay even if nobody reads them.
     """
     reduced = without_grouped_rows(without_empty_joins(plan, facts), facts)
-    types = facts.of_tables(plan).items() if whole_rows else ()
-    in_rows = frozenset(c for c, t in types if t.storable)
-    return merged(pruned(pushed(reduced, ()), set(plan.columns), in_rows))
+    types = facts.of_tables(plan).items()
+    kept = frozenset(c for c, t in types if whole_rows and t.storable)
+    unheld = frozenset(c for c, t in types if not t.storable)
+    return merged(pruned(pushed(reduced, ()), set(plan.columns), kept, unheld))
 
 
 # -- maps
@@ -283,16 +285,20 @@ def _next(
 
 
 def pruned(
-    plan: RelationalPlan, needed: set[PlanColumn], kept: frozenset[PlanColumn]
+    plan: RelationalPlan,
+    needed: set[PlanColumn],
+    kept: frozenset[PlanColumn],
+    unheld: frozenset[PlanColumn],
 ) -> RelationalPlan:
     """The plan without columns that nobody reads. It may have more columns than the needed ones.
 
-    Joins, windows and first rows also keep the `kept` columns below them.
+    Joins, windows and first rows also keep the `kept` columns below them. Where no column is
+    needed, one stays that is not `unheld`.
 
     Joins and groups of one shape keep the columns that any of them needs, so they stay equal, and
     are stored once: π_A(J) and π_B(J) read one J' = π_(A ∪ B)(J).
     """
-    pruning = _Pruning(plan, kept)
+    pruning = _Pruning(plan, kept, unheld)
     while True:
         narrower = pruning.of(plan, needed)
         if not pruning.grown:
@@ -300,15 +306,29 @@ def pruned(
         pruning.grown = False
 
 
+def columns_read(plan: RelationalPlan) -> dict[str, set[str]]:
+    """The columns that a plan reads, by table."""
+    pruning = _Pruning(plan)
+    pruning.of(plan, set(plan.columns))
+    return pruning.read
+
+
 class _Pruning:
     """Prunes a plan, repeatedly, until the columns that parts of one shape need do not grow."""
 
-    def __init__(self, plan: RelationalPlan, kept: frozenset[PlanColumn]) -> None:
+    def __init__(
+        self,
+        plan: RelationalPlan,
+        kept: frozenset[PlanColumn] = frozenset(),
+        unheld: frozenset[PlanColumn] = frozenset(),
+    ) -> None:
         self.kept = kept  # columns that stay in nodes that may have more than needed
+        self.unheld = unheld
         self.shapes = Shapes()
         self.repeated = self.shapes.repeated(plan)
         self.needed: dict[int, set[int]] = {}  # by shape: the places of needed columns
         self.grown = False
+        self.read: dict[str, set[str]] = {}  # by table: the names of the columns that are read
 
     def _with_those_of_others(
         self, plan: RelationalPlan, needed: set[PlanColumn]
@@ -329,6 +349,9 @@ class _Pruning:
         """The plan without columns that neither its readers nor those of its shape need."""
         needed = self._with_those_of_others(plan, needed)
         match plan:
+            case TableScan(of=None):
+                columns = {c.name for c in plan.columns if c in needed}
+                self.read[plan.table] = self.read.get(plan.table, set()) | columns
             case SelectList():
                 items = tuple((c, e) for c, e in plan.items if c in needed) or plan.items[:1]
                 below = {c for _, e in items for c in refs(e)}
@@ -366,8 +389,10 @@ class _Pruning:
 
     def _fitted(self, plan: RelationalPlan, needed: set[PlanColumn]) -> RelationalPlan:
         """The plan with only the needed columns, but at least one."""
+        one = [c for c in plan.columns if c not in self.unheld][:1]
+        needed = needed & set(plan.columns) or set(one)
         plan = self.of(plan, needed)
-        chosen = [c for c in plan.columns if c in needed] or list(plan.columns[:1])
+        chosen = [c for c in plan.columns if c in needed]
         if len(chosen) == len(plan.columns):
             return plan
         return keeping(plan, chosen)

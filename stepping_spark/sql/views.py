@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -354,9 +354,22 @@ class SqlTable:
     columns: SqlColumns
     stream: Any = None
 
+    def narrowed(self, read: Collection[str]) -> SqlTable:
+        """The table with a row class of only these columns, but at least one."""
+        row_table = _of_class(self.python, self.python.__name__)
+        fields = {path[0]: n for n, (path, _) in row_table.columns.items() if path}
+        chosen = [f for f, n in fields.items() if n in read] or list(fields)[:1]
+        if len(chosen) == len(fields):
+            return self
+        body = {"__annotations__": {f: self.python.__annotations__[f] for f in chosen}}
+        cls: type[Data] = type(self.python.__name__, (Data,), body)
+        return _with_kinds(cls, {n: kind for n, (_, kind) in self.columns.items()}, cls.__name__)
+
 
 def table_of(name: str, argument: Any) -> SqlTable:
     """A table from a row class, a schema, a DDL string, a DataFrame, a source or a stream."""
+    if isinstance(argument, SqlTable):
+        return argument
     where = f"{user_line()}: table {name}"
     if isinstance(argument, Stream):
         return _of_row(row_of(argument, "sql"), None, where, argument)

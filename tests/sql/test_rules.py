@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
@@ -14,7 +15,7 @@ from sqlglot import exp
 
 import stepping_spark as st
 from stepping_spark.plan.planner import plan_of as plan_of_graph
-from stepping_spark.sql import api
+from stepping_spark.sql import api, with_sources
 from stepping_spark.sql.facts import FALSE, NULL, OTHER, TRUE, possible
 from stepping_spark.sql.plan import (
     GroupBy,
@@ -32,6 +33,7 @@ from tests.sql.corpus import Maintained
 from tests.sql.shop import TABLES, changes, queries
 
 SEEDS = range(2)
+PARTS = 8
 STEPS = 4
 
 OUTER = {  # the joins that are left
@@ -225,6 +227,29 @@ def test_a_state_with_whole_rows_has_all_columns_of_tables_below_joins() -> None
         names = {n for r in plan_of_graph(graph).registers for n, _ in r.schema.columns}
         wanted = {"name", "score", "amount", "product"}
         assert wanted <= names if whole_rows else not wanted & names
+
+
+@pytest.mark.spark
+@pytest.mark.turn(PARTS)
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("whole_rows", [False, True])
+def test_a_circuit_is_the_same_if_tables_have_only_the_columns_that_are_read(
+    whole_rows: bool, part: int
+) -> None:
+    read = Counter[bool]()
+    for name, text in [*queries().items()][part::PARTS]:
+        graphs = []
+        query: Any = st.sql(text, whole_rows=whole_rows)
+        if not hasattr(query, "with_tables"):
+            continue  # it reads no table
+        for bound in query.with_tables(TABLES), with_sources([query], [TABLES])[0]:
+            graph = st.compile(bound)
+            columns = sum(len(v.type.schema.columns) for v in graph.inputs)
+            graphs.append((columns, re.sub(r"  \(.*", "", str(st.explain(graph)))))
+        (every, whole), (some, narrow) = graphs
+        assert narrow == whole, name
+        read[some < every] += 1
+    assert read[True] == 0 if whole_rows else read[True] > read[False]
 
 
 @pytest.mark.parametrize("text", EVERY)

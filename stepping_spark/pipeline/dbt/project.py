@@ -28,7 +28,7 @@ from stepping_spark.pipeline.dbt.manifest import (
 from stepping_spark.pipeline.dbt.seeds import Seed
 from stepping_spark.pipeline.outputs import Check
 from stepping_spark.pipeline.views import Declared, declare
-from stepping_spark.sql.api import function_of, made_of, unbound
+from stepping_spark.sql.api import ColumnsRead, columns_of_views, function_of, made_of, unbound
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.places import failure
@@ -187,19 +187,22 @@ class _Project:
     def _bound(self, sql_tables: Mapping[str, SqlTable], declaration: Declared) -> Any:
         missing = [name for name in self.inputs if name not in sql_tables]
         doc = f"The models of the dbt project {self.manifest.project}."
-        query: Any = unbound(sql_tables, missing, doc, self._function) if missing else None
-        query = query or self._function(sql_tables)
+        query: Any = self._function(sql_tables) if not missing else None
+        query = query or unbound(
+            sql_tables, missing, self._name, doc, self._function, self._columns_read
+        )
 
-        def with_tables(tables: Mapping[str, Any]) -> Any:
-            new = {
-                name: table_of(name, tables[name])
-                for name in self.inputs
-                if name in tables and (name in missing or hasattr(tables[name], "source"))
-            }
+        def takes(given: Mapping[str, Any]) -> list[str]:
+            names = [name for name in self.inputs if name in given]
+            return [n for n in names if n in missing or hasattr(given[n], "source")]
+
+        def with_tables(given: Mapping[str, Any]) -> Any:
+            new = {name: table_of(name, given[name]) for name in self.inputs if name in given}
             return self._bound({**sql_tables, **new}, declaration)
 
+        query.takes = takes
         query.with_tables = with_tables
-        query.__name__ = query.__qualname__ = self._name
+        query.columns_read = lambda given: self._columns_read({**sql_tables, **given})
         called = self.manifest.called
         query.written = {called[n.id]: self.manifest.keys.get(n.id, ()) for n in self.choice.views}
         query.left_out = dict(self.choice.left_out)
@@ -221,6 +224,10 @@ class _Project:
             return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
         return function_of(used, self._name, "", streams_of)
+
+    def _columns_read(self, tables: Mapping[str, SqlTable]) -> ColumnsRead:
+        views, apart, _ = self._planned(tables)
+        return columns_of_views((views[id_] for id_ in apart), tables, whole_rows=self.whole_rows)
 
     def _planned(
         self, tables: Mapping[str, SqlTable]
