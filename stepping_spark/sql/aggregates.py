@@ -95,7 +95,9 @@ class _Groups:
         if groupings:
             by_field[fields[-1]] = agg.grouping_id()
         rows = self._rows()
-        stream: Any = circuits.aggregate(rows, self._by(), fields=by_field)
+        stream: Any = circuits.aggregate(
+            rows, self._by(), fields=by_field, group_size=self.plan.group_size
+        )
         places = {c: (f,) for c, f in zip(columns, fields, strict=False)}
         groups = PlacedStream(stream, places, {}, self.source.text)
         groups.kinds.update(self._kinds(groups, calls))

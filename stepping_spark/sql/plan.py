@@ -273,11 +273,15 @@ class FunctionCall:
 
 @dataclass(frozen=True, eq=False)
 class GroupBy(OneSource):
-    """GROUP BY. `sets` are the grouping sets, as numbers of keys; None: one set of all keys."""
+    """GROUP BY. `sets` are the grouping sets, as numbers of keys; None: one set of all keys.
+
+    `group_size` is the number of rows of the largest group, if the text says it.
+    """
 
     keys: tuple[Item, ...]
     calls: tuple[tuple[PlanColumn, FunctionCall], ...]
     sets: tuple[tuple[int, ...], ...] | None = None
+    group_size: int | None = None
 
     @property
     def columns(self) -> tuple[PlanColumn, ...]:

@@ -264,10 +264,24 @@ class Select(Binder):
             keys = tuple(self.grouping.keys)
             if not calls:
                 calls = ((PlanColumn("rows"), FunctionCall("count", (exp.Star(),), self.node)),)
-            plan = GroupBy(plan, keys, calls, self.grouping.sets)
+            plan = GroupBy(plan, keys, calls, self.grouping.sets, self._group_size())
         for attach in self.after:
             plan = attach(plan)
         return plan
+
+    def _group_size(self) -> int | None:
+        """The number of the hint GROUP_SIZE; other hints are Spark's, and change no rows."""
+        hints = self.node.args.get("hint")
+        for hint in [] if hints is None else hints.expressions:
+            if hint.name.lower() == "group_size":
+                sizes = [
+                    e.name for e in hint.expressions if isinstance(e, exp.Literal) and e.is_int
+                ]
+                if len(hint.expressions) != 1 or not sizes or int(sizes[0]) < 1:
+                    reason = "GROUP_SIZE takes the number of rows of the largest group"
+                    self.fail(hint, reason, "write /*+ GROUP_SIZE(1000) */")
+                return int(sizes[0])
+        return None
 
     # -- conditions
 
@@ -278,13 +292,11 @@ class Select(Binder):
         for e in conjuncts(condition):
             semijoin = self._semijoin(e)
             if semijoin is None:
-                bound = self.bind_row(e)
-                for attach in self.before:
-                    plan = attach(plan)
-                self.before.clear()
-                conditions.append(bound)
-                continue
-            plan = semijoin(plan)
+                conditions.append(self.bind_row(e))
+            for attach in self.before:
+                plan = attach(plan)
+            self.before.clear()
+            plan = plan if semijoin is None else semijoin(plan)
         return _with_conditions(plan, conditions)
 
     def _bound_conjuncts(self, condition: Scalar) -> list[Scalar]:
@@ -307,8 +319,6 @@ class Select(Binder):
         if is_in(inner):
             assert isinstance(inner, exp.In)
             lhs = self._lhs(inner, self.bind_row)
-            if self.before:
-                return None
             sub = self._sub(inner.args["query"])
             self._check_width(inner, lhs, sub)
             if negated:

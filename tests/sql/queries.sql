@@ -281,6 +281,18 @@ score > 1)
 --- in of two
 SELECT id FROM orders WHERE (customer, note) IN (SELECT customer, name FROM customers)
 
+--- in, of a query
+SELECT o.id FROM orders o WHERE (SELECT min(i.order_id) FROM items i WHERE i.order_id >= o.id) IN
+(SELECT customer FROM customers WHERE score > 0.5)
+
+--- not in, of a query
+SELECT o.id FROM orders o WHERE (SELECT max(i.order_id) FROM items i WHERE i.order_id < o.id) NOT IN
+(SELECT customer FROM customers) AND o.qty > 1
+
+--- max of small groups
+SELECT /*+ GROUP_SIZE(20), BROADCAST(orders) */ customer, max(qty) AS most, min(note) AS note, count(*) AS n
+FROM orders GROUP BY customer
+
 --- nested exists
 SELECT c.customer FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer =
 c.customer AND EXISTS (SELECT 1 FROM items i WHERE i.order_id = o.id))

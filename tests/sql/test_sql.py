@@ -165,6 +165,27 @@ def test_a_column_that_rows_cannot_hold_is_an_error_only_where_it_is_read(
     graph("CREATE TEMPORARY VIEW a AS SELECT * FROM t; CREATE VIEW b AS SELECT id FROM a")
 
 
+@pytest.mark.parametrize(
+    ("hint", "registers"),
+    [
+        ("", 2),
+        ("/*+ BROADCAST(orders) */", 2),
+        ("/*+ GROUP_SIZE(1000) */", 1),
+        ("/*+ BROADCAST(orders), group_size(1000000) */", 3),
+    ],
+)
+def test_a_hint_has_the_size_of_groups(hint: str, registers: int) -> None:
+    text = f"SELECT {hint} country, max(cents) AS most FROM orders GROUP BY country"
+    assert len(plan_of(st.compile(st.sql(text, orders=Order))).registers) == registers
+
+
+@pytest.mark.parametrize("given", ["", "(x)", "(0)", "(-1)", "(1, 2)", "('7')", "(1.5)"])
+def test_a_hint_without_a_number_of_rows_is_refused(given: str) -> None:
+    text = f"SELECT /*+ GROUP_SIZE{given} */ max(cents) AS most FROM orders"
+    with pytest.raises(CompileError, match=r"largest group; write /\*\+ GROUP_SIZE\(1000\) \*/"):
+        st.sql(text, orders=Order)
+
+
 SUMS = "SELECT country, sum(cents) AS total, count(*) AS n FROM orders GROUP BY country"
 
 
