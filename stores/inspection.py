@@ -85,8 +85,8 @@ class InspectedState(Protocol):
     def summary(self) -> Summary:
         """The summary. Takes no lock, so a writer may be active."""
 
-    def holder(self) -> str | None:
-        """The process that writes the state now; None if there is none."""
+    def other_writer(self) -> str | None:
+        """The other process that writes the state now; None if there is none."""
 
     def exists(self) -> bool:
         """Whether there is a committed state. Takes no lock."""

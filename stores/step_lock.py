@@ -181,6 +181,12 @@ _writers: weakref.WeakSet[Turns] = weakref.WeakSet()
 _writers_lock = threading.Lock()
 
 
+def is_written_here(state: object) -> bool:
+    """Whether an open store of this process writes a state; another store may take over."""
+    with _writers_lock:
+        return any(turns._is_of(state, this_process()) for turns in _writers)
+
+
 def _after_fork() -> None:
     global _writers_lock
     _writers_lock = threading.Lock()

@@ -289,7 +289,7 @@ def _writer(place: Store | Place, opened: Store | None) -> str | None:
     if opened is not None or not isinstance(place, Place) or place.kind == MEMORY:
         return None
     try:
-        return place.state().holder()
+        return place.state().other_writer()
     except StoreUnavailable:
         return None  # there is no state yet
 

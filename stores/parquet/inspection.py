@@ -51,6 +51,7 @@ from stores.parquet.manifest import (
     name_of,
 )
 from stores.parquet.store import StoreParquet
+from stores.step_lock import is_written_here
 
 SHOWN = 3  # names of other files that a message lists if there is no state
 _PIECE = 1 << 20  # bytes of a file that are copied at a time
@@ -88,9 +89,11 @@ class ParquetState:
                 tuple(_register_size(r, manifest.registers.get(r.name, ())) for r in registers),
             )
 
-    def holder(self) -> str | None:
-        """The process that writes the state now; None if there is none."""
+    def other_writer(self) -> str | None:
+        """The other process that writes the state now; None if there is none."""
         with self._reaching():
+            if is_written_here(self._directory.identity):
+                return None
             return holder(self._directory)
 
     def exists(self) -> bool:

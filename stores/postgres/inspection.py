@@ -26,6 +26,7 @@ from stores.postgres.session import PostgresSession
 from stores.postgres.statements import Layout
 from stores.postgres.store import StorePostgres
 from stores.postgres.types import escape
+from stores.step_lock import is_written_here
 
 _SCHEMAS = """
 SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -64,12 +65,14 @@ class PostgresState:
                 ),
             )
 
-    def holder(self) -> str | None:
-        """The connection that writes the state now; None if there is none."""
+    def other_writer(self) -> str | None:
+        """The connection of another process that writes the state now; None if there is none."""
         with (
             closing(self._address.connect("reader")) as connection,
             self._address.errors("could not be looked at"),
         ):
+            if is_written_here(identity(connection, self._address)):
+                return None
             return holder(connection, self._address)
 
     def exists(self) -> bool:

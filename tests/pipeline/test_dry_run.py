@@ -210,6 +210,21 @@ def test_a_state_that_nobody_finished_making_is_not_refused(tmp_path: Path) -> N
         assert running.run() == 1
 
 
+@pytest.mark.parametrize("store", ["parquet", "postgres"])
+def test_a_pipeline_of_the_same_process_is_no_other_writer(
+    store: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    place = f"parquet:{tmp_path / 'state'}"
+    if store == "postgres":
+        place = f"{request.getfixturevalue('postgres').url}?schema=dry_twice"
+    with pipeline(tmp_path, store=place) as running, pipeline(tmp_path, store=place) as other:
+        running.run()
+        assert other.dry_run().writer is None
+        other.run()
+        with pytest.raises(StoreLocked, match="has opened this state again"):
+            running.run()
+
+
 def test_a_dry_run_beside_a_pipeline_that_runs_says_who_writes(tmp_path: Path) -> None:
     with pipeline(tmp_path) as running:
         running.run()
