@@ -200,22 +200,17 @@ def first_in_both(a: pa.Table, b: pa.Table, key: Sequence[str]) -> dict[str, Any
     return values
 
 
-def check_key(key: Sequence[str], columns: pa.Schema, where: str) -> None:
-    """Refuse a key with names that are no fields of the view."""
-    missing = [name for name in key if name not in columns.names]
+def fields_of_key(key: Sequence[str], columns: pa.Schema, where: str) -> tuple[str, ...]:
+    """The fields of a key, which names fields of the view or their columns; others are refused."""
+    field_of = {column_of(field): field.name for field in columns}
+    missing = [name for name in key if name not in columns.names and name not in field_of]
     if missing:
-        field_of = {column_of(field): field.name for field in columns}
-        meant = [field_of.get(name, name) for name in key]
-        if set(meant) <= set(columns.names):
-            text = ", ".join(f"{n} is the column of {field_of[n]}" for n in missing)
-            raise SinkError(
-                f"{where}: key= names fields of the view, and {text}: write "
-                f"key={(meant[0] if len(meant) == 1 else tuple(meant))!r}"
-            )
+        fields = (f if f == c else f"{f} (column {c})" for c, f in field_of.items())
         raise SinkError(
             f"{where}: key= names {', '.join(missing)}, and the view has the fields "
-            f"{', '.join(columns.names)}"
+            f"{', '.join(fields)}"
         )
+    return tuple(name if name in columns.names else field_of[name] for name in key)
 
 
 def feed_schema(columns: pa.Schema) -> pa.Schema:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
-from stepping_spark.base.errors import SinkError, SourceError
+from stepping_spark.base.errors import SourceError
 from stepping_spark.cli import main
-from tests.cases import Z
 from tests.pipeline.following import Database, Follower
-from tests.pipeline.shop import Note, numbered
 
 INT, TEXT = pa.int64(), pa.string()
 
@@ -105,18 +102,3 @@ def test_a_row_class_has_the_texts_and_the_lists_that_are_read(db: Database) -> 
     row = ("10.0.0.1", "[1,5)", deep, ("10.0.0.2",), (7,))
     assert (follower.left, follower.unfit) == (Counter([row]), [])
     assert set(st.row_class(db.table("t"), name="Row").__annotations__) == set("abcde")
-
-
-def test_a_key_that_names_columns_is_told_the_fields(tmp_path: Path) -> None:
-    def notes(notes: st.ZSet[Note]) -> st.ZSet[Note]:
-        return notes
-
-    notes.__annotations__ = {"notes": st.ZSet[Note], "return": st.ZSet[Note]}
-    for key, said in (("Sample Number", "write key='id'"), ("nothing", "the fields id, text")):
-        sink = st.DeltaTable(tmp_path / "t", key=key, columns={"id": "Sample Number"})
-        items = numbered([Z({Note(id=1, text=None): 1})])
-        with (
-            pytest.raises(SinkError, match=said),
-            st.Pipeline(notes, store="memory", notes=items, into=sink) as running,
-        ):
-            running.run()

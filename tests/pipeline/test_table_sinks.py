@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 import stepping_spark as st
 from stepping_spark.base.errors import SinkError
 from tests.cases import Z
-from tests.pipeline.shop import Note, pipeline, read
+from tests.pipeline.shop import Note, numbered, pipeline, read
 
 Tables = Callable[..., st.DeltaTable | st.IcebergTable]
 
@@ -64,6 +64,34 @@ def test_a_column_called_count_is_fine_by_key_and_is_read_again(table_of: Tables
     items = [(1, Z({Count(n=1): 1, Count(n=2): 1})), (2, Z({Count(n=1): -1}))]
     pipeline(Count, items, table).run()
     assert read(table, Count) == Z({Count(n=2): 1})
+
+
+class Sum(st.Data):
+    cents: Annotated[int, st.Column("Preis in ¢")]
+    place: Annotated[str, st.Column("cents")]
+
+
+@pytest.mark.parametrize("kind", ["delta", "marked", "iceberg", "files", "postgres"])
+@pytest.mark.parametrize("key", ["Preis in ¢", "cents"])  # a field before a column of its name
+def test_a_key_may_name_columns(
+    kind: str, key: str, request: pytest.FixtureRequest, tmp_path: Path, catalog: Catalog
+) -> None:
+    table: Any = {
+        "delta": lambda **given: st.DeltaTable(tmp_path / "t", **given),
+        "marked": lambda **given: st.DeltaTable(tmp_path / "t", deletion_vectors=True, **given),
+        "iceberg": lambda **given: st.IcebergTable("shop.t", catalog=catalog, **given),
+        "files": lambda **given: st.Files(tmp_path / "t", changes=True, **given),
+        "postgres": lambda **given: st.Postgres(
+            request.getfixturevalue("postgres").url, table=f"keys by {key}", **given
+        ),
+    }[kind]
+    with pytest.raises(SinkError, match=r"key= names x, .* cents \(column Preis in ¢\), place \("):
+        pipeline(Sum, [], table(key="x")).run()
+    rows = [Z({Sum(cents=n, place="b"): max(1, n - 1)}) for n in (1, 2, 3)]
+    with pipeline(Sum, numbered(rows), table(key=key)) as running:
+        assert running.run(max_steps=2) == 2
+        with pytest.raises(SinkError, match=r"several rows with the key cents = \{'cents': 3\}"):
+            running.run()
 
 
 def test_a_key_that_is_not_unique_is_refused_before_the_commit_and_a_corrected_source_goes_on(

@@ -65,7 +65,7 @@ class DeltaTable:
     deltalake must write.
 
     `columns={field: column}` are the columns that have other names in the table than fields in the
-    row class; `key` names fields. `on_invalid` decides about rows of a source that do not fit the
+    row class; `key` names fields, or columns. `on_invalid` decides about rows of a source that do not fit the
     class: `"fail"`, `"drop"`, or a sink for them.
 
     Types that Delta does not have (durations) are refused when the pipeline is opened. A key that

@@ -24,7 +24,7 @@ from stepping_spark.pipeline.by_tasks import (
 from stepping_spark.pipeline.changes import (
     ByKey,
     TableForm,
-    check_key,
+    fields_of_key,
     first_in_both,
     not_unique,
 )
@@ -157,8 +157,8 @@ class DeltaSink:
         return self.last_step()
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
-        check_key(self._form.key, columns, self._form.where)
-        self._form = replace(self._form, columns=columns)
+        key = fields_of_key(self._form.key, columns, self._form.where)
+        self._form = replace(self._form, columns=columns, key=key)
         self._owner, self._ready = f"{ANY} {owner}", None
         check_names(as_in_table(columns), self._form.schema.names[len(columns) :], self._form.where)
         self._check_reserved()

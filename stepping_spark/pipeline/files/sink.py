@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stepping_spark.base.errors import SinkError
-from stepping_spark.pipeline.changes import STEP, TableForm, check_key
+from stepping_spark.pipeline.changes import STEP, TableForm, fields_of_key
 from stepping_spark.pipeline.columns import check_names
 from stepping_spark.pipeline.files.directory import FilesDirectory
 from stepping_spark.relations.arrow import canonical, flat, row_ids
@@ -49,9 +49,9 @@ class FilesSink:
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
         form = self._form
-        check_key(form.key, columns, form.where)
+        key = fields_of_key(form.key, columns, form.where)
         check_names(as_in_table(columns), (CHANGE, STEP) if form.changes else (), form.where)
-        self._form = replace(form, columns=columns)
+        self._form = replace(form, columns=columns, key=key)
         self._prepared = None
         self._owner = hashlib.sha256(owner.encode()).hexdigest()[:12]
 

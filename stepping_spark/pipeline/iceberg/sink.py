@@ -42,7 +42,7 @@ from stepping_spark.pipeline.changes import (
     Rewritten,
     TableForm,
     check_counts,
-    check_key,
+    fields_of_key,
     key_ids,
     not_unique,
     ranges_of,
@@ -402,8 +402,8 @@ class IcebergSink:
     # -- the table
 
     def _get_ready(self, columns: pa.Schema, owner: str) -> None:
-        check_key(self._form.key, columns, self._form.where)
-        self._form = replace(self._form, columns=columns)
+        key = fields_of_key(self._form.key, columns, self._form.where)
+        self._form = replace(self._form, columns=columns, key=key)
         self._owner, self._ready = owner, None
         check_names(as_in_table(columns), self._form.schema.names[len(columns) :], self._form.where)
         try:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from stepping_spark.base.errors import SinkError
-from stepping_spark.pipeline.changes import STEP, check_key, feed_schema
+from stepping_spark.pipeline.changes import STEP, feed_schema, fields_of_key
 from stepping_spark.pipeline.postgres.link import Link, columns_of, listed, run
 from stepping_spark.pipeline.postgres.staging import SAME, STEPS, StagedRows, Staging
 from stepping_spark.pipeline.postgres.types import holds, type_name
@@ -104,10 +104,10 @@ class PostgresSink:
 
     def _begin(self, columns: pa.Schema, owner: str) -> None:
         """Set the columns under their names in the table; refuse names that no table can have."""
-        check_key(self._given_key, columns, self._where)
+        key = fields_of_key(self._given_key, columns, self._where)
         self._columns, self._owner = as_in_table(columns), owner
-        self._key = [column_of(columns.field(name)) for name in self._given_key]
-        self._staging = Staging(self._link, columns, self._given_key, feed=self._feed)
+        self._key = [column_of(columns.field(name)) for name in key]
+        self._staging = Staging(self._link, columns, key, feed=self._feed)
         self._staged = None
         names = self._schema.names
         double = sorted({name for name in names if names.count(name) > 1})
