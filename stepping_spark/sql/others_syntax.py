@@ -50,7 +50,7 @@ _UNDERSTOOD: dict[type[exp.Expr], tuple[str, ...]] = {
 """The arguments of each kind of node that this package reads."""
 
 _LISTED = frozenset(
-    (TokenType.COMMA, TokenType.PARTITION_BY, TokenType.GROUP_BY, TokenType.ORDER_BY)
+    (TokenType.COMMA, TokenType.ON, TokenType.PARTITION_BY, TokenType.GROUP_BY, TokenType.ORDER_BY)
 )
 """The tokens after which an item must follow."""
 _ENDS = _LISTED | {TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE, TokenType.HAVING, None}

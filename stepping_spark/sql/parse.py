@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -186,7 +187,7 @@ def query_of(query: str, text: str) -> exp.Expr:
         trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
     except ParseError as e:
         error = e.errors[0] if e.errors else {}
-        raise failure_at(text, _offset(text, error), str(error.get("description") or e)) from None
+        raise failure_at(text, _offset(text, error), *_reason(error, str(e))) from None
     except TokenError as e:
         raise _unended(text, e) from None
     (tree,) = [tree for tree in trees if tree is not None]
@@ -285,6 +286,22 @@ def tokens_of(text: str) -> list[Token]:
         return _dialect_of(text).tokenize(text)
     except TokenError as e:
         raise _unended(text, e) from None
+
+
+def _reason(error: Mapping[str, Any], otherwise: str) -> tuple[str, str]:
+    """The reason and the remedy of an error of the parser."""
+    reason, word = str(error.get("description") or otherwise), error.get("highlight")
+    if reason.startswith("Invalid expression"):
+        return f"{word} is not expected here", "look at what is before it, or leave it out"
+    if reason.startswith("Required keyword"):
+        return f"an expression is missing at {word}", "write it, or leave out what needs it"
+    if reason.startswith("Expected table name"):
+        return f"a table is missing at {word}", "write its name, or leave out what needs it"
+    if expected := re.fullmatch(r"(?:Expecting|Expected) (.+?)(?: after (\w+))?", reason):
+        what, after = expected.groups()
+        place = f"{after} lacks {what}" if after else f"{what} is missing"
+        return f"{place} at {word}", f"write {what}, or look at what is before it"
+    return reason, ""
 
 
 def _unended(text: str, e: TokenError) -> SqlError:

@@ -422,7 +422,7 @@ def _remedy(e: OSError) -> str:
     if e.errno in (errno.ENOSPC, errno.EDQUOT):
         return "make room on the disk"
     if e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return "let this user write there"
+        return "let this user read and write there"
     if e.errno in (errno.ENOTDIR, errno.EEXIST):
         return "give the path of a directory, or of none yet"
     return "check that it can be reached"

@@ -357,7 +357,7 @@ def test_a_second_pipeline_on_a_table_is_refused(lake: Path) -> None:
     with one, two:
         assert two.lag() == {"users": 1}  # it has opened the empty table
         one.run()
-        with pytest.raises(SinkError, match="another pipeline writes it"):
+        with pytest.raises(SinkError, match="another pipeline or view writes it"):
             two.run()
     assert names_in(lake) == ["a"]
 

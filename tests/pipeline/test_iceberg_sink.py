@@ -263,7 +263,9 @@ def test_a_second_pipeline_and_a_table_of_others_are_refused(lake: Catalog, tmp_
     for look in (st.Pipeline.dry_run, st.Pipeline.run):
         with (
             following(lake, tmp_path, "other") as other,
-            pytest.raises(SinkError, match="another pipeline writes it, and has written step 1"),
+            pytest.raises(
+                SinkError, match="another pipeline or view writes it, and has written step 1"
+            ),
         ):
             look(other)
     lake.drop_table("shop.view")

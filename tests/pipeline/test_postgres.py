@@ -283,7 +283,9 @@ def test_a_second_pipeline_on_a_table_is_refused(db: Shopping, tmp_path: Path) -
         assert two.lag() == {"users": 1}  # it has opened the empty table
         assert one.lag() == {"users": 1}  # and this one too, behind it
         one.run()
-        with pytest.raises(SinkError, match="another pipeline writes it, and has written step 1"):
+        with pytest.raises(
+            SinkError, match="another pipeline or view writes it, and has written step 1"
+        ):
             two.run()
     assert names_in(db) == ["a"]
 
@@ -302,7 +304,9 @@ def test_a_dry_run_refuses_a_sink_that_a_run_refuses_and_makes_nothing(
         assert not {("names",), ("stepping_spark_steps",)} & set(db.run(tables))
         running.run()
         running.dry_run()
-    with pytest.raises(SinkError, match="another pipeline writes it, and has written step 1"):
+    with pytest.raises(
+        SinkError, match="another pipeline or view writes it, and has written step 1"
+    ):
         following(db, tmp_path, store="memory").dry_run()
     db.run("CREATE TABLE other (x int)")
     into = {"names": db.table("other", key="_value_")}

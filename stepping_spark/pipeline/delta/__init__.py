@@ -65,8 +65,8 @@ class DeltaTable:
     deltalake must write.
 
     `columns={field: column}` are the columns that have other names in the table than fields in the
-    row class; `key` names fields, or columns. `on_invalid` decides about rows of a source that do not fit the
-    class: `"fail"`, `"drop"`, or a sink for them.
+    row class; `key` names fields, or columns. `on_invalid` decides about rows of a source that do
+    not fit the class: `"fail"`, `"drop"`, or a sink for them.
 
     Types that Delta does not have (durations) are refused when the pipeline is opened. A key that
     is not unique and an append-only table are refused before the step is committed.

@@ -465,8 +465,8 @@ class DeltaSink:
             if pa.types.is_nested(field.type) or pa.types.is_floating(field.type):
                 raise self._failure(
                     f"column {field.name} is {field.type}, by which rows cannot be found again; "
-                    "give other columns that tell the rows apart as key=…, or write "
-                    "changes=True"
+                    "give other columns that tell the rows apart as key=…, make it a Decimal or a "
+                    "text in the view, or write changes=True"
                 )
 
     def _check_there(self) -> None:
@@ -489,8 +489,9 @@ class DeltaSink:
             last = table.transaction_version(ANY)
         if mine is None and last is not None:
             raise self._failure(
-                f"another pipeline writes it, and has written step {last}, or this pipeline has "
-                "lost its state; give another path, or delete the table to write it again"
+                f"another pipeline or view writes it, and has written step {last}, or this "
+                "pipeline has lost its state; give another path, or delete the table to write it "
+                "again"
             )
         if mine != last:
             raise self._failure(

@@ -467,8 +467,8 @@ class IcebergSink:
         owner, step = table.properties.get(OWNER), table.properties.get(STEP)
         if owner is not None and owner != self._owner:
             raise self._failure(
-                f"another pipeline writes it, and has written step {step}, or this pipeline has "
-                f"lost its state; {_ANOTHER}"
+                f"another pipeline or view writes it, and has written step {step}, or this "
+                f"pipeline has lost its state; {_ANOTHER}"
             )
         for snapshot in _back(table):
             if self._mine(snapshot) is not None:

@@ -215,7 +215,7 @@ class PostgresSink:
     def _checked(self, noted: Noted | None) -> int:
         if noted is None or noted.owner != self._owner:
             raise self._link.failure(
-                "another pipeline writes it"
+                "another pipeline or view writes it"
                 + ("" if noted is None else f", and has written step {noted.step}")
                 + ", or this pipeline has lost its state; give another table; or, to write this "
                 f"one again, drop it and its row in {STEPS}, and start with a new store"
