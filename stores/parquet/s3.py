@@ -171,7 +171,8 @@ def _failing(path: str, what: str) -> Iterator[None]:
     except (NotFoundError, FileNotFoundError):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
     except BaseError as e:
-        raise OSError(f"{path} could not be {what}: {e}") from None
+        first_line = str(e).partition("\n")[0]  # the others are for debuggers of obstore
+        raise OSError(f"{path} could not be {what}: {first_line}") from None
 
 
 def s3_of(filesystem: pafs.FileSystem) -> S3 | None:
@@ -194,11 +195,13 @@ def _store(bucket: str, options: dict[str, Any]) -> Any:
         "session_token": options["session_token"],
         "virtual_hosted_style_request": options["force_virtual_addressing"] or None,
     }
-    scheme = options["scheme"] or "https"
-    if options["endpoint_override"]:
-        given["endpoint"] = f"{scheme}://{options['endpoint_override']}"
+    endpoint = options["endpoint_override"]
+    if endpoint:
+        has_scheme = "://" in endpoint
+        endpoint = endpoint if has_scheme else f"{options['scheme'] or 'https'}://{endpoint}"
+        given["endpoint"] = endpoint
     return S3Store(
         bucket,
-        client_options={"allow_http": scheme == "http"},
+        client_options={"allow_http": endpoint.startswith("http://")},
         **{name: value for name, value in given.items() if value},
     )

@@ -125,7 +125,9 @@ def read_only_directory(tmp_path: Path) -> Iterator[Trouble]:
                 mount("-o", "remount,bind,ro", aside)
             except (OSError, subprocess.CalledProcessError) as e:
                 pytest.skip(f"a directory cannot be mounted: {e}")
-        yield Trouble(Place(str(state)), harm, mend, "commit step .*let this user read and write there")
+        yield Trouble(
+            Place(str(state)), harm, mend, "commit step .*let this user read and write there"
+        )
     finally:
         mend()
         for place in mounts:

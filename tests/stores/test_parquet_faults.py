@@ -488,7 +488,9 @@ def test_a_disk_made_read_only_is_one_error_and_readers_go_on(small_disk: SmallD
     with StoreParquet(state, REGISTERS, create=True) as store:
         step(store, "a")
     mount("ro")
-    with pytest.raises(StoreUnavailable, match=r"open it for writing: .*let this user read and write"):
+    with pytest.raises(
+        StoreUnavailable, match=r"open it for writing: .*let this user read and write"
+    ):
         StoreParquet(state, REGISTERS)
     with StoreParquet(state, REGISTERS, read_only=True) as reader:
         assert words(reader) == {"a"}

@@ -443,6 +443,25 @@ def test_files_of_steps_long_past_are_removed(s3: pafs.FileSystem, path: str) ->
     assert len([i for i in found if i.type == pafs.FileType.File]) < 20
 
 
+@pytest.mark.parametrize("has_scheme", [False, True])
+def test_an_endpoint_may_have_its_scheme(s3: Any, path: str, has_scheme: bool) -> None:
+    endpoint = s3.__reduce__()[1][0]["endpoint_override"]
+    override = f"http://{endpoint}" if has_scheme else f"{endpoint}&scheme=http"
+    uri = f"s3://key:secret@{path}?region=us-east-1&endpoint_override={override}"
+    with StoreParquet(uri, [BY_WORD], create=True) as store:
+        step(store, "a")
+        assert len(content(store, BY_WORD)) == 1
+
+
+def test_an_endpoint_that_nobody_answers_at_is_an_error_of_one_line(path: str) -> None:
+    place = "region=us-east-1&scheme=http&endpoint_override=localhost:1"
+    with pytest.raises(
+        StoreUnavailable, match=r"http://localhost:1/.* check that it can be r"
+    ) as e:
+        StoreParquet(f"s3://key:secret@{path}?{place}", [BY_WORD])
+    assert "\n" not in str(e.value)
+
+
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_secrets_are_not_shown(s3: pafs.FileSystem, path: str, scheme: str) -> None:
     uri = (
