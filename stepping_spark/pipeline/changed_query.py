@@ -61,7 +61,7 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
     store, outlets = stepper.store, rounds.outlets
     step, offsets = store.last_step(), store.last_offsets()
     changed = stepper.evolution is not None
-    fresh = [outlet for outlet in outlets if outlet.is_fresh(step, offsets, changed=changed)]
+    fresh = [outlet for outlet in outlets if outlet.needs_filling(step, offsets, changed=changed)]
     had = [outlet for outlet in outlets if outlet not in fresh]
     if stepper.evolution is not None:
         _check_delivered(had, step, offsets)
@@ -273,7 +273,9 @@ def _filled(outlets: Sequence[Outlet], store: Store) -> set[str]:
 
     def is_filled(outlet: Outlet) -> bool:
         try:
-            return not outlet.looks_fresh(state_of(step, offsets), step, offsets, changed=True)
+            return not outlet.would_need_filling(
+                state_of(step, offsets), step, offsets, changed=True
+            )
         except SinkError:  # it has rows that the view cannot have any more
             return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,15 +202,22 @@ def first_in_both(a: pa.Table, b: pa.Table, key: Sequence[str]) -> dict[str, Any
 
 def fields_of_key(key: Sequence[str], columns: pa.Schema, where: str) -> tuple[str, ...]:
     """The fields of a key, which names fields of the view or their columns; others are refused."""
-    field_of = {column_of(field): field.name for field in columns}
-    missing = [name for name in key if name not in columns.names and name not in field_of]
+    fields = named_fields(key, columns)
+    missing = [name for name in fields if name not in columns.names]
     if missing:
-        fields = (f if f == c else f"{f} (column {c})" for c, f in field_of.items())
+        known = ((f.name, column_of(f)) for f in columns)
+        texts = (f if f == c else f"{f} (column {c})" for f, c in known)
         raise SinkError(
             f"{where}: key= names {', '.join(missing)}, and the view has the fields "
-            f"{', '.join(fields)}"
+            f"{', '.join(texts)}"
         )
-    return tuple(name if name in columns.names else field_of[name] for name in key)
+    return fields
+
+
+def named_fields(names: Iterable[str], columns: pa.Schema) -> tuple[str, ...]:
+    """The fields that names of fields or columns mean; other names stay."""
+    field_of = {column_of(field): field.name for field in columns}
+    return tuple(n if n in columns.names else field_of.get(n, n) for n in names)
 
 
 def feed_schema(columns: pa.Schema) -> pa.Schema:

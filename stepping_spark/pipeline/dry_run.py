@@ -187,7 +187,9 @@ def prospect_of(
         state = state_of(step, offsets) if copy_of is None else state_of(0, {})
         if evolves:
             changed = evolution is not None
-            filled = [o for o in outlets if o.looks_fresh(state, step, offsets, changed=changed)]
+            filled = [
+                o for o in outlets if o.would_need_filling(state, step, offsets, changed=changed)
+            ]
         old_outlets = [outlet for outlet in outlets if outlet not in filled]
         if evolution is not None and store is not None:
             _check_known(evolution, old_outlets)

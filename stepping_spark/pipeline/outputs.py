@@ -22,6 +22,7 @@ from stepping_spark.base.errors import (
 )
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.io import check_made_by
+from stepping_spark.pipeline.changes import named_fields
 from stepping_spark.pipeline.inputs import columns_given, short_name
 from stepping_spark.pipeline.iterators import FunctionSink
 from stepping_spark.pipeline.protocols import REMOVED, Sink, sink_key
@@ -142,14 +143,14 @@ class Outlet:
         self._type = t
         self.shown = short_name(argument)
         self._sink = sink_of(named, argument)
-        self._form = form_of(argument)
         self._last = 0
         self._refresh = False
         # A sink of misfits may be added to a state with steps: it has missed no rows.
-        self._later = rejects_of is not None
+        self._may_come_later = rejects_of is not None
         self._arrow = columns_given(argument, t) if isinstance(t, ZSetType) else pa.schema([])
+        self._form = form_of(argument, self._arrow)
         if isinstance(self._sink, FunctionSink):
-            check_called(named, argument)
+            check_callable(named, argument)
         if not isinstance(t, ZSetType) and not isinstance(self._sink, FunctionSink):
             raise InputError(
                 f"{user_line()}: view {view!r} is {t}, and a table has rows; give a function of "
@@ -174,7 +175,7 @@ class Outlet:
         """The owner of the sink's table: the state with this number, and the view."""
         return f"{state:012x} {self.view}"
 
-    def _tell_anew(self, step: int, offsets: Mapping[str, int]) -> None:
+    def _set_anew(self, step: int, offsets: Mapping[str, int]) -> None:
         """Set `anew` of the sink before it is opened, if it gets all rows of the view next."""
         if self._refresh or (step and offsets.get(f"{self._key}{WHOLE}") == step):
             self._sink.anew = True  # type: ignore[attr-defined]
@@ -184,10 +185,10 @@ class Outlet:
 
         `offsets` are the offsets of its last committed step.
         """
-        self._tell_anew(step, offsets)
+        self._set_anew(step, offsets)
         owner = self._owner(state)
         self._sink.open(self._arrow, owner)
-        if self._is_anew and not self._refresh and self._sink.last_step() == step:
+        if self._gets_all_rows and not self._refresh and self._sink.last_step() == step:
             # It has all rows already. Opened as it is, it refuses rows that others changed since.
             self._sink.close()
             self._sink.anew = False  # type: ignore[attr-defined]
@@ -201,11 +202,11 @@ class Outlet:
         look = getattr(self._sink, "look", None)
         if not callable(look):
             return False
-        self._tell_anew(step, offsets)
+        self._set_anew(step, offsets)
         try:
             owner = self._owner(state)
             last = look(self._arrow, owner)
-            if self._is_anew and not self._refresh and last == step:
+            if self._gets_all_rows and not self._refresh and last == step:
                 self._sink.anew = False  # type: ignore[attr-defined]
                 last = look(self._arrow, owner)
             return self._lacks(last, step, offsets)
@@ -231,7 +232,7 @@ class Outlet:
 
     def _lacks(self, last: int, step: int, offsets: Mapping[str, int]) -> bool:
         """Whether a sink with the steps up to `last` lacks the last committed step."""
-        had = offsets.get(self._key, 0 if self._later else None)
+        had = offsets.get(self._key, 0 if self._may_come_later else None)
         if step == 0 and last == 0:
             return False
         if not self._refresh and self._has_other_form(offsets):
@@ -241,7 +242,7 @@ class Outlet:
             )
         if offsets.get(f"{self._key}{WHOLE}") == step:
             return last != step
-        if self._later and self._key not in offsets and last == 0:
+        if self._may_come_later and self._key not in offsets and last == 0:
             return False
         if had is None:
             raise SinkError(
@@ -267,7 +268,7 @@ class Outlet:
             )
         return True
 
-    def is_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
+    def needs_filling(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
         """Whether the sink needs all rows of the view: it is new, was removed, or is refreshed.
 
         `offsets` are the offsets of the last committed step. `changed` says that the query has
@@ -275,23 +276,23 @@ class Outlet:
         """
         if getattr(self._sink, "is_removed", False) or (self._refresh and step):
             return True
-        if not self._may_be_fresh(step, offsets, changed=changed):
+        if not self._may_need_filling(step, offsets, changed=changed):
             return False
         return self._sink.last_step() == 0
 
-    def looks_fresh(
+    def would_need_filling(
         self, state: int, step: int, offsets: Mapping[str, int], *, changed: bool
     ) -> bool:
-        """`is_fresh` for a sink that is not open; changes nothing."""
+        """`needs_filling` for a sink that is not open; changes nothing."""
         look = getattr(self._sink, "look", None)
         if not callable(look):
             return False
-        self._tell_anew(step, offsets)
+        self._set_anew(step, offsets)
         try:
             last = look(self._arrow, self._owner(state))
             if self._refresh and step:
                 return True
-            return bool(last == 0) and self._may_be_fresh(step, offsets, changed=changed)
+            return bool(last == 0) and self._may_need_filling(step, offsets, changed=changed)
         except SinkError:
             if getattr(self._sink, "is_removed", False):
                 return True
@@ -303,8 +304,8 @@ class Outlet:
         """Whether the table's steps were written with another `key` or `changes`."""
         return offsets.get(f"{self._key}{FORM}", self._form) != self._form
 
-    def _may_be_fresh(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
-        if self._sink_forgets or self._later or not step:
+    def _may_need_filling(self, step: int, offsets: Mapping[str, int], *, changed: bool) -> bool:
+        if self._sink_forgets or self._may_come_later or not step:
             return False
         if offsets.get(self._key) != 0 or self._has_other_form(offsets):
             return True
@@ -327,7 +328,7 @@ class Outlet:
 
         Returns further offsets for the store: marks for a step without rows, or with all rows.
         """
-        anew = self._is_anew
+        anew = self._gets_all_rows
         if not anew and isinstance(change, ZSetSpark) and not change.in_spark and change.empty():
             return self.without_rows(step)
         prepare = getattr(self._sink, "prepare", None)
@@ -339,19 +340,19 @@ class Outlet:
         """Write the view's change of a step, unless empty; returns its number of rows, or None."""
         rows: int | None = None
         if isinstance(change, ZSetSpark):
-            if not self._is_anew and change.empty():
+            if not self._gets_all_rows and change.empty():
                 if self._sink_forgets:
                     self._last = step
                 return 0
             rows = rows_of(change)
         self._sink.write(step, change)
         self._last = step
-        if self._is_anew:
+        if self._gets_all_rows:
             self._sink.anew = self._refresh = False  # type: ignore[attr-defined]
         return rows
 
     @property
-    def _is_anew(self) -> bool:
+    def _gets_all_rows(self) -> bool:
         return getattr(self._sink, "anew", None) is True
 
     @property
@@ -359,11 +360,11 @@ class Outlet:
         return isinstance(self._sink, FunctionSink)
 
 
-def form_of(argument: object) -> int:
+def form_of(argument: object, columns: pa.Schema) -> int:
     """A digest of the form of a table's rows: `key` and `changes` of the argument."""
     key = getattr(argument, "key", None) or ()
-    columns = (key,) if isinstance(key, str) else tuple(map(str, key))
-    form = repr((columns, bool(getattr(argument, "changes", False))))
+    fields = named_fields((key,) if isinstance(key, str) else map(str, key), columns)
+    form = repr((fields, bool(getattr(argument, "changes", False))))
     return int.from_bytes(hashlib.sha256(form.encode()).digest()[:6], "big")
 
 
@@ -384,7 +385,7 @@ def sink_of(named: str, argument: object) -> Sink:
     )
 
 
-def check_called(named: str, argument: Any) -> None:
+def check_callable(named: str, argument: Any) -> None:
     """Refuse a function that cannot be called with a step and a change."""
     try:
         signature = inspect.signature(argument)
@@ -417,7 +418,7 @@ def deliver(
         try:
             rows.append(outlet.write(step, outputs[outlet.number]))
         except SinkError as e:
-            raise SinkError(f"{e}. {_ways_on(step, state, is_written=is_written)}") from e
+            raise SinkError(f"{e}. {_remedy_of(step, state, is_written=is_written)}") from e
         except Exception as e:  # from the user's own function or sink
             e.add_note(
                 f"in the sink {outlet.shown} of view {outlet.view!r}: step {step} is committed, "
@@ -428,7 +429,7 @@ def deliver(
     return rows
 
 
-def _ways_on(step: int, state: str | None, *, is_written: bool) -> str:
+def _remedy_of(step: int, state: str | None, *, is_written: bool) -> str:
     text = f"Step {step} is committed, and waits for this sink: the next run writes it"
     if is_written:
         return f"{text}. It cannot be taken back, because another sink has it"

@@ -410,7 +410,7 @@ class Pipeline(Closing):
     def _ready(self) -> Stepper[Any, Any]:
         """The stepper, after each sink has the last step and sources are at its positions."""
         stepper = self._opened()
-        self._rounds.go_back(stepper.store)
+        self._rounds.reset_positions(stepper.store)
         if self._evolves_now:
             evolve_state(stepper, self._rounds, self._state)
         with self._telling_the_plan():

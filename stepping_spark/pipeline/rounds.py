@@ -98,7 +98,7 @@ class Rounds:
         )
         return read, True
 
-    def go_back(self, store: Store) -> None:
+    def reset_positions(self, store: Store) -> None:
         """Reset the positions of sources to the committed ones, after a failed step."""
         offsets = store.last_offsets()
         for feed in self.feeds:
@@ -151,21 +151,21 @@ class Rounds:
 RETRIES = 10
 """Attempts in a row that may fail before `run(every=…)` ends with the error."""
 
-LONGEST = 60.0
+LONGEST_PAUSE = 60.0
 """The longest pause between two attempts, in seconds."""
 
-_LASTING = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-_OF_CONNECTIONS = {
+_LASTING_CLASSES = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+_TRANSIENT_CLASSES = {
     "psycopg": ("OperationalError", "InterfaceError"),
     "obstore": ("GenericError",),
     "pyiceberg": ("ServerError", "ServiceUnavailableError", "RESTError"),
 }
 """Transient errors of packages that may not be installed, by the packages."""
 
-_AWAY = ("TableNotFoundError", "NoSuchTableError")
+_MISSING_TABLE = ("TableNotFoundError", "NoSuchTableError")
 """The errors of deltalake and pyiceberg for a missing table."""
 
-_OF_SERVERS = ("08", "40", "53", "57", "58")
+_TRANSIENT_STATES = ("08", "40", "53", "57", "58")
 """Classes of SQLSTATEs after which the same statement may succeed later."""
 
 
@@ -175,12 +175,12 @@ def is_transient(error: BaseException, *, was_there: bool = False) -> bool:
     `was_there` means that all tables existed before: a missing one may come back.
     """
     causes = list(_causes(error))
-    return any(map(_may_pass, causes)) or (was_there and any(map(_is_away, causes)))
+    return any(map(_may_pass, causes)) or (was_there and any(map(_is_missing_table, causes)))
 
 
 def pause_after(failures: int) -> float:
     """The seconds to wait after so many failed attempts in a row."""
-    return float(min(LONGEST, 2 ** (failures - 1)))
+    return float(min(LONGEST_PAUSE, 2 ** (failures - 1)))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -190,18 +190,18 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__
 
 
-def _is_away(error: BaseException) -> bool:
-    return isinstance(error, FileNotFoundError) or type(error).__name__ in _AWAY
+def _is_missing_table(error: BaseException) -> bool:
+    return isinstance(error, FileNotFoundError) or type(error).__name__ in _MISSING_TABLE
 
 
 def _may_pass(error: BaseException) -> bool:
     if isinstance(error, OSError):
-        return not isinstance(error, _LASTING)
+        return not isinstance(error, _LASTING_CLASSES)
     state = getattr(error, "sqlstate", None)
     if isinstance(state, str):
-        return state[:2] in _OF_SERVERS
+        return state[:2] in _TRANSIENT_STATES
     return any(
-        c.__name__ in _OF_CONNECTIONS.get(c.__module__.partition(".")[0], ())
+        c.__name__ in _TRANSIENT_CLASSES.get(c.__module__.partition(".")[0], ())
         for c in type(error).__mro__
     )
 
@@ -241,7 +241,7 @@ class Stopping:
         """
         if threading.current_thread() is threading.main_thread() and not self.requested:
             for number in SIGNALS:
-                signal.signal(number, self._heard)
+                signal.signal(number, self._handle)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -256,7 +256,7 @@ class Stopping:
         finally:
             self._restore()
 
-    def _heard(self, number: int, frame: object) -> None:
+    def _handle(self, number: int, frame: object) -> None:
         self.signal = number
         self._restore()
         self._asked.set()

@@ -23,7 +23,7 @@ Connection = psycopg.Connection[Any]
 OLDEST = 15
 """The oldest supported version of Postgres: the first with MERGE."""
 
-LONGEST = 63
+LONGEST_NAME = 63
 """The length of the longest name in Postgres, in bytes; it truncates longer ones."""
 
 PAGE = "docs/guide/security.md (installed as share/doc/stepping-spark/security.md) has the SQL"
@@ -188,11 +188,11 @@ def _remedy_where_refused(e: psycopg.Error) -> str:
 
 def _check_schema(schema: object) -> None:
     """Refuse names that Postgres truncates: two of them could become one state with two locks."""
-    if isinstance(schema, str) and 0 < len(schema.encode()) <= LONGEST and "\0" not in schema:
+    if isinstance(schema, str) and 0 < len(schema.encode()) <= LONGEST_NAME and "\0" not in schema:
         return
     shown = f"{schema!r}, of {len(schema.encode())} bytes" if isinstance(schema, str) else schema
     raise StoreError(
-        f"{user_line()}: a schema of Postgres has a name of 1 to {LONGEST} bytes, without NUL; "
+        f"{user_line()}: a schema of Postgres has a name of 1 to {LONGEST_NAME} bytes, no NUL; "
         f"found {shown}; give another name as schema="
     )
 

@@ -16,7 +16,7 @@ from stepping_spark.relations.arrow import Array, Ids, distinct_numbers
 from stepping_spark.relations.hashing import key_hashes
 from stepping_spark.relations.store import Ordering
 from stepping_spark.rows.schema import Schema
-from stores.postgres.connection import LONGEST
+from stores.postgres.connection import LONGEST_NAME
 from stores.postgres.types import ValueColumn, escape, full_name, leaves_of, literal_of, texts
 
 KEY_HASH, PLACE, REST_HASH, ATTEMPT = "_key_hash_", "_place_", "_rest_hash_", "_attempt_"
@@ -33,11 +33,11 @@ Statement = sql.Composed
 def identifier(name: str, taken: set[str]) -> str:
     """A valid, unused Postgres name; deterministic, and cut with a digest if it is too long."""
     plain = name.replace("\0", "␀")
-    candidate = _cut(plain, LONGEST)
+    candidate = _cut(plain, LONGEST_NAME)
     number = 0
     while candidate != plain or not candidate or candidate in taken or _OWN.fullmatch(candidate):
         digest = hashlib.sha256(f"{name}\0{number or ''}".encode()).hexdigest()[:8]
-        candidate = f"{_cut(plain, LONGEST - 9)}~{digest}"
+        candidate = f"{_cut(plain, LONGEST_NAME - 9)}~{digest}"
         if candidate not in taken:
             break
         number += 1
@@ -206,7 +206,7 @@ class Layout:
     @property
     def index_name(self) -> str:
         """The name of the index."""
-        return f"{_cut(self.table, LONGEST - 13)}~{_digest(self.table)} key"
+        return f"{_cut(self.table, LONGEST_NAME - 13)}~{_digest(self.table)} key"
 
     def create_staging(self, staging: sql.Identifier) -> Statement:
         """Creates a staging table (unlogged: it may be empty after a crash of the server)."""

@@ -94,6 +94,17 @@ def test_a_key_may_name_columns(
             running.run()
 
 
+def test_a_field_and_its_column_are_the_same_key(tmp_path: Path) -> None:
+    state, rows = f"parquet:{tmp_path / 'state'}", [Z({Sum(cents=n, place="b"): 1}) for n in (1, 2)]
+    for number, key in enumerate(("cents", "Preis in ¢"), 1):
+        table = st.DeltaTable(tmp_path / "t", key=key)
+        with pipeline(Sum, numbered(rows[:number]), table, store=state) as running:
+            assert running.run() == 1
+    other = st.DeltaTable(tmp_path / "t", key="place")
+    with pytest.raises(SinkError, match="written by another key"):
+        pipeline(Sum, [], other, store=state).run()
+
+
 def test_a_key_that_is_not_unique_is_refused_before_the_commit_and_a_corrected_source_goes_on(
     table_of: Tables, tmp_path: Path
 ) -> None:

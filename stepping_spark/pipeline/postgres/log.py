@@ -25,7 +25,7 @@ from stepping_spark.pipeline.postgres.followed import (
     triggers_of,
 )
 from stepping_spark.pipeline.postgres.link import Link, run
-from stores.postgres.connection import LONGEST, Connection
+from stores.postgres.connection import LONGEST_NAME, Connection
 
 # A line has the JSON of a row, its count, and its relation. A line without a row has the number of
 # trimmed rows; a line with the count 0 has the error of a change that could not be logged.
@@ -114,7 +114,7 @@ INSERT INTO {log} (_shape, _part, _count_, _row)
 SELECT $1, $2, 1, pg_catalog.row_to_json(t) FROM ONLY {on} t
 """
 # The negative sums of the lines of the log.
-_AWAY = """
+_DELETE_ALL = """
 INSERT INTO {log} (_shape, _part, _count_, _row)
 SELECT _shape, 0, -sum(_count_), _row::text::json FROM {log}
 WHERE _row IS NOT NULL GROUP BY _shape, _row::text HAVING sum(_count_) <> 0
@@ -142,11 +142,11 @@ class ChangeLog:
 
     def install(self, connection: Connection, *, again: bool) -> bool:
         """Create the log and the triggers; False if they exist already, and are in order."""
-        if len(f"{self._link.table}{LOG}".encode()) > LONGEST:
-            most = LONGEST - len(LOG)
+        if len(f"{self._link.table}{LOG}".encode()) > LONGEST_NAME:
+            most = LONGEST_NAME - len(LOG)
             raise self._link.failure(
                 f"its log of changes would have the name {self._link.table + LOG}, and Postgres "
-                f"allows names of {LONGEST} bytes: rename the table to one of up to {most} bytes"
+                f"allows {LONGEST_NAME} bytes of a name: rename the table to one of {most} bytes"
             )
         followed_of(connection, self._link)
         # The lock waits for all writers of the table. This transaction has no number yet, so its
@@ -180,7 +180,7 @@ class ChangeLog:
         if note is None:
             run(connection, _TABLE, **self._names)
         elif not same:
-            run(connection, _AWAY, **self._names)
+            run(connection, _DELETE_ALL, **self._names)
             first = self._last(connection)
         number = len(shapes) if same else len(shapes) + 1
         if same:

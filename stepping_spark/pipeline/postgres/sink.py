@@ -22,7 +22,7 @@ from stepping_spark.pipeline.protocols import ANEW, REFRESHED, REMOVED
 from stepping_spark.rows.names import as_in_table, column_of
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
-from stores.postgres.connection import LONGEST, Connection
+from stores.postgres.connection import LONGEST_NAME, Connection
 
 MOST_KEYS = 32
 MOST_COLUMNS = 1600
@@ -116,12 +116,12 @@ class PostgresSink:
                 f"it would have two columns {', '.join(double)}, of the view or added to it; "
                 "rename the field, or give its column another name: columns={field: name}"
             )
-        long = [name for name in names if len(name.encode()) > LONGEST or "\0" in name]
+        long = [name for name in names if len(name.encode()) > LONGEST_NAME or "\0" in name]
         if long or set(_OF_SYSTEM) & set(names):
             raise self._link.failure(
                 f"Postgres has no column of the name {(long or set(_OF_SYSTEM) & set(names))}: "
-                f"names have up to {LONGEST} bytes, and are not {', '.join(_OF_SYSTEM)}; rename "
-                "the field, or give its column another name: columns={field: name}"
+                f"names have up to {LONGEST_NAME} bytes, and are not {', '.join(_OF_SYSTEM)}; "
+                "rename the field, or give its column another name: columns={field: name}"
             )
         if len(names) > MOST_COLUMNS or len(self._key) > MOST_KEYS:
             raise self._link.failure(
