@@ -1,6 +1,6 @@
 """A followed table in the catalogs of Postgres: its columns, partitions and triggers.
 
-Also checks of its log: whether the log is ours (`Marks`), and whether it is complete (`Doubts`).
+Also its log: `LogFinder` finds it, and checks that it is ours; `LogChecks` whether it is complete.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from psycopg import sql
 
 from stepping_spark.pipeline.postgres.link import Link, run
-from stepping_spark.pipeline.postgres.types import PostgresKind, goes_on, kinds_of
+from stepping_spark.pipeline.postgres.types import PostgresKind, is_compatible, kinds_of
 from stepping_spark.pipeline.protocols import ANEW
 from stores.postgres.connection import Connection
 
@@ -154,11 +154,11 @@ def followed_of(connection: Connection, link: Link) -> Followed:
             f"its part {', '.join(foreign)} is {_NO_TABLES['f']}; or follow the other parts one by "
             "one"
         )
-    weak = [".".join(m.place) for m in members if not m.durable]
-    if weak:
+    unlogged = [".".join(m.place) for m in members if not m.durable]
+    if unlogged:
         raise link.failure(
-            f"{', '.join(weak)} is unlogged, so that a crash of the server empties it and no "
-            f"trigger sees it: ALTER TABLE {weak[0]} SET LOGGED"
+            f"{', '.join(unlogged)} is unlogged, so that a crash of the server empties it and no "
+            f"trigger sees it: ALTER TABLE {unlogged[0]} SET LOGGED"
         )
     kind_of = kinds_of(connection, oid)
     columns = [
@@ -198,7 +198,7 @@ SELECT p.oid::bigint, pg_catalog.obj_description(p.oid, 'pg_proc')
 FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
 WHERE n.nspname = $1 AND p.proname = $2 AND p.pronargs = 0
 """
-_TAKEN = """
+_TYPE_OF_THE_NAME = """
 SELECT 'type' FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
 WHERE n.nspname = $1 AND t.typname = $2 AND t.typrelid = 0 AND t.typcategory <> 'A'
 """
@@ -237,7 +237,7 @@ def _names_of(schema: str, table: str) -> dict[str, sql.Composable]:
     }
 
 
-class Marks:
+class LogFinder:
     """Finds the log of one table and its function, and checks that they are ours by comments."""
 
     def __init__(self, link: Link) -> None:
@@ -276,7 +276,9 @@ class Marks:
     def check_names(self, connection: Connection, table: Followed) -> None:
         """Refuse names that the application uses, and a table that another log of ours follows."""
         function = self.function(connection)
-        holder = run(connection, _TAKEN, self._link.schema, self._link.table + LOG).fetchone()
+        holder = run(
+            connection, _TYPE_OF_THE_NAME, self._link.schema, self._link.table + LOG
+        ).fetchone()
         if holder is not None:
             raise self._name_error(str(holder[0]))
         ours = (self._link.table + LOG, self._link.table + EMPTIED)
@@ -303,19 +305,19 @@ class Marks:
         )
 
 
-_KEPT = """
+_KEEPING_TRIGGER = """
 SELECT tgenabled::text FROM pg_catalog.pg_trigger
 WHERE tgrelid = $1::bigint::oid AND tgfoid = $2::bigint::oid AND tgnargs > 0
 ORDER BY tgenabled = 'A' DESC
 """
 
 
-class Doubts:
+class LogChecks:
     """Checks whether the log of one table may be incomplete."""
 
-    def __init__(self, link: Link, marks: Marks) -> None:
+    def __init__(self, link: Link, finder: LogFinder) -> None:
         self._link = link
-        self._marks = marks
+        self._finder = finder
 
     def check(
         self, connection: Connection, note: Note, table: Followed, columns: Sequence[str]
@@ -333,13 +335,15 @@ class Doubts:
             "SELECT _row #>> '{{}}' FROM {log} "
             "WHERE _count_ = 0 AND _row IS NOT NULL AND _id > $1 LIMIT 1"
         )
-        lost = run(connection, text, note.mended, **self._marks.names).fetchone()
+        lost = run(connection, text, note.mended, **self._finder.names).fetchone()
         if lost is not None:
             raise self._broken(f"what happened to it could not be written to its log: {lost[0]}")
 
     def check_kept(self, connection: Connection, note: Note) -> None:
         """Raise an error if rows of the log may have been removed, which cannot be mended."""
-        row = run(connection, _KEPT, note.oid, self._marks.function(connection) or 0).fetchone()
+        row = run(
+            connection, _KEEPING_TRIGGER, note.oid, self._finder.function(connection) or 0
+        ).fetchone()
         if row is None or row[0] != "A":
             raise self._link.failure(
                 "the trigger that keeps the rows of its log of changes was dropped or disabled, as "
@@ -353,8 +357,8 @@ class Doubts:
 
     def _broken(self, doubt: str) -> Exception:
         return self._link.failure(
-            f"{doubt}. So its log of changes may lack rows. Install it again: {self._marks.again}. "
-            "That adds the missing changes to the log, and pipelines go on"
+            f"{doubt}. So its log of changes may lack rows. Install it again: "
+            f"{self._finder.again}. That adds the missing changes to the log, and pipelines go on"
         )
 
     def _check_table(self, note: Note, table: Followed) -> None:
@@ -377,7 +381,7 @@ class Doubts:
                     f"there is no column {name}; the columns are {', '.join(now.values())}: it was "
                     f"renamed to {now[number]}. Say so, with st.Column in the row class or "
                     f"columns={{field: {now[number]!r}}}, and install the log again, so that "
-                    f"pipelines go on: {self._marks.again}"
+                    f"pipelines go on: {self._finder.again}"
                 )
 
     def _check_columns(self, note: Note, table: Followed, columns: Sequence[str]) -> None:
@@ -396,7 +400,7 @@ class Doubts:
             name, kind = before[column.number]
             if name != column.name:
                 raise self._broken(f"{at} was renamed; it was {name}")
-            if not goes_on(kind, column.kind):
+            if not is_compatible(kind, column.kind):
                 raise self._broken(f"{at} has another type than before")
             if rewritten and column.version != versions.get(str(column.number)):
                 raise self._broken(
@@ -410,31 +414,33 @@ class Doubts:
         if missing:
             raise self._broken(f"{missing} of its parts were detached or dropped")
         for member in table.with_rows:
-            if str(member.oid) not in files and self._lacks(connection, note, member):
+            if str(member.oid) not in files and self._has_other_rows(connection, note, member):
                 raise self._broken(
                     f"its part {'.'.join(member.place)}, which came after the log was made, has "
                     "other rows than its log says: it was attached with rows, or had a TRUNCATE"
                 )
 
-    def _lacks(self, connection: Connection, note: Note, member: FollowedMember) -> bool:
+    def _has_other_rows(self, connection: Connection, note: Note, member: FollowedMember) -> bool:
         """Whether a part that is newer than the installation has other rows than the log."""
         name = ".".join(member.place)
         if not member.readable:
             raise self._link.failure(
                 f"its part {name} came after the log was made, and this user may not read it, "
                 f"to compare it with the log: GRANT SELECT ON {name}; or install again: "
-                f"{self._marks.again}"
+                f"{self._finder.again}"
             )
         text = (
             "SELECT (SELECT count(*) FROM ONLY {on}) "
             "<> (SELECT coalesce(sum(_count_), 0) FROM {log} "
             "WHERE _part = $1 AND (_id > $2 OR _row IS NULL))"
         )
-        cursor = run(connection, text, member.oid, note.mended, on=member.name, **self._marks.names)
+        cursor = run(
+            connection, text, member.oid, note.mended, on=member.name, **self._finder.names
+        )
         return bool(cursor.fetchall()[0][0])
 
     def _check_triggers(self, connection: Connection, note: Note, table: Followed) -> None:
-        function = self._marks.function(connection)
+        function = self._finder.function(connection)
         ours = [t for t in table.triggers if t.function == function]
         files, versions = note.state["files"], {str(t.oid): t.version for t in ours}
         at = {(t.relation, t.each_row) for t in ours if t.enabled == "A"}

@@ -17,9 +17,9 @@ from stepping_spark.pipeline.postgres.followed import (
     LOG,
     MARK,
     TRIMS,
-    Doubts,
     Followed,
-    Marks,
+    LogChecks,
+    LogFinder,
     Note,
     followed_of,
     triggers_of,
@@ -134,9 +134,9 @@ class ChangeLog:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.marks = Marks(link)
-        self.doubts = Doubts(link, self.marks)
-        self._names = self.marks.names
+        self.finder = LogFinder(link)
+        self.checks = LogChecks(link, self.finder)
+        self._names = self.finder.names
 
     # -- install
 
@@ -146,19 +146,20 @@ class ChangeLog:
             most = LONGEST_NAME - len(LOG)
             raise self._link.failure(
                 f"its log of changes would have the name {self._link.table + LOG}, and Postgres "
-                f"allows {LONGEST_NAME} bytes of a name: rename the table to one of {most} bytes"
+                f"allows names of {LONGEST_NAME} bytes: rename the table to one of up to {most} "
+                "bytes"
             )
         followed_of(connection, self._link)
         # The lock waits for all writers of the table. This transaction has no number yet, so its
         # number will be larger than theirs.
         run(connection, "LOCK TABLE {on} IN SHARE ROW EXCLUSIVE MODE", on=self._link.name)
         table = followed_of(connection, self._link)
-        note = self.marks.note(connection)
-        self.marks.check_names(connection, table)
+        note = self.finder.note(connection)
+        self.finder.check_names(connection, table)
         if note is not None:
-            self.doubts.check_kept(connection, note)
+            self.checks.check_kept(connection, note)
         if note is not None and not again:
-            self.doubts.check(connection, note, table, ())
+            self.checks.check(connection, note, table, ())
             return False
         connection.execute(_SETTINGS)
         if note is not None and self._is_trimmed(connection):
@@ -191,7 +192,7 @@ class ChangeLog:
                 run(connection, _EXISTING, number, member.oid, on=member.name, **self._names)
         self._watch(connection, table, number)
         followed = followed_of(connection, self._link)
-        function = self.marks.function(connection)
+        function = self.finder.function(connection)
         assert function is not None
         self._comment(
             connection,
@@ -228,7 +229,7 @@ class ChangeLog:
         run(connection, _KEEP, **self._names)
         ours = (self._link.table + LOG, self._link.table + EMPTIED)
         members = {m.oid for m in table.members}
-        for trigger in triggers_of(connection, (), self.marks.function(connection) or 0):
+        for trigger in triggers_of(connection, (), self.finder.function(connection) or 0):
             here = trigger.relation in members or trigger.place == (self._link.schema, ours[0])
             if not trigger.cloned and not (here and trigger.name in ours):
                 text = "DROP TRIGGER {trigger} ON {on}"
@@ -251,8 +252,8 @@ class ChangeLog:
 
     def uninstall(self, connection: Connection) -> bool:
         """Remove the function with its triggers, and the log; False if none of them exists."""
-        note = self.marks.note(connection)
-        function = self.marks.function(connection)
+        note = self.finder.note(connection)
+        function = self.finder.function(connection)
         if note is None and function is None:
             followed_of(connection, self._link)
             return False

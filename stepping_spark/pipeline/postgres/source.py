@@ -218,7 +218,7 @@ class PostgresSource:
             try:
                 rows, unfit = LinesOfShape(columns, table.key, note.mended).rows_of(lines)
             except OtherNameError as e:
-                raise self._log.doubts.renamed_for_a_while(str(e)) from None
+                raise self._log.checks.renamed_for_a_while(str(e)) from None
             tables.append(rows)
             misfits.append(unfit)
         return tuple(tables), pa.concat_tables(misfits)
@@ -257,16 +257,16 @@ class PostgresSource:
     def _checked_log(self, connection: Connection) -> tuple[Note, Followed]:
         """The log's note and the table; raises an error if the log may be incomplete."""
         table = followed_of(connection, self._link)
-        note = self._log.marks.note(connection)
+        note = self._log.finder.note(connection)
         if note is None:
-            self._log.marks.check_names(connection, table)  # perhaps under another name
+            self._log.finder.check_names(connection, table)  # perhaps under another name
             raise self._not_installed()
-        self._log.doubts.check_renamed(note, table, [column_of(f) for f in self._columns])
-        self._log.doubts.check(connection, note, table, list(self._matched(table).values()))
+        self._log.checks.check_renamed(note, table, [column_of(f) for f in self._columns])
+        self._log.checks.check(connection, note, table, list(self._matched(table).values()))
         return note, table
 
     def _noted(self, connection: Connection) -> Note:
-        note = self._log.marks.note(connection)
+        note = self._log.finder.note(connection)
         if note is None:
             raise self._not_installed()
         return note

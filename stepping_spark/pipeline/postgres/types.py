@@ -107,15 +107,15 @@ def _base(name: str, modifier: int) -> PostgresKind:
     return [name] if name in _ARROW or name == "numeric" else ["other", name]
 
 
-def goes_on(old: PostgresKind, new: PostgresKind) -> bool:
+def is_compatible(old: PostgresKind, new: PostgresKind) -> bool:
     """Whether values of the old kind are still valid: the kinds are equal up to new enum labels."""
     if old[0] == "enum" == new[0]:
         return all(new[1].get(oid) == label for oid, label in old[1].items())
     if old[0] == "list" == new[0]:
-        return goes_on(old[1], new[1])
+        return is_compatible(old[1], new[1])
     if old[0] == "row" == new[0]:
         parts = zip(old[1], new[1], strict=False)
-        same = all(a[0] == b[0] and goes_on(a[1], b[1]) for a, b in parts)
+        same = all(a[0] == b[0] and is_compatible(a[1], b[1]) for a, b in parts)
         return same and len(old[1]) == len(new[1])
     return old == new
 
