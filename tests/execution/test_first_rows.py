@@ -64,7 +64,7 @@ def test_the_first_rows_in_spark_are_those_of_the_driver(
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=0)
     reference = st.reference(graph)
     kept: list[Any] = []
-    for _ in range(3):
+    for _ in range(2):
         come = [some(query, source) for _ in range(12)]
         gone = [kept.pop(source.randrange(len(kept))) for _ in range(len(kept) // 2)]
         kept += come

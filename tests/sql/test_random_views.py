@@ -136,6 +136,7 @@ def test_many_random_views_are_what_spark_answers(
     assert refused[1] <= refused[0] * 0.05, refused
 
 
+@pytest.mark.long
 def test_a_view_that_fails_is_shown_as_small_as_it_can_be() -> None:
     quick = settings(max_examples=200, deadline=None, database=None, derandomize=True)
     found = find(cases(depth=1, steps=1), lambda case: " JOIN " in case.text, settings=quick)
