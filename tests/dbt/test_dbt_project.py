@@ -131,7 +131,10 @@ def test_a_pipeline_has_the_sources_and_their_columns(tmp_path: Path) -> None:
     }.items():
         sources = {} if name == "given to the project" else {"orders": here}
         into = {"revenue": lambda step, change, name=name: seen.update({name: change})}
-        assert st.Pipeline(query, store="memory", sources=sources, into=into).run() == 1
+        pipeline = st.Pipeline(query, store="memory", sources=sources, into=into)
+        assert pipeline.run() == 1
+        read = [n for v in pipeline.graph.inputs for n, _ in v.type.schema.columns]
+        assert read == ["country", "cents"]  # no model reads the id
     assert {k: [r.cents for r, _ in v.iter()] for k, v in seen.items()} == {
         "given to the project": [12],
         "given to the pipeline": [12],
