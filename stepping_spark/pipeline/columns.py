@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from stepping_spark.base.errors import SinkError
-from stepping_spark.rows.names import matched
+from stepping_spark.rows.names import column_of, matched
 
 
 def plain(column: Any) -> Any:
@@ -166,6 +166,22 @@ def _check_parts(
             _check_parts(part.type, inner, f"{where}.{name}", failure)
     elif _is_list(expected) and _is_list(in_table):
         _check_parts(expected.value_type, in_table.value_type, f"{where}[]", failure)  # type: ignore[attr-defined]
+
+
+def with_parts(column: pa.Field[Any], field: pa.Field[Any]) -> pa.Field[Any]:
+    """A column that also has the parts of structs of its field, at any depth."""
+    t, wanted = column.type, field.type
+    if isinstance(t, pa.StructType) and isinstance(wanted, pa.StructType):
+        parts = {part.name.lower(): part for part in t}
+        for part in wanted:
+            name = column_of(part)
+            there = parts.get(name.lower())
+            missing = pa.field(name, plain_type(part.type))
+            parts[name.lower()] = missing if there is None else with_parts(there, part)
+        return column.with_type(pa.struct(list(parts.values())))
+    if _is_list(t) and _is_list(wanted):
+        return column.with_type(pa.list_(with_parts(t.value_field, wanted.value_field)))
+    return column
 
 
 def _is_list(t: pa.DataType) -> bool:

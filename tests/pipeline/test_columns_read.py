@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,12 +32,15 @@ def delta(folder: Path, diff: str) -> tuple[Any, Write]:
     def write(ids: list[int], note: pa.Array[Any]) -> None:
         before = DeltaTable(folder / "t").to_pyarrow_table() if (folder / "t").exists() else None
         new = rows(ids, note)
-        if before is not None and before.schema.field("note").type != note.type:
+        is_other = before is not None and before.schema.field("note").type != note.type
+        if before is not None and is_other and not pa.types.is_struct(note.type):
             whole = pa.concat_tables([before.drop_columns("note"), new.drop_columns("note")])
             new = whole.append_column("note", pa.nulls(whole.num_rows, note.type))
             write_deltalake(folder / "t", new, mode="overwrite", schema_mode="overwrite")
         else:
-            write_deltalake(folder / "t", new, mode="append", configuration=FEED)
+            write_deltalake(
+                folder / "t", new, mode="append", schema_mode="merge", configuration=FEED
+            )
 
     return st.DeltaTable(folder / "t", diff=diff), write
 
@@ -48,7 +51,10 @@ def iceberg(catalog: Catalog) -> tuple[Any, Write]:
         if not catalog.table_exists("shop.t"):
             catalog.create_table("shop.t", new.schema)
         table = catalog.load_table("shop.t")
-        if table.schema().as_arrow().field("note").type != note.type:
+        if pa.types.is_struct(note.type):
+            with table.update_schema() as update:
+                update.union_by_name(new.schema)
+        elif table.schema().as_arrow().field("note").type != note.type:
             with table.update_schema(allow_incompatible_changes=True) as update:
                 update.delete_column("note")
             with table.update_schema() as update:
@@ -83,15 +89,18 @@ def postgres(db: Database) -> tuple[Any, Write]:
 
 
 @pytest.fixture(params=["feed", "snapshot", "iceberg", "files", "postgres"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Write]:
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, Write]]:
     match request.param:
         case "iceberg":
-            return iceberg(request.getfixturevalue("lake"))
+            yield iceberg(request.getfixturevalue("lake"))
         case "files":
-            return files(tmp_path)
+            yield files(tmp_path)
         case "postgres":
-            return postgres(Database(request.getfixturevalue("postgres").url))
-    return delta(tmp_path, request.param)
+            db = Database(request.getfixturevalue("postgres").url)
+            yield postgres(db)
+            db.connection.close()
+        case diff:
+            yield delta(tmp_path, diff)
 
 
 def ran(tmp_path: Path, query: Any, source: Any, **options: Any) -> dict[str, list[dict[str, Any]]]:
@@ -174,3 +183,23 @@ def test_views_that_have_a_name_each_are_a_list(tmp_path: Path) -> None:
             "id",
             "name",
         ]
+
+
+X_OF = "CREATE VIEW largest AS SELECT max(note.x) AS id FROM t"
+Y_OF = "CREATE VIEW largest AS SELECT max(note.y) AS id FROM t"
+
+
+@pytest.mark.parametrize("kind", ["feed", "snapshot", "iceberg"])
+def test_a_part_that_was_added_to_a_struct_is_null_in_rows_from_before(
+    kind: str, tmp_path: Path, lake: Catalog
+) -> None:
+    source, write = iceberg(lake) if kind == "iceberg" else delta(tmp_path, kind)
+    write([1, 2], pa.array([{"x": 1}, None]))
+    assert ran(tmp_path, [st.sql(NAMES), st.sql(X_OF)], source)["largest"] == [{"id": 1}]
+    write([3, 4], pa.array([{"x": 2, "y": 7}, None]))
+    write([5], pa.array([{"x": 3, "y": 6}]))
+    assert ran(tmp_path, [st.sql(NAMES), st.sql(X_OF)], source)["largest"] == [{"id": 3}]
+    queries = [st.sql(NAMES), st.sql(Y_OF)]
+    assert ran(tmp_path, queries, source, evolve=True)["largest"] == [{"id": 7}]
+    write([6], pa.array([{"x": 0, "y": 8}]))
+    assert ran(tmp_path, queries, source)["largest"] == [{"id": 8}]

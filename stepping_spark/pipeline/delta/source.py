@@ -12,7 +12,7 @@ from stepping_spark.base.errors import SourceError
 from stepping_spark.base.packages import DataFrame, SparkSession
 from stepping_spark.pipeline.by_tasks import frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most, least_bytes
-from stepping_spark.pipeline.columns import common_schema, found_columns, plain_field
+from stepping_spark.pipeline.columns import common_schema, found_columns, plain_field, with_parts
 from stepping_spark.pipeline.delta.log import (
     FEED,
     DeltaFiles,
@@ -304,7 +304,8 @@ class DeltaSource(InPieces):
         """The column of each field in a version; other columns are not read.
 
         With column mapping, a column that was renamed since is found under its old name. A field
-        whose column was added since has none: its value is NULL in all rows of the version.
+        whose column was added since has none: its value is NULL in all rows of the version. So is a
+        part of a struct that was added since, without column mapping.
         """
         try:
             return self._names_in_table(self._columns, meta, version)
@@ -317,12 +318,13 @@ class DeltaSource(InPieces):
                 before = {physical: name for name, physical in meta.physical.items()}
                 ids = ((field, now.physical[name]) for field, name in newest.items())
                 there = {field: before[x] for field, x in ids if x in before}
+                if there == newest:
+                    raise
             else:
                 columns = set(meta.fields.names)
-                old = [f for f in self._columns if newest[f.name] in columns]
-                there = self._names_in_table(pa.schema(old), meta, version)
+                there = {field: name for field, name in newest.items() if name in columns}
             added = [now.fields.field(name) for f, name in newest.items() if f not in there]
-            if there == newest or not all(column.nullable for column in added):
+            if not all(column.nullable for column in added):
                 raise
             return there
 
@@ -342,7 +344,10 @@ class DeltaSource(InPieces):
             now = self._log.meta()
             newest = self._names(now, self._log.table.version())
             columns = {name: now.fields.field(c) for name, c in newest.items()} | columns
-        fields = [plain_field(columns[name], name) for name in self._columns.names]
+        fields = [
+            plain_field(with_parts(columns[field.name], field), field.name)
+            for field in self._columns
+        ]
         return pa.schema([*fields, pa.field(COUNT, pa.int64())])
 
     def _schema_of(self, spans: Sequence[Span]) -> pa.Schema:
