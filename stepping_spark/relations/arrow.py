@@ -225,14 +225,6 @@ def distinct_rows(table: pa.Table, *, drop_nulls: bool) -> pa.Table:
     return table.take(_grouped(keys, []).column("first"))
 
 
-def distinct_keys(
-    table: pa.Table, columns: Sequence[str], names: Sequence[str] | None = None
-) -> pa.Table:
-    """The distinct keys of a table's rows, as columns `names`. Keys with a NULL are left out."""
-    keys = table.select(list(columns)).rename_columns(list(names or columns))
-    return distinct_rows(keys, drop_nulls=True)
-
-
 # Equality of values
 
 

@@ -19,7 +19,6 @@ from stepping_spark.relations import arrow, hashing
 from stepping_spark.relations.arrow import (
     concat,
     consolidate,
-    distinct_keys,
     distinct_numbers,
     distinct_rows,
     empty,
@@ -218,7 +217,7 @@ def test_the_negation_of_the_least_weight_is_an_error() -> None:
         negate(table_of(WORDS, [("b", 1), ("a", -(2**63))]), WORDS)
 
 
-def test_the_keys_of_a_relation_are_distinct_renamed_and_known() -> None:
+def test_distinct_rows_may_be_without_null() -> None:
     schema = Schema((("a", Optional(INT)), ("b", Optional(STR)), ("c", INT)))
     rows: Rows = [
         (1, "x", 1, 1),
@@ -227,6 +226,7 @@ def test_the_keys_of_a_relation_are_distinct_renamed_and_known() -> None:
         (2, None, 1, 1),
         (2, "y", 1, 1),
     ]
-    found = distinct_keys(table_of(schema, rows), ("b", "a"), ("key", "other"))
-    assert found.schema.names == ["key", "other"]
-    assert set(rows_of(found)) == {("x", 1), ("y", 2)}
+    keys = table_of(schema, rows).select(["b", "a"])
+    assert set(rows_of(distinct_rows(keys, drop_nulls=True))) == {("x", 1), ("y", 2)}
+    with_nulls = {("x", 1), ("x", None), (None, 2), ("y", 2)}
+    assert set(rows_of(distinct_rows(keys, drop_nulls=False))) == with_nulls
