@@ -198,12 +198,13 @@ def prospect_of(
         lacking = [outlet for outlet in old_outlets if outlet.look(state, step, offsets)]
         if store is not None and not evolves:
             check_query(store, graph, outlets)
-    waiting = {}
+    waiting, shown = {}, {}
     for feed in feeds:
         feed.open(feed.position_in(offsets))
         try:
             feed.look(rounds.portion)
             waiting[feed.name] = feed.behind()
+            shown[feed.name] = ", ".join(filter(None, (feed.shown, feed.share_of_columns())))
         finally:
             feed.close()
     explanation = explain(graph)
@@ -213,7 +214,9 @@ def prospect_of(
         place=(str(place) if isinstance(place, Place) else repr(place))
         + (f" (a copy of {copy_of})" if copy_of is not None else ""),
         step=step,
-        sources=tuple((f.name, f.shown, position_text(f.position_in(offsets))) for f in feeds),
+        sources=tuple(
+            (f.name, shown[f.name], position_text(f.position_in(offsets))) for f in feeds
+        ),
         waiting=waiting,
         into=tuple((outlet.view, outlet.shown) for outlet in outlets),
         state=tuple(

@@ -107,6 +107,12 @@ class Feed:
         """The unread amount of the source, in `counts`; None if unknown."""
         return self._source.behind(self.position)
 
+    def share_of_columns(self) -> str:
+        """How many columns of its table an open source reads; "" for all of them, or if unknown."""
+        schema = getattr(self._source, "schema", None)
+        read, there = len(self._columns), len(schema()) if callable(schema) else 0
+        return f"{read:,} of {there:,} columns" if read < there else ""
+
     @property
     def rejects_to(self) -> Any:
         """The sink of rows that do not fit, or None."""

@@ -179,6 +179,7 @@ def test_views_that_have_a_name_each_are_a_list(tmp_path: Path) -> None:
     write([1], pa.array(["x"]))
     with st.Pipeline([st.sql(NAMES), st.sql(LARGEST)], store="memory", t=source) as pipeline:
         assert pipeline.views == ("names", "largest")
+        assert "t'), 2 of 3 columns, not read yet" in str(pipeline.dry_run())
         assert [column for v in pipeline.graph.inputs for column, _ in v.type.schema.columns] == [
             "id",
             "name",
