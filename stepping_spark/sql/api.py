@@ -38,11 +38,13 @@ from stepping_spark.sql.plan import (
     ref,
 )
 from stepping_spark.sql.relation import PlacedStream, fields_of
-from stepping_spark.sql.rules import columns_read, optimized
+from stepping_spark.sql.rules import columns_of_plan, optimized
 from stepping_spark.sql.views import (
+    ColumnNames,
     SqlStatement,
     SqlTable,
     View,
+    column_names,
     statements_of,
     table_of,
     tables_in,
@@ -88,8 +90,13 @@ def _query_of(
     if not statements:
         raise CompileError(f"{user_line()}: sql: the text has no query; write SELECT …")
 
+    planned: dict[ColumnNames, list[View]] = {}
+
     def views(tables: Mapping[str, SqlTable]) -> list[View]:
-        return views_of(statements, {name: list(t.columns) for name, t in tables.items()})
+        names = column_names(tables)
+        if names not in planned:
+            planned[names] = views_of(statements, dict(names))
+        return planned[names]
 
     if streams:
         return _emitted(views(sql_tables), sql_tables, streams, to, whole_rows=whole_rows)
@@ -335,7 +342,7 @@ def columns_of_views(
         return {name: set(table.columns) for name, table in tables.items()}
     read: ColumnsRead = {}
     for view in views:
-        for name, columns in columns_read(view.plan).items():
+        for name, columns in columns_of_plan(view.plan).items():
             read.setdefault(name, set()).update(columns)
     return read
 
@@ -385,11 +392,14 @@ def unbound(
             return unbound(sql_tables, still_missing, name, doc, query, read)
         return query(sql_tables)
 
+    def columns_read(given: Mapping[str, SqlTable]) -> ColumnsRead:
+        return read({**tables, **given}) if len(takes(given)) == len(missing) else {}
+
     function: Any = unknown
     function.__name__ = function.__qualname__ = name
     function.missing = missing
     function.takes = takes
-    function.columns_read = lambda given: read({**tables, **given})
+    function.columns_read = columns_read
     function.with_tables = with_tables
     function.__doc__ = doc.strip()
     return unknown

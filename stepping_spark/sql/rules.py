@@ -306,7 +306,7 @@ def pruned(
         pruning.grown = False
 
 
-def columns_read(plan: RelationalPlan) -> dict[str, set[str]]:
+def columns_of_plan(plan: RelationalPlan) -> dict[str, set[str]]:
     """The columns that a plan reads, by table."""
     pruning = _Pruning(plan)
     pruning.of(plan, set(plan.columns))

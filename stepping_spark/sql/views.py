@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import sqlglot
@@ -364,6 +364,15 @@ class SqlTable:
         body = {"__annotations__": {f: self.python.__annotations__[f] for f in chosen}}
         cls: type[Data] = type(self.python.__name__, (Data,), body)
         return _with_kinds(cls, {n: kind for n, (_, kind) in self.columns.items()}, cls.__name__)
+
+
+ColumnNames: TypeAlias = "tuple[tuple[str, tuple[str, ...]], ...]"
+"""The names of the columns of tables, by table: plans depend on nothing else of tables."""
+
+
+def column_names(tables: Mapping[str, SqlTable]) -> ColumnNames:
+    """The names of the columns of tables."""
+    return tuple((name, tuple(table.columns)) for name, table in tables.items())
 
 
 def table_of(name: str, argument: Any) -> SqlTable:

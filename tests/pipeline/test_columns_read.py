@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import Catalog
 
 import stepping_spark as st
+from stepping_spark.base.errors import CompileError
 from tests.pipeline.following import Database
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -172,6 +173,14 @@ def test_lateness_may_be_of_a_column_that_no_view_reads(tmp_path: Path) -> None:
         assert pipeline.run() == 1
         write([3], pa.array(["y"]))
         assert pipeline.run() == 1
+
+
+def test_a_table_without_a_source_is_named(tmp_path: Path) -> None:
+    source, write = delta(tmp_path, "feed")
+    write([1], TEXTS[:1])
+    join = st.sql("SELECT t.id FROM t JOIN other USING (id)")
+    with pytest.raises(CompileError, match="the columns of table other are not known"):
+        st.Pipeline([join, st.sql(NAMES)], store="memory", t=source)
 
 
 def test_views_that_have_a_name_each_are_a_list(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from sqlglot import exp
@@ -33,10 +33,12 @@ from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.places import failure
 from stepping_spark.sql.views import (
+    ColumnNames,
     SqlStatement,
     SqlTable,
     View,
     Views,
+    column_names,
     statements_of,
     table_of,
     tables_of,
@@ -84,6 +86,9 @@ def dbt_project(
     return project.query({n: table for n, table in tables.items() if n in project.inputs})
 
 
+_Planned: TypeAlias = "tuple[dict[str, View], list[str], dict[str, str]]"
+
+
 @dataclass
 class _Project:
     """Models and tests as statements. `reads` maps their ids to the ids of models they read."""
@@ -95,6 +100,7 @@ class _Project:
     reads: dict[str, list[str]] = field(default_factory=dict)
     inputs: dict[str, DbtNode] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    planned: dict[ColumnNames, _Planned] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[DbtNode, ...]:
@@ -229,15 +235,20 @@ class _Project:
         views, apart, _ = self._planned(tables)
         return columns_of_views((views[id_] for id_ in apart), tables, whole_rows=self.whole_rows)
 
-    def _planned(
-        self, tables: Mapping[str, SqlTable]
-    ) -> tuple[dict[str, View], list[str], dict[str, str]]:
+    def _planned(self, tables: Mapping[str, SqlTable]) -> _Planned:
+        """The plans of the views; planned once for tables with the same names of columns."""
+        names = column_names(tables)
+        if names not in self.planned:
+            self.planned[names] = self._plan(dict(names))
+        return self.planned[names]
+
+    def _plan(self, columns: Mapping[str, Sequence[str]]) -> _Planned:
         """The views of nodes, the ids of views computed apart, and the reasons against others.
 
         Outputs are computed apart, once for all readers. So is a view model that keeps state and
         has several readers; other views are composed into their readers.
         """
-        views = Views({name: list(t.columns) for name, t in tables.items()})
+        views = Views(columns)
         by_id: dict[str, View] = {}
         apart: list[str] = []
         refused = dict(self.refused)
