@@ -114,7 +114,7 @@ def _tried(value: SqlValue, kind: str) -> Expr | None:
 def _never_fails(value: SqlValue, kind: str) -> bool:
     if value.kind in INTEGERS and kind in INTEGERS:
         return INTEGERS.index(value.kind) <= INTEGERS.index(kind)
-    return kind in ("string", *FLOATS) or value.kind == kind
+    return value.kind == kind or (value.kind != "string" and kind in ("string", *FLOATS))
 
 
 def kind_written(to: exp.DataType) -> str:

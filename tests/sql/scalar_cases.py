@@ -455,10 +455,6 @@ CAST(NULL AS DATE)
 i::bigint
 '5'::int
 i::string || 'x'
-TRY_CAST(s AS INT)
-TRY_CAST(num AS INT)
-TRY_CAST(l AS INT)
-TRY_CAST(s AS DATE)
 TRY_CAST(i AS STRING)
 int(num)
 string(i)
@@ -860,3 +856,8 @@ timestampadd(QUARTER, 1, ts)
 timestampadd(HOUR, i, ts)
 """.strip("\n").split("\n")
 """The texts; Spark's own answer is what each is held to."""
+
+_TARGETS = ("BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "DOUBLE", "DECIMAL(5,1)")
+_OF_TEXTS = (*_TARGETS, "FLOAT", "STRING", "DATE", "TIMESTAMP_NTZ", "TIMESTAMP")
+CASES += [f"TRY_CAST({text} AS {to})" for text in ("s", "num") for to in _OF_TEXTS]
+CASES += [f"TRY_CAST({n} AS {to})" for n in ("si", "l", "d", "w") for to in _TARGETS]
