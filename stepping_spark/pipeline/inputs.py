@@ -130,10 +130,13 @@ class Feed:
         return not isinstance(self._source, ItemSource) and self.on_invalid in (FAIL, DROP)
 
     def take_after(self, position: Position | None, portion: Portion) -> Taken:
-        """The next batch after any position; rows that do not fit are dropped, as before."""
+        """The next batch after any position.
+
+        Rows that do not fit are an error, or are dropped: a sink for them has got them before.
+        """
         own_position, self.position = self.position, position
         try:
-            return self._next_change(portion, DROP)
+            return self._next_change(portion, FAIL if self.on_invalid == FAIL else DROP)
         finally:
             self.position = own_position
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import Catalog
 
 import stepping_spark as st
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.errors import CompileError, InputError
 from tests.pipeline.following import Database
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -213,3 +213,27 @@ def test_a_part_that_was_added_to_a_struct_is_null_in_rows_from_before(
     assert ran(tmp_path, queries, source, evolve=True)["largest"] == [{"id": 7}]
     write([6], pa.array([{"x": 0, "y": 8}]))
     assert ran(tmp_path, queries, source)["largest"] == [{"id": 8}]
+
+
+@pytest.mark.parametrize("on_invalid", ["fail", "drop"])
+def test_rows_that_do_not_fit_a_changed_class_are_an_error_unless_they_are_dropped(
+    tmp_path: Path, on_invalid: str
+) -> None:
+    _, write = delta(tmp_path, "feed")
+    write([1, 2, 3], pa.array(["x", None, "y"]))
+    text = "CREATE VIEW names AS SELECT name, count(*) AS n, max(note) AS note FROM t GROUP BY name"
+    source = st.DeltaTable(tmp_path / "t", on_invalid=on_invalid)
+    kinds = "id BIGINT, name STRING, note STRING"
+
+    def run(columns: str, **given: Any) -> None:
+        query = {"names": st.sql(text, t=columns)}
+        with st.Pipeline(query, store=f"parquet:{tmp_path / 'state'}", t=source, **given) as p:
+            p.run()
+
+    run(kinds)
+    if on_invalid == "drop":
+        run(f"{kinds} NOT NULL", evolve=True)
+    else:
+        with pytest.raises(InputError, match=r"column 'note'.*NULL.*correct the rows"):
+            run(f"{kinds} NOT NULL", evolve=True)
+        run(kinds)  # the state is as it was

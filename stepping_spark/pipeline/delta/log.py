@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -407,18 +407,18 @@ class Span:
 
 
 def spans_of(
-    changed: Sequence[Version], *, by_snapshot: bool, schema_of: Callable[[Meta], pa.Schema]
+    changed: Sequence[Version], compared: Collection[int], schema_of: Callable[[Meta], pa.Schema]
 ) -> list[Span]:
     """The spans in which versions that changed rows are read.
 
-    Versions are compared with `by_snapshot`, if the change feed was off, if deltalake cannot read
-    it (column mapping, columns with the names of feed columns, encoded paths), and if the version
-    replaced the table or changed the types of its columns.
+    Versions are compared if they are `compared`, if the change feed was off, if deltalake cannot
+    read it (column mapping, columns with the names of feed columns, encoded paths), and if the
+    version replaced the table or changed the types of its columns.
     """
     spans: list[tuple[Span, list[Version]]] = []
     for v in changed:
         feed = (
-            not by_snapshot
+            v.number not in compared
             and v.meta.feed
             and not v.meta.mapped
             and not v.meta.has_feed_columns
@@ -468,13 +468,34 @@ def _one_of(column: str, values: set[str | None]) -> str:
     return any_of(conditions)
 
 
+class IncompleteFeed(Exception):
+    """The change feed of these versions lacks rows."""
+
+    def __init__(self, first: int, last: int, before: int, after: int) -> None:
+        super().__init__(
+            f"the change feed of versions {first} to {last} has {before:,} old and {after:,} new "
+            "rows of updates"
+        )
+        self.first, self.last = first, last
+
+
 def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Any]]:
-    """The rows of the change feed, and the count of each row."""
+    """The rows of the change feed, and the count of each row.
+
+    Raises `IncompleteFeed` at its end if updates have not as many new rows as old ones. deltalake
+    writes none for an updated row that equals another row of the table.
+    """
     unique = dict.fromkeys([*columns, CHANGE])
     reader = table.load_cdf(span.first, span.last, columns=[quoted(name) for name in unique])
+    before = after = 0
     for batch in pa.RecordBatchReader.from_stream(reader):
         rows = pa.Table.from_batches([batch])
+        kinds = plain(rows.column(CHANGE))
+        before += pc.sum(pc.equal(kinds, "update_preimage")).as_py() or 0
+        after += pc.sum(pc.equal(kinds, "update_postimage")).as_py() or 0
         yield rows, counted_feed(rows.select([CHANGE]), "the change feed").column(COUNT)
+    if before != after:
+        raise IncompleteFeed(span.first, span.last, before, after)
 
 
 def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Table]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from stepping_spark.pipeline.delta.log import (
     FEED,
     DeltaFiles,
     DeltaLog,
+    IncompleteFeed,
     Meta,
     Span,
     Version,
@@ -35,6 +37,10 @@ from stepping_spark.pipeline.protocols import (
 )
 from stepping_spark.rows.names import column_of
 from stepping_spark.rows.schema import COUNT
+
+log = logging.getLogger("stepping_spark.pipeline")
+
+T = TypeVar("T")
 
 _VACUUMED = (
     f"its files were removed (VACUUM) before this pipeline had read them: {ANEW}, and let the "
@@ -66,6 +72,7 @@ class DeltaSource(InPieces):
         self._metas: dict[int, Meta] = {}  # by version: the metadata after it
         self._versions: dict[int, Version] = {}
         self._committed: int | None = None
+        self._lacking: set[int] = set()  # versions whose change feed lacks rows
 
     def open(self, columns: pa.Schema) -> None:
         """Set the wanted columns; raises `SourceError` if their changes could not be read."""
@@ -107,7 +114,7 @@ class DeltaSource(InPieces):
         if newest == version:
             return None
         last = newest if portion.versions is None else min(newest, version + portion.versions)
-        return self._changes(version, last, portion)
+        return self._in_full(lambda: self._changes(version, last, portion))
 
     def look(self, after: Position | None, portion: Portion) -> Batch | None:
         """The batch that `read` would return, without rows."""
@@ -157,6 +164,15 @@ class DeltaSource(InPieces):
         parts = [replace(files, numbers=tuple(share)) for share in shares_of(range(n))]
         return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
 
+    def _in_full(self, read: Callable[[], T]) -> T:
+        """What `read` returns; versions whose change feed lacks rows are compared."""
+        while True:
+            try:
+                return read()
+            except IncompleteFeed as e:
+                self._lacking.update(range(e.first, e.last + 1))
+                log.warning("Delta table %s: %s; the versions are compared", self._log.uri, e)
+
     def _changes(self, version: int, last: int, portion: Portion) -> Batch:
         """The changes of versions after one, up to `last`, or of fewer if they are too large."""
         while True:
@@ -186,7 +202,9 @@ class DeltaSource(InPieces):
     def _piece(self, at: tuple[int, int], n: int, k: int) -> Batch:
         """One piece of the rows after a version; cut again if this process lacks the pieces."""
         version, table = at
-        piece = self._pieces(at, abs(n), lambda: self._cut(version, n)).read(k)
+        piece = self._pieces(at, abs(n), lambda: self._in_full(lambda: self._cut(version, n))).read(
+            k
+        )
         if k + 1 < abs(n):
             return Batch((version, table, n, k + 1), (piece,), 0)
         return Batch(self._position(version + 1) if n > 0 else at, (piece,), 1)
@@ -273,7 +291,8 @@ class DeltaSource(InPieces):
                 f"version {dark[0]} was written without the change feed, so its changed rows are "
                 f"unknown; {_SWITCH}"
             )
-        spans = spans_of(changed, by_snapshot=self._by_snapshot, schema_of=self._wanted_schema)
+        compared = [v.number for v in changed] if self._by_snapshot else self._lacking
+        spans = spans_of(changed, compared, self._wanted_schema)
         self._names(self._meta(last), last)
         return spans
 
@@ -303,9 +322,10 @@ class DeltaSource(InPieces):
     def _names(self, meta: Meta, version: int) -> dict[str, str]:
         """The column of each field in a version; other columns are not read.
 
-        With column mapping, a column that was renamed since is found under its old name. A field
-        whose column was added since has none: its value is NULL in all rows of the version. So is a
-        part of a struct that was added since, without column mapping.
+        With column mapping, a column that was renamed since is found under its old name, and
+        without it under the name of the field. A field whose column was added since has none: its
+        value is NULL in all rows of the version. So is a part of a struct that was added since,
+        without column mapping.
         """
         try:
             return self._names_in_table(self._columns, meta, version)
@@ -322,7 +342,9 @@ class DeltaSource(InPieces):
                     raise
             else:
                 columns = set(meta.fields.names)
-                there = {field: name for field, name in newest.items() if name in columns}
+                there = {f: name for f, name in newest.items() if name in columns}
+                # A column that was renamed since has the name of its field, as before the rename.
+                there |= {f: f for f in newest if f not in there and f in columns}
             added = [now.fields.field(name) for f, name in newest.items() if f not in there]
             if not all(column.nullable for column in added):
                 raise
