@@ -185,13 +185,13 @@ def run(
                     ),
                 )
             elif renamed:
-                raise click.UsageError("--renamed is for --evolve")
+                raise click.UsageError("--renamed is for --evolve: add it")
             elif copy_of is not None:
-                raise click.UsageError("--copy-of is for --evolve")
+                raise click.UsageError("--copy-of is for --evolve: add it")
             elif refresh:
-                raise click.UsageError("--refresh is for --evolve")
+                raise click.UsageError("--refresh is for --evolve: add it")
             if count and not (evolve and dry_run):
-                raise click.UsageError("--count is for --evolve --dry-run")
+                raise click.UsageError("--count is for --evolve --dry-run: add them")
             if dry_run:
                 prospect = naming_target(target, lambda: pipeline.dry_run(count=count))
                 text = str(prospect)

@@ -98,10 +98,20 @@ def query_of(entries: Mapping[str, Any]) -> Any:
     """The query function of views in SQL, or of a dbt project."""
     if "dbt" not in entries:
         file = Path(entries["sql"])
-        text = SqlText(file.read_text(encoding="utf-8"), file.name, file=str(file))
+        text = SqlText(_text_of(file), file.name, file=str(file))
         return st.sql(text, whole_rows=entries.get(WHOLE_ROWS, False))
     options = {n: entries[n] for n in (*OF_DBT, WHOLE_ROWS) if n in entries and n != "into"}
     return st.dbt_project(entries["dbt"], **options)
+
+
+def _text_of(file: Path) -> str:
+    """The text of a file in UTF-8, also with a byte order mark."""
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as e:
+        raise click.UsageError(
+            f"{file} is not in UTF-8: byte {e.start:,} is {e.object[e.start]:#04x}; save it so"
+        ) from None
 
 
 def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
@@ -109,6 +119,11 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
     missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
     if missing:
         name = missing[0]
+        if name in query.made_later:
+            raise click.UsageError(
+                f"{file} reads {name} before it makes this view; write each view after those that "
+                "it reads; no view reads itself"
+            )
         in_file = f"write [sources.{name}] in it, or " if file.suffix == ".toml" else ""
         raise click.UsageError(
             f"{file} reads {', '.join(missing)}, and there is no source for {name}; {in_file}give "
@@ -155,7 +170,7 @@ OF_DBT = ("select", "exclude", "checks", "into")
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(_text_of(file))
     except tomllib.TOMLDecodeError as e:
         raise click.UsageError(f"{file} is no TOML: {e}") from None
     try:

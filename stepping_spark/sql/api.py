@@ -8,19 +8,19 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from sqlglot import exp
 
-from stepping_spark.base.callsite import standing_at, user_line
+from stepping_spark.base.callsite import Line, standing_at, user_line
 from stepping_spark.base.errors import CompileError, short
 from stepping_spark.language.primitives import map as map_
 from stepping_spark.language.trace import Stream, tracer, translating
 from stepping_spark.language.trace import row_of as stream_row
 from stepping_spark.rows.atoms import Column as Named
 from stepping_spark.rows.data import Data
-from stepping_spark.rows.row_class import open_class
+from stepping_spark.rows.row_class import field_name, open_class
 from stepping_spark.rows.types import unwrap
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.emit import Emitter, distinct
@@ -48,6 +48,7 @@ from stepping_spark.sql.views import (
     statements_of,
     table_of,
     tables_in,
+    tables_of,
     views_of,
 )
 from stepping_spark.zsets.spark import ZSet
@@ -122,7 +123,9 @@ def _query_of(
     missing = [name for name in tables_in(statements) if name.lower() not in names]
     if not missing:
         return query(sql_tables)
-    return unbound(sql_tables, missing, name, text, query, read)
+    places = {node.name: node for s in statements for node in tables_of(s.tree)}
+    made_later = {s.name for s in statements if s.name in missing}
+    return unbound(QueryText(name, text, query, read, places, made_later), sql_tables, missing)
 
 
 def _function_name(statements: list[SqlStatement]) -> str:
@@ -311,7 +314,8 @@ def _row_class(name: str, columns: tuple[PlanColumn, ...], names: list[str]) -> 
         named = n == c.name or c.name in seen
         annotations[n] = variable if named else Annotated[variable, Named(c.name)]
         seen.add(c.name)
-    row_class: type[Data] = type(name or "Result", (Data,), {"__annotations__": annotations})
+    called = field_name(name) if name else "Result"
+    row_class: type[Data] = type(called, (Data,), {"__annotations__": annotations})
     return row_class
 
 
@@ -363,45 +367,66 @@ def with_sources(
     return [query.with_tables(tables) for query in queries]
 
 
-def unbound(
-    tables: Mapping[str, SqlTable],
-    missing: list[str],
-    name: str,
-    doc: str,
-    query: Callable[[Mapping[str, SqlTable]], Callable[..., Any]],
-    read: Callable[[Mapping[str, SqlTable]], ColumnsRead],
-) -> Callable[..., Any]:
-    """A query with tables of unknown columns, which `with_sources` binds to those of sources.
+@dataclass(frozen=True)
+class QueryText:
+    """A query in SQL: `query` makes its function of all tables, and `read` the columns it reads.
 
-    `query` is the function of all tables, and `read` has the columns of them that it reads.
+    `places` has a place of each table in the text, and `made_later` the tables that are views of
+    the text, which stand after a view that reads them.
     """
-    line, first = user_line(), missing[0]
+
+    name: str
+    text: str
+    query: Callable[[Mapping[str, SqlTable]], Callable[..., Any]]
+    read: Callable[[Mapping[str, SqlTable]], ColumnsRead]
+    places: Mapping[str, Scalar] = field(default_factory=dict)
+    made_later: Collection[str] = ()
+
+    def missing(self, table: str, line: Line) -> CompileError:
+        """The error for a table without columns."""
+        reason = f"the columns of table {table} are not known"
+        remedy = (
+            f"say them, {table}=Row or {table}='id BIGINT, …', or give the query to st.Pipeline "
+            f"with a source for {table}"
+        )
+        if table in self.made_later:
+            reason = f"{table} is read before the text makes this view"
+            remedy = "write each view after those that it reads; no view reads itself"
+        if table in self.places:
+            return failure(self.text, self.places[table], reason, remedy)
+        return CompileError(f"{line}: sql: {reason}; {remedy}")
+
+
+def unbound(
+    text: QueryText, tables: Mapping[str, SqlTable], missing: list[str]
+) -> Callable[..., Any]:
+    """A query with tables of unknown columns, which `with_sources` binds to those of sources."""
+    line = user_line()
 
     def unknown() -> Any:
-        raise CompileError(
-            f"{line}: sql: the columns of table {first} are not known; say them, {first}=Row or "
-            f"{first}='id BIGINT, …', or give the query to st.Pipeline with a source for {first}"
-        )
+        raise text.missing(missing[0], line)
 
     def takes(given: Mapping[str, Any]) -> list[str]:
         return [n for n in missing if n in given]
 
     def with_tables(given: Mapping[str, Any]) -> Callable[..., Any]:
         sql_tables = {**tables, **{n: table_of(n, given[n]) for n in takes(given)}}
-        if still_missing := [n for n in missing if n not in given]:
-            return unbound(sql_tables, still_missing, name, doc, query, read)
-        return query(sql_tables)
+        still_missing = [n for n in missing if n not in given]
+        if still_missing:
+            return unbound(text, sql_tables, still_missing)
+        return text.query(sql_tables)
 
     def columns_read(given: Mapping[str, SqlTable]) -> ColumnsRead:
-        return read({**tables, **given}) if len(takes(given)) == len(missing) else {}
+        return text.read({**tables, **given}) if len(takes(given)) == len(missing) else {}
 
     function: Any = unknown
-    function.__name__ = function.__qualname__ = name
+    function.__name__ = function.__qualname__ = text.name
     function.missing = missing
+    function.made_later = text.made_later
     function.takes = takes
     function.columns_read = columns_read
     function.with_tables = with_tables
-    function.__doc__ = doc.strip()
+    function.__doc__ = text.text.strip()
     return unknown
 
 

@@ -109,8 +109,11 @@ def _within(parts: Sequence[str], scope: Scope, node: exp.Column, fail: Fail) ->
     for at in (1, 0) if len(parts) > 1 else (0,):
         candidates = scope.lookup(parts[at], parts[0] if at else "")
         if len(candidates) > 1:
-            tables = ", ".join(f"{c.table}.{parts[at]}" for c in candidates)
-            fail(node, f"{parts[at]} is ambiguous", f"write one of {tables}")
+            tables = dict.fromkeys(f"{c.table}.{parts[at]}" for c in candidates)
+            remedy = f"write one of {', '.join(tables)}"
+            if len(tables) == 1:
+                remedy = "give each table an alias in FROM, and write alias.column"
+            fail(node, f"{parts[at]} is ambiguous", remedy)
         if candidates:
             return _fields(ref(candidates[0], node), parts[at + 1 :])
     return None

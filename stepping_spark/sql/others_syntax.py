@@ -76,6 +76,8 @@ def _misread(token: Token, after: Token | None, third: Token | None) -> tuple[st
     is_empty = third is not None and third.token_type is TokenType.R_PAREN
     if kind is TokenType.EXCEPT and follows is TokenType.L_PAREN and is_empty:
         return "EXCEPT names no columns", "leave it out"
+    if kind is TokenType.IN and follows is TokenType.L_PAREN and is_empty:
+        return "IN has no values", "write them, or FALSE instead of the condition"
     if kind is TokenType.USING and follows is not TokenType.L_PAREN:
         return "USING takes names in parentheses", "write USING (column)"
     if kind is TokenType.GROUP_BY and follows is TokenType.DISTINCT:

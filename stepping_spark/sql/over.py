@@ -11,6 +11,7 @@ from sqlglot import exp
 import circuits
 from stepping_spark.expressions.expr import Literal
 from stepping_spark.language import win
+from stepping_spark.language.window import OF_ORDER
 from stepping_spark.sql.aggregates import KEPT, taken
 from stepping_spark.sql.kinds import kind_of
 from stepping_spark.sql.places import failure
@@ -78,6 +79,9 @@ class _Function:
     def function(self) -> Any:
         """The window function of the library."""
         order = order_of(self.source, self.over.order) or None
+        name = self.over.call.name
+        if order is None and name in OF_ORDER:
+            raise self.fail(f"{name} needs an order", f"write {name}(…) OVER (ORDER BY …)")
         by = key_of(self.source, self.over.by) if self.over.by else None
         return self._function().over(by=by, order=order)
 

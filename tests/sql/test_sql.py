@@ -406,6 +406,30 @@ def test_a_file_of_sql_is_run_without_python(tmp_path: Path, by: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("\ufeffSELECT id FROM orders".encode(), "there is no source for orders"),
+        ("SELECT id FROM größen".encode("latin-1"), "is not in UTF-8: byte 17 is 0xf6; save it so"),
+        (b"CREATE VIEW a AS SELECT * FROM b; CREATE VIEW b AS SELECT 1 AS x",
+         "reads b before it makes this view; write each view after those that it reads"),
+    ],
+    ids=["byte order mark", "another encoding", "another order"],
+)  # fmt: skip
+def test_a_file_of_sql_that_cannot_be_read_says_why(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "views.sql").write_bytes(content)
+    result = CliRunner().invoke(main, ["run", str(tmp_path / "views.sql"), "--store", "memory"])
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+
+
+def test_a_view_may_have_a_name_that_python_forbids() -> None:
+    query = st.sql("CREATE VIEW `my view` AS SELECT id FROM orders", orders=Order)
+    assert str(st.compile(query).outputs[0].type) == "ZSet[my_view]"
+
+
+@pytest.mark.parametrize(
     ("option", "said"),
     [
         (["--source", "orders=delt:x"], "the kinds are delta, files, iceberg, postgres"),

@@ -28,7 +28,14 @@ from stepping_spark.pipeline.dbt.manifest import (
 from stepping_spark.pipeline.dbt.seeds import Seed
 from stepping_spark.pipeline.outputs import Check
 from stepping_spark.pipeline.views import Declared, declare
-from stepping_spark.sql.api import ColumnsRead, columns_of_views, function_of, made_of, unbound
+from stepping_spark.sql.api import (
+    ColumnsRead,
+    QueryText,
+    columns_of_views,
+    function_of,
+    made_of,
+    unbound,
+)
 from stepping_spark.sql.clock import clock_of
 from stepping_spark.sql.kinds import row_type_of
 from stepping_spark.sql.places import failure
@@ -194,9 +201,8 @@ class _Project:
         missing = [name for name in self.inputs if name not in sql_tables]
         doc = f"The models of the dbt project {self.manifest.project}."
         query: Any = self._function(sql_tables) if not missing else None
-        query = query or unbound(
-            sql_tables, missing, self._name, doc, self._function, self._columns_read
-        )
+        text = QueryText(self._name, doc, self._function, self._columns_read)
+        query = query or unbound(text, sql_tables, missing)
 
         def takes(given: Mapping[str, Any]) -> list[str]:
             names = [name for name in self.inputs if name in given]
