@@ -102,10 +102,12 @@ class Checking(FunctionSink):
 
 METHODS = ("open", "last_step", "write", "close")
 
-AGAIN = (
-    "a sink gets a view from its first step on: remove the table, and run with --evolve (in "
-    "Python, evolve=True), which makes and fills it; or start with a new store"
+FILLED = (
+    "run with --evolve (in Python, evolve=True), which fills it with all rows of the view; or "
+    "start with a new store"
 )
+
+AGAIN = f"a sink gets a view from its first step on: remove the table, and {FILLED}"
 
 
 EMPTY = ".empty"
@@ -213,6 +215,10 @@ class Outlet:
         finally:
             self._sink.close()
 
+    def is_new(self, offsets: Mapping[str, int]) -> bool:
+        """Whether no committed step knows the sink."""
+        return self._key not in offsets and not self._sink_forgets
+
     def close(self) -> None:
         """Release the resources of the sink."""
         self._sink.close()
@@ -247,7 +253,8 @@ class Outlet:
         if had is None:
             raise SinkError(
                 f"view {self.view!r}: the state has {step} steps, and none of them went to this "
-                f"sink, {self.shown}, which has {last or 'none'}; {AGAIN}"
+                f"sink, {self.shown}, "
+                + (f"which has {last}; {AGAIN}" if last else f"which is new; {FILLED}")
             )
         if last == step:
             return False

@@ -467,12 +467,16 @@ class Pipeline(Closing):
         return self._stepper
 
     def _open_tables(self, store: Store) -> None:
-        offsets = store.last_offsets()
-        self._state = state_of(store.last_step(), offsets)
+        step, offsets = store.last_step(), store.last_offsets()
+        self._state = state_of(step, offsets)
         for feed in self._feeds:
             feed.open(feed.position_in(offsets))
+        if not self._evolves_now or not step:
+            for outlet in self._outlets:
+                if outlet.is_new(offsets):  # what is refused makes no table
+                    outlet.look(self._state, step, offsets)
         for outlet in self._outlets:
-            outlet.open(self._state, store.last_step(), offsets)
+            outlet.open(self._state, step, offsets)
         self._tables_open = True
 
     def _close_tables(self) -> None:

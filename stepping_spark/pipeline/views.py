@@ -6,6 +6,7 @@ Common parts of views are computed once, and views may read views.
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar, overload
@@ -23,6 +24,7 @@ from stepping_spark.pipeline.outputs import Outlet
 from stepping_spark.pipeline.protocols import ReadTable, Sink, Source, WrittenTable
 from stepping_spark.pipeline.rejects import TYPE, view_of
 from stepping_spark.relations.store import Store
+from stepping_spark.rows.data import Data
 from stepping_spark.sql import with_sources
 from stores.location import MEMORY, PARQUET, Place, place_of
 
@@ -76,6 +78,7 @@ def _together(queries: Mapping[str, QueryFunction]) -> QueryFunction:
     line = user_line()
     order = _in_order(queries, line)
     annotations: dict[str, Any] = {}
+    first: dict[str, str] = {}  # the first query that reads an input
     for name in order:
         q = queries[name]
         hint_of = hints(q, local_names(q), line)
@@ -89,9 +92,10 @@ def _together(queries: Mapping[str, QueryFunction]) -> QueryFunction:
                     f"{', '.join(queries)}"
                 )
             annotation = hint_of[p]
+            first.setdefault(p, name)
             if annotations.setdefault(p, annotation) != annotation:
                 raise CompileError(
-                    f"{line}: input {p!r} is {annotations[p]} in one query, and {annotation} in "
+                    f"{line}: input {p!r} is {annotations[p]} in {first[p]!r}, and {annotation} in "
                     f"{name!r}; queries of one pipeline share an input by its name: annotate both "
                     "alike, or rename one"
                 )
@@ -397,18 +401,33 @@ def _bound(
     sources: Mapping[str, SourceArgument],
     whole: Collection[str],
 ) -> list[QueryFunction]:
-    """The queries; those in SQL have the columns of their tables from sources."""
+    """The queries; those in SQL have the columns of their tables from sources.
+
+    A table that a query in Python reads, too, has the row class of its annotation.
+    """
     unbound = [query for query in queries if hasattr(query, "with_tables")]
     if not unbound:
         return list(queries)
+    classes = {n: c for q in queries if q not in unbound for n, c in _row_classes(q).items()}
     declarations = [declared_of(query) for query in unbound]
-    given = [{**(d.sources if d else {}), **sources} for d in declarations]
-    bound = with_sources(unbound, given, whole)
+    given = [{**(d.sources if d else {}), **sources, **classes} for d in declarations]
+    bound = with_sources(unbound, given, {*whole, *classes})
     for query, declaration in zip(bound, declarations, strict=True):
         if declaration is not None:
             declare(query, declaration)
     by_unbound = dict(zip(map(id, unbound), bound, strict=True))
     return [by_unbound.get(id(query), query) for query in queries]
+
+
+def _row_classes(query: QueryFunction) -> dict[str, type[Data]]:
+    """The row classes of a query's inputs, by name."""
+    annotations = hints(query, local_names(query), user_line())
+    rows = {n: typing.get_args(a) for n, a in annotations.items() if n != "return"}
+    return {
+        n: args[0]
+        for n, args in rows.items()
+        if args and isinstance(args[0], type) and issubclass(args[0], Data)
+    }
 
 
 def sources_of(queries: QueriesArgument, inputs: Iterable[str]) -> dict[str, SourceArgument]:

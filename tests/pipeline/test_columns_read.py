@@ -175,6 +175,25 @@ def test_lateness_may_be_of_a_column_that_no_view_reads(tmp_path: Path) -> None:
         assert pipeline.run() == 1
 
 
+class Named(st.Data):
+    id: int
+    name: str | None
+
+
+def of_one(t: st.ZSet[Named]) -> st.ZSet[Named]:
+    return st.filter(t, lambda row: row.id == 1)
+
+
+def test_texts_and_a_query_in_python_share_a_table(tmp_path: Path) -> None:
+    source, write = delta(tmp_path, "feed")
+    write([1, 2], TEXTS)
+    with st.Pipeline([st.sql(NAMES), of_one, st.sql(LARGEST)], store="memory", t=source) as all_of:
+        assert all_of.run() == 1
+        assert [n for v in all_of.graph.inputs for n, _ in v.type.schema.columns] == ["id", "name"]
+    with pytest.raises(CompileError, match="there is no column note; the columns are id, name"):
+        st.Pipeline([of_one, st.sql("SELECT note FROM t")], store="memory", t=source)
+
+
 def test_a_table_without_a_source_is_named(tmp_path: Path) -> None:
     source, write = delta(tmp_path, "feed")
     write([1], TEXTS[:1])

@@ -252,7 +252,7 @@ def test_a_sink_that_is_added_later_is_refused(tmp_path: Path) -> None:
     with st.Pipeline(names, store=place, users=users) as pipeline:
         pipeline.run(max_steps=1)
     with (
-        pytest.raises(SinkError, match=r"none of them went to this sink, .*, which has none"),
+        pytest.raises(SinkError, match=r"none of them went to this sink, .*, which is new"),
         st.Pipeline(names, store=place, users=users, into={"names": View()}) as pipeline,
     ):
         pipeline.run()

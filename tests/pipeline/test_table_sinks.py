@@ -123,3 +123,28 @@ def test_a_key_that_is_not_unique_is_refused_before_the_commit_and_a_corrected_s
     with pipeline(Note, [(1, None), (2, Z({b: 1, a: -1, c: 1}))], table, store=state) as running:
         assert running.run() == 1
     assert read(table, Note) == Z({b: 1, c: 1})
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_run_that_is_refused_makes_no_table(tmp_path: Path, steps: int) -> None:
+    state, items = f"parquet:{tmp_path / 'state'}", numbered([Z({Note(id=1, text="a"): 1})])
+    first, other = st.DeltaTable(tmp_path / "first", key="id"), st.DeltaTable(tmp_path / "other")
+    if steps:
+        with pipeline(Note, items, first, store=state) as running:
+            assert running.run() == steps
+    wrong = st.DeltaTable(tmp_path / "wrong", key="nothing")
+    for sinks in ([first, wrong, other],) if steps else ([first, wrong], [other, first, wrong]):
+        with (
+            pytest.raises(SinkError, match="key= names nothing"),
+            pipeline(Note, items, sinks, store=state) as running,
+        ):
+            running.run()
+    there = {p.name for p in tmp_path.iterdir()} - {"state"}
+    assert there == ({"first"} if steps else set())
+    if steps:
+        with (
+            pytest.raises(SinkError, match="which is new; run with --evolve"),
+            pipeline(Note, items, [first, other], store=state) as running,
+        ):
+            running.run()
+        assert not (tmp_path / "other").exists()
