@@ -61,6 +61,8 @@ def evolve(stepper: Stepper[Any, Any], rounds: Rounds, state: int) -> None:
     store, outlets = stepper.store, rounds.outlets
     step, offsets = store.last_step(), store.last_offsets()
     changed = stepper.evolution is not None
+    if step and not changed and any(outlet.has_no_step() for outlet in outlets):
+        changed = store.last_outputs() is None  # of rows with other columns, perhaps
     fresh = [outlet for outlet in outlets if outlet.needs_filling(step, offsets, changed=changed)]
     had = [outlet for outlet in outlets if outlet not in fresh]
     if stepper.evolution is not None:

@@ -215,6 +215,12 @@ class Outlet:
         finally:
             self._sink.close()
 
+    def has_no_step(self) -> bool:
+        """Whether the open sink remembers steps, and its table has none."""
+        if self._sink_forgets or getattr(self._sink, "is_removed", False):
+            return False
+        return self._sink.last_step() == 0
+
     def is_new(self, offsets: Mapping[str, int]) -> bool:
         """Whether no committed step knows the sink."""
         return self._key not in offsets and not self._sink_forgets

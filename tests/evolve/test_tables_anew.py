@@ -185,6 +185,33 @@ def test_a_table_that_is_removed_may_have_other_columns(orders: Path, kind: Kind
     assert kind.rows("sums") == [("de", 15.0), ("fr", 10.5)]
 
 
+class Priced(st.Data):
+    country: str
+    cents: int
+    factor: int | None
+
+
+def few(orders: st.ZSet[Order]) -> st.ZSet[Order]:
+    return st.filter(orders, lambda o: o.cents > 6)
+
+
+def few_priced(orders: st.ZSet[Priced]) -> st.ZSet[Priced]:
+    return st.filter(orders, lambda o: o.cents > 6)
+
+
+def test_a_table_that_is_removed_may_have_a_column_more_of_the_same_query(
+    orders: Path, kind: Kind
+) -> None:
+    with pipeline(orders, kind.sink("sums"), query=few) as running:
+        running.run()
+    rows = pa.table({"country": ["it"], "cents": [5], "factor": [2]})
+    deltalake.write_deltalake(str(orders), rows, mode="append", schema_mode="merge")
+    kind.remove("sums")
+    with pipeline(orders, kind.sink("sums"), query=few_priced) as running:
+        running.run()
+    assert kind.rows("sums") == [("de", 10), ("fr", 7)]
+
+
 def test_a_table_with_another_name_gets_all_rows_and_the_old_one_stays(
     orders: Path, kind: Kind
 ) -> None:
