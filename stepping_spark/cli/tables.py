@@ -80,7 +80,8 @@ def graph_of(
 
     def compiled() -> st.Graph[Any, Any]:
         query = query_of(entries)
-        read = _read_by(query, inputs, file)
+        otherwise = f"; or its columns, as --columns {_COLUMNS_OF}"
+        read = _read_by(query, inputs, file, otherwise)
         bound: Any = by_name(query, read, ())
         graph: st.Graph[Any, Any] = st.compile(bound)
         return graph
@@ -114,7 +115,9 @@ def _text_of(file: Path) -> str:
         ) from None
 
 
-def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _read_by(
+    query: Any, inputs: Mapping[str, Any], file: Path, otherwise: str = ""
+) -> dict[str, Any]:
     """The sources that a query reads, without those that only left-out dbt models read."""
     missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
     if missing:
@@ -127,7 +130,7 @@ def _read_by(query: Any, inputs: Mapping[str, Any], file: Path) -> dict[str, Any
         in_file = f"write [sources.{name}] in it, or " if file.suffix == ".toml" else ""
         raise click.UsageError(
             f"{file} reads {', '.join(missing)}, and there is no source for {name}; {in_file}give "
-            f"--source {name}=delta:lake/{name}, or another {TABLE}"
+            f"--source {name}=delta:lake/{name}, or another {TABLE}{otherwise}"
         )
     unread = getattr(query, "unread", ())
     return {name: source for name, source in inputs.items() if name not in unread}

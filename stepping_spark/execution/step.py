@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.operators import parts_of
+from stepping_spark.circuit.operators import Haitch, parts_of
 from stepping_spark.execution.arrow.kernels import Prefixes
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.metrics import Cost, StepMetrics
@@ -126,13 +126,15 @@ def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
     path, line = plan.names[v]
     if origins:
         path, line = origins[part].path, origins[part].line
-    name = parts_of(v.operator)[part].name
-    what = str(error) if isinstance(error, SteppingError) else f"failed: {first_line(error)}"
+    operator = parts_of(v.operator)[part]
+    name = operator.of.name if isinstance(operator, Haitch) else operator.name
+    is_ours = isinstance(error, SteppingError)
+    what = f": {error}" if is_ours else f" failed: {first_line(error)}"
     remedy = ": correct the rows or the function, and step again"
     if type(error) is SteppingError:  # there is no PySpark, no Java, or no session
-        what, remedy = f"asks Spark: {error}", ""
+        what, remedy = f" asks Spark: {error}", ""
     return StepError(
-        f"{path} ({line}): {name} {what}\nThe store is as it was before the step{remedy}"
+        f"{path} ({line}): {name}{what}\nThe store is as it was before the step{remedy}"
     )
 
 

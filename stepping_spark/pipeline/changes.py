@@ -173,9 +173,9 @@ def _in(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> Any:
 def not_unique(where: str, key: Sequence[str], values: object) -> SinkError:
     """The error for a view in which a key has several rows."""
     return SinkError(
-        f"{where}: the view has several rows with the key {', '.join(key)} = {values}; give the "
-        "columns that tell its rows apart as key=…, or none, to keep rows with their _count_; "
-        f"with another key, {REMOVED}"
+        f"{where}: the view has several rows with the key {', '.join(key)} = {values}; correct the "
+        "rows in the source and run again, or give the columns that tell the view's rows apart as "
+        f"key=…, or none, to keep rows with their _count_; with another key, {REMOVED}"
     )
 
 
