@@ -171,8 +171,9 @@ def matched(
     if missing:
         raise failure(
             f"there is no column {', '.join(missing)}; the columns are "
-            f"{', '.join(names) or 'none'}; change the row class, or the table; a field may have a "
-            "column of another name: Annotated[…, st.Column(name)]"
+            f"{', '.join(names) or 'none'}; change the row class or the text, or the table; a "
+            "field may have a column of another name: columns={field: name}, or "
+            "Annotated[…, st.Column(name)]"
         )
     return by_field
 

@@ -162,7 +162,7 @@ BAD: dict[str, tuple[Bad, str]] = {
     "no table": (lambda: st.ZSetSpark.from_arrow(NO_TABLE, int), "expected a pyarrow Table"),
     "missing": (
         lambda: st.ZSetSpark.from_arrow(pa.table({"a": [1]}), Inner),
-        "there is no column key; the columns are a; change the row class, or the table",
+        "there is no column key; the columns are a; change the row class or the text",
     ),
     "no count": (
         lambda: st.ZSetSpark.from_arrow(pa.table({"a": [1], "key": [None], "_count_": [1]}), Inner),
