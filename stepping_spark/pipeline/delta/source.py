@@ -202,20 +202,22 @@ class DeltaSource(InPieces):
     def _piece(self, at: tuple[int, int], n: int, k: int) -> Batch:
         """One piece of the rows after a version; cut again if this process lacks the pieces."""
         version, table = at
-        piece = self._pieces(at, abs(n), lambda: self._in_full(lambda: self._cut(version, n))).read(
-            k
-        )
+        piece = self._pieces(at, abs(n), lambda: self._cut(version, n)).read(k)
         if k + 1 < abs(n):
             return Batch((version, table, n, k + 1), (piece,), 0)
         return Batch(self._position(version + 1) if n > 0 else at, (piece,), 1)
 
     def _cut(self, version: int, n: int) -> Chunks:
+        """The pieces of the next version, or with -n of the rows of this one."""
         if n > 0:
-            spans = self._spans(version, version + 1)
-            schema = self._schema_of(spans)
-            return Chunks(self._stream(spans, schema), schema, n=n)
+            return self._in_full(lambda: self._cut_changes(version, n))
         schema = self._schema_at(version)
         return Chunks(self._rows_of(version, 1, schema), schema, n=-n)
+
+    def _cut_changes(self, version: int, n: int) -> Chunks:
+        spans = self._spans(version, version + 1)
+        schema = self._schema_of(spans)
+        return Chunks(self._stream(spans, schema), schema, n=n)
 
     def _stream(self, spans: Sequence[Span], schema: pa.Schema) -> Iterator[pa.Table]:
         """The changes of versions, as rows with counts."""
