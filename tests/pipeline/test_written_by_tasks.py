@@ -198,7 +198,7 @@ def test_tasks_write_a_view_in_the_place_of_what_a_table_has(
         assert mixed.followed() == second
 
 
-SEVERAL = re.escape("several rows with the key id = {'id': 7}; give the columns")
+SEVERAL = re.escape("several rows with the key id = {'id': 7}; correct the")
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
