@@ -195,7 +195,7 @@ def test_a_checkpoint_that_does_not_belong_to_the_store_is_an_error(world: World
     with world.pipeline() as pipeline:
         assert pipeline.run() == 2
     world.checkpoint = old
-    said = r"gives batch 1, and the next one for the store is 3"
+    said = r"returns batch 1, and the next one for the store is 3"
     with world.pipeline() as pipeline, pytest.raises(SourceError, match=said):
         pipeline.run()
     world.checkpoint = world.checkpoint.with_name("new")
