@@ -415,8 +415,8 @@ def _bound(
     for query, declaration in zip(bound, declarations, strict=True):
         if declaration is not None:
             declare(query, declaration)
-    by_unbound = dict(zip(map(id, unbound), bound, strict=True))
-    return [by_unbound.get(id(query), query) for query in queries]
+    next_bound = iter(bound)
+    return [next(next_bound) if hasattr(q, "with_tables") else q for q in queries]
 
 
 def _row_classes(query: QueryFunction) -> dict[str, type[Data]]:

@@ -356,8 +356,7 @@ class SqlTable:
 
     def narrowed(self, read: Collection[str]) -> SqlTable:
         """The table with a row class of only these columns, but at least one."""
-        row_table = _of_class(self.python, self.python.__name__)
-        fields = {path[0]: n for n, (path, _) in row_table.columns.items() if path}
+        fields = {path[0]: n for n, (path, _) in self.columns.items() if path}
         chosen = [f for f, n in fields.items() if n in read] or list(fields)[:1]
         if len(chosen) == len(fields):
             return self
