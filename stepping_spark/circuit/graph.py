@@ -19,7 +19,6 @@ from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.operators import (
     Arrange,
     Feedback,
-    Haitch,
     Input,
     Integrate,
     Linearity,
@@ -473,7 +472,7 @@ def inner_origin(origin: Origin, v: Vertex) -> Origin:
 
     It is named after its operator, and directly below the user's vertex after that one too.
     """
-    own = v.operator.of.name if isinstance(v.operator, Haitch) else v.operator.name
+    own = v.operator.user_name
     name = own if origin.inner else f"{origin.path.parts[-1]}_{own}"
     path = Path((*origin.path.scope, name))
     return Origin(path, origin.line, inner=True, of_text=origin.of_text)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.operators import Haitch, parts_of
+from stepping_spark.circuit.operators import parts_of
 from stepping_spark.execution.arrow.kernels import Prefixes
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.metrics import Cost, StepMetrics
@@ -126,8 +126,7 @@ def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
     path, line = plan.names[v]
     if origins:
         path, line = origins[part].path, origins[part].line
-    operator = parts_of(v.operator)[part]
-    name = operator.of.name if isinstance(operator, Haitch) else operator.name
+    name = parts_of(v.operator)[part].user_name
     is_ours = isinstance(error, SteppingError)
     what = f": {error}" if is_ours else f" failed: {first_line(error)}"
     remedy = ": correct the rows or the function, and step again"

@@ -129,6 +129,11 @@ class Operator:
         snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__)
         return snake.strip("_")
 
+    @property
+    def user_name(self) -> str:
+        """The name that a user knows: that of the operator whose change it computes, if any."""
+        return self.name
+
     def type_of(self, *inputs: StreamType) -> StreamType:
         """The type of the output. Raises `CompileError` if the inputs do not fit."""
         raise NotImplementedError

@@ -339,6 +339,10 @@ class Haitch(Operator):
     gives_change: ClassVar[bool] = True
     over_steps: ClassVar[bool] = True
 
+    @property
+    def user_name(self) -> str:
+        return self.of.name
+
     def is_nothing(self, *inputs: bool) -> bool:
         return all(inputs[1::2])
 
