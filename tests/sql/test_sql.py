@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import stepping_spark as st
 from stepping_spark.base.callsite import SqlText
-from stepping_spark.base.errors import CompileError
+from stepping_spark.base.errors import CompileError, StepError
 from stepping_spark.cli import main
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.data import Data
@@ -177,6 +177,15 @@ def test_a_column_that_rows_cannot_hold_is_an_error_only_where_it_is_read(
 def test_a_hint_has_the_size_of_groups(hint: str, registers: int) -> None:
     text = f"SELECT {hint} country, max(cents) AS most FROM orders GROUP BY country"
     assert len(plan_of(st.compile(st.sql(text, orders=Order))).registers) == registers
+
+
+def test_an_error_of_a_sum_names_the_operator_and_not_its_change() -> None:
+    graph = st.compile(
+        st.sql("SELECT country, sum(cents) AS c FROM orders GROUP BY 1", orders=Order)
+    )
+    stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    with pytest.raises(StepError, match=r"\): flatten: a sum is beyond int: .*; use a wider type"):
+        stepper.step((st.ZSetPython({Order(id=1, country="AT", cents=2**62): 3}),))
 
 
 @pytest.mark.parametrize("given", ["", "(x)", "(0)", "(-1)", "(1, 2)", "('7')", "(1.5)"])
