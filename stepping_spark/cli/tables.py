@@ -29,6 +29,11 @@ PLACE = "KIND:ADDRESS"
 COLUMNS = "NAME=DDL"
 _COLUMNS_OF = "orders='id BIGINT, country STRING'"
 _OBJECTS = ("filesystem",)  # arguments that no text can express
+_OF_OTHERS = {
+    "source": ("key", "changes", "vacuum", "deletion_vectors"),
+    "sink": ("order", "diff", "trim", "on_invalid"),
+}
+"""The arguments of tables that a source ignores, and those that a sink ignores."""
 _EXAMPLES = "orders=delta:lake/orders, or revenue=delta:lake/revenue:country with a key"
 
 
@@ -303,11 +308,12 @@ def _table(name: str, entry: Mapping[str, Any], what: str) -> Any:
         )
     (kind,) = kinds
     options = {k: v for k, v in entry.items() if k != kind}
-    takes = list(inspect.signature(KINDS[kind]).parameters.values())[1:]
+    _, *arguments = inspect.signature(KINDS[kind]).parameters.values()
+    takes = [p for p in arguments if p.name not in _OF_OTHERS[what]]
     unknown = options.keys() - {p.name for p in takes}
     lacking = [p.name for p in takes if p.default is p.empty and p.name not in options]
     if unknown or lacking:
-        wrong = f"lacks {lacking[0]!r}" if lacking else f"has no {min(unknown)!r}"
+        wrong = f"lacks {lacking[0]!r}" if lacking else f"has no {min(unknown)!r} as a {what}"
         names = ", ".join(p.name for p in takes if p.name not in _OBJECTS)
         raise st.InputError(
             f"the {what} {name}: {kind} {wrong}; beside its address it may say {names}"

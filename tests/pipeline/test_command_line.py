@@ -80,8 +80,18 @@ def test_an_input_has_one_source() -> None:
         ('sql = "v.sql"\ninto = "delta:a"', "'into' is not known without dbt = …; it may say"),
         (
             f'{STATED}[sources.orders]\nfiles = "landing"\nformat = "csv"',
-            "the source orders: files has no 'format'; beside its address it may say kind, order, "
-            "key, changes, columns, on_invalid",
+            "the source orders: files has no 'format' as a source; beside its address it may say "
+            "kind, order, columns, on_invalid",
+        ),
+        (
+            f'{STATED}[sources.orders]\ndelta = "orders"\nkey = "id"',
+            "the source orders: delta has no 'key' as a source; beside its address it may say "
+            "diff, columns, on_invalid, options",
+        ),
+        (
+            f'{READ}[sinks.sold]\ndelta = "sold"\non_invalid = "drop"',
+            "the sink sold: delta has no 'on_invalid' as a sink; beside its address it may say "
+            "key, changes, columns, options, vacuum, deletion_vectors",
         ),
         (STATED, "there is no source for orders; write [sources.orders] in it, or give --source"),
         (

@@ -32,7 +32,7 @@ class DeltaTable:
     Needs `pip install 'stepping-spark[delta]'`; reads and writes without Spark. `options` are
     deltalake's `storage_options`, for object stores.
 
-    ***As a source** it reads the table's rows, then the changes of each version, by the change data
+    **As a source** it reads the table's rows, then the changes of each version, by the change data
     feed (`delta.enableChangeDataFeed`), which must be on. Versions from before it was switched on
     are compared, as far as their files exist. With `diff="snapshot"` all versions are compared: a
     step then reads the rows of two versions in the partitions that changed. Versions whose feed

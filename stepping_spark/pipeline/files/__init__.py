@@ -28,7 +28,7 @@ class Files:
 
     `path` is a directory, a URI of pyarrow (`s3://bucket/orders`), or a path in `filesystem`.
 
-    ***As a source** it reads the rows of files that are added to the directory, in the order of
+    **As a source** it reads the rows of files that are added to the directory, in the order of
     their names, or with `order="time"` in the order in which they were written. `kind` is
     `"parquet"`, `"json"` (one object per line) or `"csv"` (with a header, commas between fields,
     and double quotes around a field that contains commas or line breaks; an empty field is an empty

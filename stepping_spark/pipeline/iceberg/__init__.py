@@ -29,7 +29,7 @@ class IcebergTable:
     pyiceberg's configuration file or its environment variables describe, or a catalog that
     pyiceberg has loaded.
 
-    ***As a source** it reads the rows of the current snapshot, then the changes of each newer one.
+    **As a source** it reads the rows of the current snapshot, then the changes of each newer one.
     A change is the difference between two snapshots: files that both have are not read, and a row
     that stays in a rewritten file cancels out. So rows may be appended, overwritten, merged and
     deleted, and a table may be rolled back; compaction changes nothing. A step reads the files that
