@@ -70,6 +70,8 @@ def _misread(token: Token, after: Token | None, third: Token | None) -> tuple[st
     kind = token.token_type
     follows = None if after is None else after.token_type
     calls = third is not None and third.token_type is TokenType.L_PAREN
+    if kind is TokenType.BLOCK_START or kind is follows is TokenType.L_BRACE:
+        return "this is a template", "write the text that it makes; for dbt, --dbt DIR"
     if kind in _LISTED and follows in _ENDS:
         word = "the comma" if kind is TokenType.COMMA else token.text.upper()
         return f"nothing stands after {word}", "leave it out, or write what is missing"

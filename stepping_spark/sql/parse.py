@@ -181,15 +181,14 @@ def query_of(query: str, text: str) -> exp.Expr:
     Each node with a place has its text in `meta`, as a plan may have nodes of several texts. Raises
     `SqlError` for text that is no query.
     """
+    dialect = _dialect_of(text)
+    tokens, levels = without_levels(rewritten(tokens_of(query, text), dialect.tokenize))
     try:
-        dialect = _dialect_of(text)
-        tokens, levels = without_levels(rewritten(dialect.tokenize(query), dialect.tokenize))
         trees = dialect.parser(error_level=ErrorLevel.IMMEDIATE).parse(tokens, query)
     except ParseError as e:
+        refuse_tokens(tokens, text)
         error = e.errors[0] if e.errors else {}
         raise failure_at(text, _offset(text, error), *_reason(error, str(e))) from None
-    except TokenError as e:
-        raise _unended(text, e) from None
     (tree,) = [tree for tree in trees if tree is not None]
     for node in tree.walk():
         if node._meta and "start" in node._meta:
@@ -280,10 +279,10 @@ def _set_ignored_nulls(tree: exp.Expr) -> None:
             call.replace(exp.IgnoreNulls(this=call.copy()))
 
 
-def tokens_of(text: str) -> list[Token]:
-    """The tokens of a text, each with its place."""
+def tokens_of(query: str, text: str) -> list[Token]:
+    """The tokens of a query, each with its place; `query` has it at its place in the whole text."""
     try:
-        return _dialect_of(text).tokenize(text)
+        return _dialect_of(text).tokenize(query)
     except TokenError as e:
         raise _unended(text, e) from None
 
@@ -305,8 +304,12 @@ def _reason(error: Mapping[str, Any], otherwise: str) -> tuple[str, str]:
 
 
 def _unended(text: str, e: TokenError) -> SqlError:
-    reason = "a string, a name in backticks or a comment has no end"
-    return failure_at(text, None, reason, f"look for the missing quote ({e})")
+    """The error at a quote or a comment without an end; the parser says where a quote is."""
+    quote = re.fullmatch(r"Missing (.+) from \d+:(\d+)", str(e.__cause__))
+    if quote is None:
+        return failure_at(text, text.rfind("/*"), "the comment has no end", "write */ after it")
+    reason = f"the text after this {quote[1]} has no end"
+    return failure_at(text, int(quote[2]), reason, "look for the missing quote, here or before")
 
 
 _WITH_UNITS = {"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "timestampdiff"}

@@ -299,6 +299,7 @@ class QueryScope:
                 node,
                 f"{kind.upper()} is of queries with {len(left.columns)} and "
                 f"{len(right.columns)} columns",
+                "give both the same columns; NULL takes the place of one that a query lacks",
             )
         distinct = node.args.get("distinct")
         columns = tuple(PlanColumn(c.name) for c in left.columns)

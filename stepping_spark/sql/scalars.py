@@ -200,8 +200,6 @@ class Translator:
     def value(self, node: exp.Expr, *, top: bool = False) -> SqlValue:
         """The value of a node. Constants are folded; in Spark only the largest constant nodes."""
         handler = _HANDLERS.get(type(node))
-        if isinstance(node, exp.Collate):
-            self.fail(node, "collations are not supported", "compare lower(…) for one without case")
         if handler is None:
             self.fail(
                 node,
@@ -496,8 +494,18 @@ def _bits_inverted(node: exp.BitwiseNot, t: Translator) -> SqlValue:
     return in_spark(F.bitwise_not(column_of(of)), [of], node, t)
 
 
-def _json_arrow(node: exp.Expr, t: Translator) -> NoReturn:
-    t.fail(node, "-> makes a lambda, and no function around it takes one")
+def _refused(reason: str, remedy: str) -> NodeHandler:
+    """A handler that raises an error for its node."""
+
+    def refused(node: exp.Expr, t: Translator) -> NoReturn:
+        t.fail(node, reason, remedy)
+
+    return refused
+
+
+_NO_VALUE = _refused(
+    "a parameter has no value in a view", "write the value; in Python, put it into the text"
+)
 
 
 _HANDLERS: dict[type, NodeHandler] = {
@@ -562,5 +570,10 @@ _HANDLERS: dict[type, NodeHandler] = {
     exp.CurrentTimestamp: _clock("current_timestamp"),
     exp.CurrentUser: _clock("current_user"),
     exp.SessionUser: _clock("session_user"),
-    exp.JSONExtract: _json_arrow,
+    exp.Collate: _refused("collations are not supported", "compare lower(…) for one without case"),
+    exp.JSONExtract: _refused(
+        "-> makes a lambda, and no function around it takes one", "write it within a function"
+    ),
+    exp.Parameter: _NO_VALUE,
+    exp.Placeholder: _NO_VALUE,
 }

@@ -201,7 +201,7 @@ def statements_of(text: str) -> list[SqlStatement]:
     """The statements of a text."""
     statements: list[SqlStatement] = []
     tokens: list[Token] = []
-    for token in tokens_of(text):
+    for token in tokens_of(text, text):
         if token.token_type is not TokenType.SEMICOLON:
             tokens.append(token)
         elif tokens:
