@@ -96,8 +96,12 @@ SHOWN = 200  # the most characters of a value in a message
 
 def short(value: object) -> str:
     """A value for a message: its text and its class."""
-    shown = repr(value)
-    return f"{shown if len(shown) <= SHOWN else shown[:SHOWN] + '…'} ({type(value).__name__})"
+    return f"{cut_short(repr(value))} ({type(value).__name__})"
+
+
+def cut_short(text: str, most: int = SHOWN) -> str:
+    """The beginning of a text for a message."""
+    return text if len(text) <= most else text[:most] + "…"
 
 
 def refused_deletion(row: object, count: int, where: str) -> InputError:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.base.errors import SHOWN_ROWS, too_late
+from stepping_spark.base.errors import SHOWN_ROWS, SteppingError, too_late
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Lateness, Vertex
 from stepping_spark.circuit.operators import Top
@@ -21,7 +21,7 @@ from stepping_spark.execution.arrow.groups import Restrict, restricting
 from stepping_spark.execution.arrow.kernels import PartitionKey, Prefix, Prefixes
 from stepping_spark.execution.arrow.window_delta import CUT_KEYS, CUT_ROWS
 from stepping_spark.execution.sql_scope import Projection
-from stepping_spark.execution.step import Step, rows_of
+from stepping_spark.execution.step import Step, failed_key, rows_of
 from stepping_spark.expressions.expr import ticks, time_of, units_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import (
@@ -347,13 +347,18 @@ class Registers:
                 some.append((relation, key))
         if not some:
             return relation
-        if len(some) == 1:
-            return self._projection.keys(*some[0], nulls=read.nulls)
-        if read.by not in step.keys:
-            parts = [
-                self._projection.keys(relation, key, nulls=read.nulls) for relation, key in some
-            ]
-            step.keys[read.by] = plus(parts, parts[0].schema).distinct(nulls=read.nulls)
+        try:
+            if len(some) == 1:
+                return self._projection.keys(*some[0], nulls=read.nulls)
+            if read.by not in step.keys:
+                parts = [
+                    self._projection.keys(relation, key, nulls=read.nulls) for relation, key in some
+                ]
+                step.keys[read.by] = plus(parts, parts[0].schema).distinct(nulls=read.nulls)
+        except SteppingError:
+            raise
+        except Exception as e:
+            raise failed_key(self._serves[read].register.name, e) from e
         return step.keys[read.by].renamed(self._serves[read].register.key)
 
     def old(self, step: Step, read: Read) -> tuple[Relation, ...]:

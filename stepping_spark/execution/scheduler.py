@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from stepping_spark.base.errors import StepError
+from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.base.packages import SparkSession
 from stepping_spark.circuit.graph import Fixpoint, Vertex
@@ -21,7 +21,14 @@ from stepping_spark.execution.materialize import Materializer, null_field
 from stepping_spark.execution.registers import Registers, check_in_time
 from stepping_spark.execution.spark_executor import SparkExecutor
 from stepping_spark.execution.sql_scope import Projection, SqlScope
-from stepping_spark.execution.step import Computed, Deferred, Step, null_error, rows_of
+from stepping_spark.execution.step import (
+    Computed,
+    Deferred,
+    Step,
+    failed_key,
+    null_error,
+    rows_of,
+)
 from stepping_spark.execution.task_executor import TaskExecutor
 from stepping_spark.expressions.expr import Expr
 from stepping_spark.expressions.zones import known_zone
@@ -285,7 +292,12 @@ class Scheduler:
 
     def projected(self, relation: Relation, state: RegisterPlan) -> Relation:
         """Rows of a stream with the columns of its register's key."""
-        return self._projection.select(relation, state.selection)
+        try:
+            return self._projection.select(relation, state.selection)
+        except SteppingError:
+            raise
+        except Exception as e:
+            raise failed_key(state.register.name, e) from e
 
     def committed(self) -> None:
         """Keep the prefixes of windows from the step that was just committed."""
@@ -417,7 +429,7 @@ class Scheduler:
         for state in self._adders.get(v, ()):
             rows = step.for_registers.get(state.register.name, relation)
             if state.stored and state.register.name not in step.for_registers:
-                rows = self._projection.select(relation, state.selection)
+                rows = self.projected(relation, state)
             if not rows.is_empty:
                 self.store.add(state.register.name, rows)
                 step.metrics.keep(state.register.name, rows.rows)

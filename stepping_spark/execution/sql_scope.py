@@ -20,7 +20,7 @@ from stepping_spark.expressions.arrow_evaluator import ZoneOf, unknown_zone
 from stepping_spark.expressions.expr import Expr, fields_of, for_spark
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.plan.step_ir import Selection
-from stepping_spark.relations.arrow import Array, canonical, one_array
+from stepping_spark.relations.arrow import Array, canonical, one_array, shown_row
 from stepping_spark.relations.codec import conform
 from stepping_spark.relations.relation import DriverRelation, Relation, SparkRelation, on_driver
 from stepping_spark.relations.transfer import column, frame_of
@@ -28,7 +28,7 @@ from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Schema
 from stepping_spark.rows.sql_text import literal
 from stepping_spark.rows.types import Optional, quote
-from stepping_spark.spark.session import JobCounter, in_session
+from stepping_spark.spark.session import JobCounter, in_session, is_about_values
 
 COLLECTED_ROWS = 5_000
 """Rows of the driver whose functions Spark evaluates without a job, returning row by row.
@@ -214,18 +214,50 @@ class Projection:
         if not table.num_rows:
             return [pa.array([], e.type.arrow) for e in exprs]
         if table.num_rows > COLLECTED_ROWS:
-            return self._evaluated(table, schema, exprs)
+            return self._evaluated_or_noted(table, schema, exprs)
         if len(self._known) > KNOWN_RELATIONS:
             self.forget()
         _, cached = self._known.setdefault(id(table), (table, {}))
         missing = [e for e in dict.fromkeys(exprs) if e not in cached]
         if missing:
-            cached.update(zip(missing, self._evaluated(table, schema, missing), strict=True))
+            values = self._evaluated_or_noted(table, schema, missing)
+            cached.update(zip(missing, values, strict=True))
         return [cached[e] for e in exprs]
 
     def forget(self) -> None:
         """Forget the cached values."""
         self._known.clear()
+
+    def _evaluated_or_noted(
+        self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]
+    ) -> list[Array]:
+        """The values of expressions; an error that a value causes gets a note with its row."""
+        try:
+            return self._evaluated(table, schema, exprs)
+        except Exception as e:
+            if is_about_values(e):
+                self._note_row(e, table, schema, exprs)
+            raise
+
+    def _note_row(
+        self, error: Exception, table: pa.Table, schema: Schema, exprs: Sequence[Expr]
+    ) -> None:
+        """Add the first row of a relation that causes an error, found by halving."""
+
+        def fails(rows: pa.Table) -> bool:
+            try:
+                self._evaluated(rows, schema, exprs)
+            except Exception as e:
+                return is_about_values(e)
+            return False
+
+        while table.num_rows > 1:
+            half = table.num_rows // 2
+            first = table.slice(0, half)
+            table = first if fails(first) else table.slice(half)
+        if fails(table):
+            shown = shown_row({n: table.column(n)[0].as_py() for n, _ in schema.columns})
+            error.add_note(f"for the row ({shown})")
 
     def _evaluated(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         types = [e.type for e in exprs]

@@ -20,6 +20,8 @@ from stepping_spark.relations.store import Now
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
 
+REMEDY = ": correct the rows or the function, and step again"
+
 
 class InputSize(NamedTuple):
     """The number of rows of a stream's inputs; None if some are in Spark.
@@ -128,13 +130,26 @@ def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
         path, line = origins[part].path, origins[part].line
     name = parts_of(v.operator)[part].user_name
     is_ours = isinstance(error, SteppingError)
-    what = f": {error}" if is_ours else f" failed: {first_line(error)}"
-    remedy = ": correct the rows or the function, and step again"
+    what = f": {error}" if is_ours else f" failed{in_row(error)}: {first_line(error)}"
+    remedy = REMEDY
     if type(error) is SteppingError:  # there is no PySpark, no Java, or no session
         what, remedy = f" asks Spark: {error}", ""
     return StepError(
         f"{path} ({line}): {name}{what}\nThe store is as it was before the step{remedy}"
     )
+
+
+def failed_key(register: str, error: Exception) -> StepError:
+    """The error about a key by which the rows of a register are found."""
+    return StepError(
+        f"{register}: a key of its rows failed{in_row(error)}: {first_line(error)}\nThe store is "
+        f"as it was before the step{REMEDY}"
+    )
+
+
+def in_row(error: BaseException) -> str:
+    """The row of which an error is, with a space before it; nothing if it is unknown."""
+    return "".join(f" {note}" for note in getattr(error, "__notes__", ()))
 
 
 def null_error(name: str, where: str) -> StepError:

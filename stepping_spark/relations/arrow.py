@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stepping_spark.base.errors import StepError
+from stepping_spark.base.errors import StepError, cut_short
 from stepping_spark.rows.atoms import INT_MIN, RowType
 from stepping_spark.rows.schema import Schema, has_floats
 
@@ -28,6 +28,9 @@ _Number = TypeVar("_Number", np.int64, np.uint64)
 
 _SAMPLE = 1 << 14
 _TIMES = 5  # estimated values per row: with fewer, too many rows are equal by chance
+
+SHOWN_ROW = 1_000
+"""The most characters of a row in a message."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # a multiplication by it spreads numbers in the upper bits
 
@@ -508,9 +511,13 @@ def _no_opposite(table: pa.Table, schema: Schema, name: str, t: RowType) -> Step
     return _too_large(row, name, t, f"-({INT_MIN})")
 
 
+def shown_row(row: dict[str, Any]) -> str:
+    """The columns of a row for a message; long texts are cut."""
+    return cut_short(", ".join(f"{n}={cut_short(repr(v))}" for n, v in row.items()), SHOWN_ROW)
+
+
 def _too_large(row: dict[str, Any], name: str, t: RowType, value: Any) -> StepError:
-    shown = ", ".join(f"{n}={v!r}" for n, v in row.items())
-    of = f" of the row ({shown})" if shown else ""
+    of = f" of the row ({shown_row(row)})" if row else ""
     return StepError(
         f"{name}{of} adds up to {value}, which is beyond {t.ddl}; feed fewer or smaller weights"
     )

@@ -104,6 +104,7 @@ _LOGGED_TWICE_BY_JAVA = (
 )
 _LOGGED_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
+_OF_VALUES = re.compile(r"SQLSTATE: (22|P0)")
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
 _UNKNOWN = 2**62
 _ROW_BY_ROW = ("Filter", "Project")
@@ -527,6 +528,11 @@ def first_line(e: BaseException) -> str:
     _, trace, text = rest.rpartition("Traceback (most recent call last):\n")
     lines = [x for x in text.splitlines() if x and not x.startswith(" ")] if trace else []
     return f"{first} {lines[0]}" if lines else first or type(e).__name__
+
+
+def is_about_values(e: BaseException) -> bool:
+    """Whether a value is the reason of an error: SQL's data exceptions, and errors of ours."""
+    return isinstance(e, ValueError) or _OF_VALUES.search(str(e)) is not None
 
 
 def raised_in_worker(e: raised.PySparkException) -> tuple[str, str] | None:

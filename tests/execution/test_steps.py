@@ -130,6 +130,41 @@ def test_of_functions_that_are_asked_at_once_the_one_that_fails_is_told(
     assert stepper.metrics[-1].queries == 1
 
 
+def by_number(o: Any) -> Any:
+    return o.item.cast("float").cast("bigint")
+
+
+OF_NUMBER: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "map": (lambda a: st.map(a, f=by_number, to=int), "map failed"),
+    "filter": (lambda a: st.filter(a, f=lambda o: by_number(o) > 0), "filter failed"),
+    "key": (
+        lambda a: st.join(a, a, on_left=by_number, on_right=by_number),
+        "query.a by .*: a key of its rows failed",
+    ),
+    "partition": (lambda a: st.first_n(a, lambda o: o.id, 1, by=by_number), "map failed"),
+}
+
+
+@pytest.mark.driver
+@pytest.mark.parametrize("rows", [1, 6, 5_002])
+@pytest.mark.parametrize("what", OF_NUMBER)
+def test_an_error_of_spark_names_the_row_that_has_the_value(
+    spark: SparkSession, rows: int, what: str
+) -> None:
+    of, said = OF_NUMBER[what]
+
+    def query(a: st.ZSet[Order]) -> Any:
+        return of(a)
+
+    stepper = stepper_of(query)
+    bad = rows * 2 // 3
+    orders = [Order(id=i, item="tea" if i == bad else str(i)) for i in range(rows)]
+    with pytest.raises(st.StepError, match=rf"{said} for the row \(id={bad}, item='tea'\): "):
+        stepper.step((Z(dict.fromkeys(orders, 1)),))
+    assert stepper.store.last_step() == 0
+    stepper.step((Z({o: 1 for o in orders if o.id != bad}),))
+
+
 def test_steps_of_tests_run_where_they_are_asked_to(
     spark: SparkSession, request: pytest.FixtureRequest
 ) -> None:
