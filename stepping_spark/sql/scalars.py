@@ -503,9 +503,7 @@ def _refused(reason: str, remedy: str) -> NodeHandler:
     return refused
 
 
-_NO_VALUE = _refused(
-    "a parameter has no value in a view", "write the value; in Python, put it into the text"
-)
+_NO_VALUE = _refused("a parameter has no value in a view", "write its value into the text")
 
 
 _HANDLERS: dict[type, NodeHandler] = {
