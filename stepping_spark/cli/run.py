@@ -23,7 +23,14 @@ from stepping_spark.cli.output import (
     say,
     with_renames,
 )
-from stepping_spark.cli.tables import PLACE, TABLE, of_project, pipeline_of, said_of_project
+from stepping_spark.cli.tables import (
+    COLUMNS,
+    PLACE,
+    TABLE,
+    of_project,
+    pipeline_of,
+    said_of_project,
+)
 from stepping_spark.pipeline.reporting import serve
 from stepping_spark.pipeline.rounds import RETRIES, seconds_in
 
@@ -79,6 +86,13 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
     help="With FILE.sql or --dbt: the table of an input: orders=delta:lake/orders.",
 )
 @click.option(
+    "--columns",
+    multiple=True,
+    metavar=COLUMNS,
+    help="With FILE.sql or --dbt: the columns of an input, where its files have no types: "
+    "'orders=id BIGINT, country STRING'.",
+)
+@click.option(
     "--sink",
     "sinks",
     multiple=True,
@@ -130,6 +144,7 @@ def run(
     dbt: Path | None,
     store: str | None,
     sources: tuple[str, ...],
+    columns: tuple[str, ...],
     sinks: tuple[str, ...],
     into: str | None,
     select: tuple[str, ...],
@@ -175,7 +190,7 @@ def run(
     logging.getLogger("stepping_spark").setLevel(logging.INFO)
     of_dbt = said_of_project(select, exclude, no_checks) | ({"into": into} if into else {})
     try:
-        with _pipeline(file, dbt, store, sources, sinks, of_dbt) as pipeline:
+        with _pipeline(file, dbt, store, sources, columns, sinks, of_dbt) as pipeline:
             target = file or str(dbt)
             if evolve:
                 naming_target(
@@ -222,6 +237,7 @@ def _pipeline(
     dbt: Path | None,
     store: str | None,
     sources: tuple[str, ...],
+    columns: tuple[str, ...],
     sinks: tuple[str, ...],
     of_dbt: Mapping[str, Any],
 ) -> st.Pipeline:
@@ -231,16 +247,18 @@ def _pipeline(
             "give either a file, as `stepping-spark run pipeline.py`, or a dbt project: --dbt DIR"
         )
     if dbt is not None:
-        return pipeline_of(dbt, of_dbt, store, sources, sinks)
+        return pipeline_of(dbt, of_dbt, store, sources, columns, sinks)
     assert file is not None
     if of_dbt:
         raise click.UsageError("--into, --select, --exclude and --no-checks are for --dbt")
     if Path(file).suffix in (".sql", ".toml"):
         if not Path(file).is_file():
             raise click.UsageError(f"there is no file {file}; check the path")
-        return pipeline_of(Path(file), {}, store, sources, sinks)
-    if sources or sinks:
-        raise click.UsageError("--source and --sink are for views in a .sql file, and for --dbt")
+        return pipeline_of(Path(file), {}, store, sources, columns, sinks)
+    if sources or columns or sinks:
+        raise click.UsageError(
+            "--source, --columns and --sink are for views in a .sql file, and for --dbt"
+        )
     return pipeline_in(file, store)
 
 

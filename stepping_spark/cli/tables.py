@@ -42,12 +42,13 @@ def pipeline_of(
     settings: Mapping[str, Any],
     store: str | None,
     sources: Sequence[str],
+    columns: Sequence[str],
     sinks: Sequence[str],
 ) -> st.Pipeline:
     """The pipeline of a file or a dbt project, with tables of the command line.
 
     `file` is views in SQL, a TOML file, or the folder of a dbt project; `settings` are further
-    settings of a TOML file.
+    settings of a TOML file. `columns` has the columns of tables as DDL.
     """
     entries = settings_of(file, settings)
     if store is not None:
@@ -57,11 +58,11 @@ def pipeline_of(
             f"{file} does not say where the state is; give --store parquet:DIRECTORY or "
             "--store postgresql://user@host/database"
         )
-    inputs = _sources(entries, sources)
+    inputs, stated = _sources(entries, sources), _stated(entries, columns)
     of_views = _merged_tables(entries.get("sinks", {}), sinks, "sink")
 
     def pipeline() -> st.Pipeline:
-        query = query_of(entries)
+        query = query_of(entries, stated)
         read = _read_by(query, inputs, file)
         tables = of_models(getattr(query, "written", {}), of_views, entries.get("into"))
         into = {name: [_table(name, entry, "sink") for entry in of] for name, of in tables.items()}
@@ -76,15 +77,10 @@ def graph_of(
 ) -> st.Graph[Any, Any]:
     """The circuit of a file or a dbt project; `columns` has the columns of tables as DDL."""
     entries = settings_of(file, settings)
-    inputs = _sources(entries, sources)
-    for text in columns:
-        name, equals, ddl = text.partition("=")
-        if not equals:
-            raise click.UsageError(f"--columns {text}: expected {COLUMNS}, such as {_COLUMNS_OF}")
-        inputs[name] = ddl
+    inputs, stated = _sources(entries, sources), _stated(entries, columns)
 
     def compiled() -> st.Graph[Any, Any]:
-        query = query_of(entries)
+        query = query_of(entries, stated)
         otherwise = f"; or its columns, as --columns {_COLUMNS_OF}"
         read = _read_by(query, inputs, file, otherwise)
         bound: Any = by_name(query, read, ())
@@ -100,14 +96,29 @@ def settings_of(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     return dict(settings) | (_read(file) if kind == "toml" else {kind: str(file)})
 
 
-def query_of(entries: Mapping[str, Any]) -> Any:
-    """The query function of views in SQL, or of a dbt project."""
+def query_of(entries: Mapping[str, Any], stated: Mapping[str, str]) -> Any:
+    """The query function of views in SQL, or of a dbt project; `stated` has columns as DDL."""
     if "dbt" not in entries:
         file = Path(entries["sql"])
         text = SqlText(_text_of(file), file.name, file=str(file))
-        return st.sql(text, whole_rows=entries.get(WHOLE_ROWS, False))
-    options = {n: entries[n] for n in (*OF_DBT, WHOLE_ROWS) if n in entries and n != "into"}
-    return st.dbt_project(entries["dbt"], **options)
+        query = st.sql(text, whole_rows=entries.get(WHOLE_ROWS, False))
+    else:
+        options = {n: entries[n] for n in (*OF_DBT, WHOLE_ROWS) if n in entries and n != "into"}
+        query = st.dbt_project(entries["dbt"], **options)
+    return query.with_tables(stated) if hasattr(query, "with_tables") else query
+
+
+def _stated(entries: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
+    """The columns of sources as DDL, by the names of inputs."""
+    of_file = {
+        name: entry[DDL] for name, entry in entries.get("sources", {}).items() if DDL in entry
+    }
+    for text in columns:
+        name, equals, ddl = text.partition("=")
+        if not equals:
+            raise click.UsageError(f"--columns {text}: expected {COLUMNS}, such as {_COLUMNS_OF}")
+        of_file[name] = ddl
+    return of_file
 
 
 def _text_of(file: Path) -> str:
@@ -147,6 +158,7 @@ class _Table(TypedDict, total=False):
     key: str | list[str]
     changes: bool
     columns: dict[str, str]
+    ddl: str
 
 
 class _File(TypedDict, total=False):
@@ -171,6 +183,9 @@ OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict")
 """The entries of a pipeline in a TOML file, besides its views and tables."""
 
 WHOLE_ROWS = "whole_rows"
+
+DDL = "ddl"
+"""The entry of a source in a TOML file with its columns and their types."""
 
 OF_DBT = ("select", "exclude", "checks", "into")
 """The entries of a dbt project in a TOML file."""
@@ -307,14 +322,15 @@ def _table(name: str, entry: Mapping[str, Any], what: str) -> Any:
             "address: delta = 'lake/orders'"
         )
     (kind,) = kinds
-    options = {k: v for k, v in entry.items() if k != kind}
+    stated = (DDL,) if what == "source" else ()
+    options = {k: v for k, v in entry.items() if k not in (kind, *stated)}
     _, *arguments = inspect.signature(KINDS[kind]).parameters.values()
     takes = [p for p in arguments if p.name not in _OF_OTHERS[what]]
     unknown = options.keys() - {p.name for p in takes}
     lacking = [p.name for p in takes if p.default is p.empty and p.name not in options]
     if unknown or lacking:
         wrong = f"lacks {lacking[0]!r}" if lacking else f"has no {min(unknown)!r} as a {what}"
-        names = ", ".join(p.name for p in takes if p.name not in _OBJECTS)
+        names = ", ".join([*(p.name for p in takes if p.name not in _OBJECTS), *stated])
         raise st.InputError(
             f"the {what} {name}: {kind} {wrong}; beside its address it may say {names}"
         )

@@ -37,10 +37,10 @@ def run(text: str, *more: str, source: str = "orders=delta:orders") -> tuple[int
     return done.exit_code, " ".join(done.output.split())
 
 
-def toml(text: str) -> tuple[int, str]:
+def toml(text: str, *more: str) -> tuple[int, str]:
     """Run a TOML file."""
     Path("shop.toml").write_text(text)
-    done = CliRunner().invoke(main, ["run", "shop.toml"])
+    done = CliRunner().invoke(main, ["run", "shop.toml", *more])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, " ".join(done.output.split())
 
@@ -67,6 +67,46 @@ def test_an_input_has_one_source() -> None:
     assert (code, "the source orders is said 2 times" in said) == (2, True)
 
 
+FILES = [
+    '{"id": 1, "day": "2024-01-01", "note": "a"}\n{"id": 2, "day": "2024-01-02", "note": "b"}',
+    '{"id": 3, "day": "2024-01-03"}',
+    '{"id": 4.5, "day": "2024-01-04", "note": "x"}\n{"id": 4, "day": null, "note": 7}\n{"id": 5',
+    "",
+    '{"id": 6, "day": "2024-01-06", "note": "c", "more": [1]}',
+]
+
+
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("kind", ["sql", "toml"])
+def test_views_of_json_files_go_on_whatever_files_come(kind: str, *, stated: bool) -> None:
+    Path("landing").mkdir()
+    ddl = "id BIGINT, day DATE, note STRING"
+    text = "CREATE VIEW notes AS SELECT id, upper(note) AS note FROM landing"
+    text += " WHERE day < DATE '2030-01-01'" if stated else ""
+    Path("v.sql").write_text(text)
+    for number, lines in enumerate(FILES, 1):
+        Path("landing", f"{number}.json").write_text(lines)
+        code, said = toml(
+            f'{STATED}[sources.landing]\nfiles = "landing"\nkind = "json"\non_invalid = "drop"\n'
+            + (f'ddl = "{ddl}"\n' if stated and kind == "toml" else "")
+            + '[sinks.notes]\ndelta = "notes"\nkey = "id"\n',
+            *(["--columns", f"landing={ddl}"] if stated and kind == "sql" else ()),
+        )
+        assert code == 0, said
+    assert content("notes", "id", "note") == [(1, "A"), (2, "B"), (3, None), (6, "C")]
+
+
+def test_columns_that_are_stated_are_those_of_the_table() -> None:
+    code, said = run(SOLD, "--columns", "orders=id BIGINT, customer BIGINT, cents STRING")
+    assert (code, "column 'cents': expected str (string), found int64" in said) == (2, True), said
+    code, said = run(SOLD, "--columns", "orders")
+    assert (code, "--columns orders: expected NAME=DDL, such as orders='id" in said) == (2, True)
+    code, said = run("SELECT id FROM orders", "--columns", "orders=id BIGINT, more INT")
+    assert (code, "there is no column more" in said) == (2, True), said
+    code, said = run("SELECT id FROM orders", "--columns", "orders=id BIGINT")
+    assert code == 0, said
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -81,12 +121,12 @@ def test_an_input_has_one_source() -> None:
         (
             f'{STATED}[sources.orders]\nfiles = "landing"\nformat = "csv"',
             "the source orders: files has no 'format' as a source; beside its address it may say "
-            "kind, order, columns, on_invalid",
+            "kind, order, columns, on_invalid, ddl",
         ),
         (
             f'{STATED}[sources.orders]\ndelta = "orders"\nkey = "id"',
             "the source orders: delta has no 'key' as a source; beside its address it may say "
-            "diff, columns, on_invalid, options",
+            "diff, columns, on_invalid, options, ddl",
         ),
         (
             f'{READ}[sinks.sold]\ndelta = "sold"\non_invalid = "drop"',

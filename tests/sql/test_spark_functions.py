@@ -239,7 +239,7 @@ class Example:
     @property
     def items(self) -> list[str]:
         """The expressions of a SELECT of constants; none of other statements."""
-        tokens = tokens_of(self.text)
+        tokens = tokens_of(self.text, self.text)
         words = {t.text.upper() for t in tokens}
         if ("FROM" in words and "EXTRACT" not in words) or "WITH" in words:
             return []

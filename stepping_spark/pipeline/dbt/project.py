@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -189,7 +189,7 @@ class _Project:
         sources |= {n: table for n, table in tables.items() if hasattr(table, "source")}
         sql_tables = {n: table_of(n, table) for n, table in {**sources, **tables}.items()}
         declaration = Declared(self._name, None, sources, None, self._checks())
-        return self._bound(sql_tables, declaration)
+        return self._bound(sql_tables, declaration, tables.keys() - sources.keys())
 
     @property
     def _name(self) -> str:
@@ -197,7 +197,10 @@ class _Project:
         names = [self.manifest.called[node.id] for node in self.outputs]
         return names[0] if len(names) == 1 else self.manifest.project
 
-    def _bound(self, sql_tables: Mapping[str, SqlTable], declaration: Declared) -> Any:
+    def _bound(
+        self, sql_tables: Mapping[str, SqlTable], declaration: Declared, stated: Set[str]
+    ) -> Any:
+        """The query function; the columns of `stated` tables are not those of their sources."""
         missing = [name for name in self.inputs if name not in sql_tables]
         doc = f"The models of the dbt project {self.manifest.project}."
         query: Any = self._function(sql_tables) if not missing else None
@@ -205,12 +208,13 @@ class _Project:
         query = query or unbound(text, sql_tables, missing)
 
         def takes(given: Mapping[str, Any]) -> list[str]:
-            names = [name for name in self.inputs if name in given]
+            names = [n for n in self.inputs if n in given and n not in stated]
             return [n for n in names if n in missing or hasattr(given[n], "source")]
 
         def with_tables(given: Mapping[str, Any]) -> Any:
             new = {name: table_of(name, given[name]) for name in self.inputs if name in given}
-            return self._bound({**sql_tables, **new}, declaration)
+            ddl = {name for name in new if isinstance(given[name], str)}
+            return self._bound({**sql_tables, **new}, declaration, stated | ddl)
 
         query.takes = takes
         query.with_tables = with_tables

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from csv import reader as csv_lines
 from dataclasses import dataclass
 from json import JSONDecodeError, dumps, loads
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +42,9 @@ MOST = 1 << 30
 """The most bytes of one record of CSV."""
 
 _STRADDLES = "straddling object"
+
+Line: TypeAlias = tuple[int, bytes]
+"""The number of a line, and its text."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +148,15 @@ def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Tex
     names = _in_any_case(data.decode(errors="replace"), columns)
     fields = [(names[f.name], _as_text(type_in_table(f.type))) for f in columns]
     schema = pa.schema([pa.field(name, t) for name, t in fields])
-    lines = [(i, line.strip()) for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    for table, numbers, misfits in _json_parts(lines, schema):
+    lines = _lines_of(data)
+    for table, of_rows, misfits in _json_parts(lines, schema):
         yield TextBlock(_empty(columns), misfits)
-        yield _converted(table.rename_columns(columns.names), columns, numbers)
+        yield _converted(table.rename_columns(columns.names), columns, of_rows)
+
+
+def _lines_of(data: bytes) -> list[Line]:
+    """The lines that are not empty, with their numbers."""
+    return [(i, line.strip()) for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
 
 
 def _in_any_case(text: str, columns: pa.Schema) -> dict[str, str]:
@@ -177,32 +187,31 @@ def _keys_of(line: str) -> Iterable[str]:
 
 
 def _json_parts(
-    lines: list[tuple[int, bytes]], schema: pa.Schema
-) -> Iterator[tuple[pa.Table, list[int], pa.Table]]:
-    """The objects of lines, their line numbers, and misfits. Unreadable parts are halved."""
+    lines: list[Line], schema: pa.Schema
+) -> Iterator[tuple[pa.Table, list[Line], pa.Table]]:
+    """The objects of lines, their lines, and misfits. Unreadable parts are halved."""
     if not lines:
         return
     table = _parsed([line for _, line in lines], schema)
     if table is not None and table.num_rows == len(lines):
-        yield table, [number for number, _ in lines], MISFITS.empty_table()
+        yield table, lines, MISFITS.empty_table()
     elif len(lines) > 1:
         half = len(lines) // 2
         yield from _json_parts(lines[:half], schema)
         yield from _json_parts(lines[half:], schema)
     else:
-        ((number, line),) = lines
-        text = line.decode(errors="backslashreplace")
-        misfit = {"row": text, "reason": _wrong_with(line, schema), COUNT: 1}
-        yield schema.empty_table(), [], _misfits([misfit], [number])
+        ((_, line),) = lines
+        yield schema.empty_table(), [], _of_lines(lines, [_wrong_with(line, schema)])
 
 
-def _misfits(rows: list[dict[str, Any]], lines: list[int] | None) -> pa.Table:
-    """A table of misfits, with their line numbers, if known."""
-    misfits = pa.Table.from_pylist(rows, MISFITS)
-    if lines is None:
-        return misfits
-    places: Any = pa.array([f"line {line}" for line in lines], pa.string())
-    return misfits.append_column(AT, places)
+def _of_lines(lines: list[Line], reasons: list[str]) -> pa.Table:
+    """Lines as misfits, with their numbers."""
+    rows = [
+        {"row": line.decode(errors="backslashreplace"), "reason": reason, COUNT: 1}
+        for (_, line), reason in zip(lines, reasons, strict=True)
+    ]
+    places: Any = pa.array([f"line {number}" for number, _ in lines], pa.string())
+    return pa.Table.from_pylist(rows, MISFITS).append_column(AT, places)
 
 
 def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
@@ -227,18 +236,28 @@ def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
 def _wrong_with(line: bytes, schema: pa.Schema) -> str:
     """The reason why a line is no row."""
     try:
-        row = loads(line)
+        row = loads(line, object_pairs_hook=_Keys)
     except UnicodeDecodeError:
         return "expected text in UTF-8"
     except JSONDecodeError as e:
         return f"expected one JSON object, found what is none: {e.msg} at character {e.pos + 1}"
-    if not isinstance(row, dict):
+    if not isinstance(row, _Keys):
         return "expected a JSON object"
+    if row.twice:
+        return f"expected a JSON object that names each key once, found {row.twice[0]!r} twice"
     for field in schema:
         if _parsed([line], pa.schema([field])) is None:
             value = dumps(row.get(field.name), ensure_ascii=False)
             return f"column {field.name!r}: expected {told_type(field.type)}, found {value}"
-    return "expected a JSON object that names each key once"
+    return "expected a JSON object that can be read"
+
+
+class _Keys(dict[str, Any]):
+    """A JSON object, and the keys that it has twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.twice = [key for key, n in Counter(key for key, _ in pairs).items() if n > 1]
 
 
 def _as_text(t: pa.DataType) -> pa.DataType:
@@ -248,6 +267,69 @@ def _as_text(t: pa.DataType) -> pa.DataType:
     if isinstance(t, pa.ListType):
         return pa.list_(_as_text(t.value_type))
     return pa.string() if pa.types.is_temporal(t) else t
+
+
+# -- types
+
+
+def _head(system: pafs.FileSystem, path: str) -> bytes:
+    """The first whole lines of a file, up to `BLOCK`, or its first line."""
+    with system.open_input_stream(path) as file:
+        data = b""
+        while block := file.read(BLOCK):
+            whole, newline, _ = block.rpartition(b"\n")
+            if newline and len(block) == BLOCK:
+                return data + whole + newline
+            data += block
+    return data
+
+
+def _inferred(lines: list[bytes]) -> Iterator[pa.Schema]:
+    """The schemas of the parts of lines that Arrow can read. Unreadable parts are halved."""
+    schema = _schema_of(lines)
+    if schema is not None:
+        yield schema
+    elif len(lines) > 1:
+        half = len(lines) // 2
+        yield from _inferred(lines[:half])
+        yield from _inferred(lines[half:])
+
+
+def _schema_of(lines: list[bytes]) -> pa.Schema | None:
+    """The schema that Arrow infers from objects; None if it cannot read them."""
+    if not lines:
+        return None
+    data = b"\n".join(lines)
+    try:
+        options = pajson.ReadOptions(block_size=max(1 << 20, len(data) + 1))
+        return pajson.read_json(io.BytesIO(data), read_options=options).schema
+    except pa.ArrowInvalid:
+        return None
+
+
+def first_typed(schemas: Iterable[pa.Schema], *, wider: bool = False) -> pa.Schema:
+    """The columns of schemas, each with its first type that is more than NULL.
+
+    With `wider`, a later type may be one that has the values of both: 1 and 2.5 are doubles.
+    """
+    columns: dict[str, Any] = {}
+    for field in (field for schema in schemas for field in schema):
+        known = columns.get(field.name)
+        if known is None or _is_unknown(known):
+            columns[field.name] = field.type
+        elif wider and field.type != known:
+            both = [pa.schema([(field.name, t)]) for t in (known, field.type)]
+            with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
+                unified = pa.unify_schemas(both, promote_options="permissive")
+                columns[field.name] = unified.field(0).type
+    return pa.schema(list(columns.items()))
+
+
+def _is_unknown(t: Any) -> bool:
+    """Whether a type, or a part of it, is that of NULLs alone."""
+    if isinstance(t, pa.StructType):
+        return any(_is_unknown(f.type) for f in t)
+    return _is_unknown(t.value_type) if isinstance(t, pa.ListType) else bool(pa.types.is_null(t))
 
 
 # -- values
@@ -262,10 +344,10 @@ def has_no_text(t: pa.DataType, *, nested: bool) -> bool:
     return pa.types.is_duration(t)
 
 
-def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = None) -> TextBlock:
+def _converted(table: pa.Table, columns: pa.Schema, lines: list[Line] | None = None) -> TextBlock:
     """The rows with the wanted types; a row with a value outside its type is a misfit.
 
-    `lines` are the line numbers of the rows, if known.
+    `lines` are the lines of the rows, if known; otherwise a misfit has the columns that are read.
     """
     arrays: list[Array] = []
     reasons: dict[int, str] = {}
@@ -278,23 +360,26 @@ def _converted(table: pa.Table, columns: pa.Schema, lines: list[int] | None = No
             if not pa.types.is_string(field.type):
                 array = pc.if_else(pc.equal(array, ""), None, array)
         values, at = _valued(array, in_file.type)
+        expected = f"column {field.name!r}: expected {told_type(in_file.type)}"
         for i in at:
-            value = array[int(i)].as_py()
-            reasons.setdefault(
-                int(i),
-                f"column {field.name!r}: expected {told_type(in_file.type)}, found {value!r}",
-            )
+            reasons.setdefault(int(i), f"{expected}, found {array[int(i)].as_py()!r}")
+        if values.null_count and not field.nullable:
+            for i in pc.indices_nonzero(values.is_null()).to_pylist():
+                reasons.setdefault(i, f"{expected}, found NULL")
         arrays.append(values)
     rows = pa.Table.from_arrays(arrays, names=columns.names)
     if not reasons:
         return TextBlock(rows, MISFITS.empty_table())
     places = sorted(reasons)
     wrong: Any = pa.array(places, pa.int64())
-    texts = texts_of(_of_text(table.take(wrong))).to_pylist()
-    misfits = _misfits(
-        [{"row": t, "reason": reasons[i], COUNT: 1} for t, i in zip(texts, places, strict=True)],
-        None if lines is None else [lines[i] for i in places],
-    )
+    why = [reasons[i] for i in places]
+    if lines is None:
+        texts = texts_of(_of_text(table.take(wrong)))
+        misfits = pa.table(
+            [texts, pa.array(why), pa.repeat(pa.scalar(1), len(why))], schema=MISFITS
+        )
+    else:
+        misfits = _of_lines([lines[i] for i in places], why)
     keep = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=wrong))
     return TextBlock(rows.filter(keep), misfits)
 
@@ -367,11 +452,10 @@ class JsonLines:
     read = staticmethod(json)
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
-        """The fields of the objects of a file, with types inferred from their values."""
-        with system.open_input_stream(path) as file:
-            opened: Any = file
-            columns: pa.Schema = pajson.read_json(opened).schema
-            return columns
+        """The fields of the first objects of a file, with types inferred from their values."""
+        data = _head(system, path)
+        objects = [line for _, line in _lines_of(data) if line.startswith(b"{")]
+        return first_typed(_inferred(objects), wider=True)
 
 
 class Csv:
@@ -380,11 +464,19 @@ class Csv:
     read = staticmethod(csv)
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
-        """The columns of a file, with types inferred from their values."""
-        with system.open_input_stream(path) as file:
-            options = pacsv.ParseOptions(newlines_in_values=True)
-            opened: Any = file
-            return pacsv.read_csv(opened, parse_options=options).schema
+        """The columns of a file, with types inferred from the values in its first bytes."""
+        skip: Any = lambda line: "skip"  # noqa: E731
+        text = _head(system, path).decode(errors="replace")  # a line that is skipped is text
+        if not text.strip():
+            return pa.schema([])
+        if "\0" in text:
+            raise pa.ArrowInvalid("it contains bytes with the value 0, and is no text in UTF-8")
+        head: Any = io.BytesIO(text.encode())
+        return pacsv.open_csv(
+            head,
+            read_options=pacsv.ReadOptions(block_size=BLOCK),
+            parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+        ).schema
 
 
 FORMATS: dict[str, Format] = {"parquet": Parquet(), "json": JsonLines(), "csv": Csv()}

@@ -18,13 +18,22 @@ from stepping_spark.pipeline.by_tasks import UNPACKED, frame_of_files, may_read,
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
 from stepping_spark.pipeline.columns import bare_type
 from stepping_spark.pipeline.files.directory import FilesDirectory, ListedFile, digest, is_digest
-from stepping_spark.pipeline.files.formats import FORMATS, Parquet, TextBlock, has_no_text
+from stepping_spark.pipeline.files.formats import (
+    FORMATS,
+    Parquet,
+    TextBlock,
+    first_typed,
+    has_no_text,
+)
 from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position, numbers_of
 from stepping_spark.rows.names import as_in_table, type_in_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.spark.session import first_line
 from stepping_spark.spark.types import spark_schema_of
 from stores.threads import side_by_side
+
+TYPED_BY = 20
+"""The first files that say the types of columns, where they are inferred, besides the last one."""
 
 
 class FilesSource(InPieces):
@@ -58,16 +67,25 @@ class FilesSource(InPieces):
                 )
 
     def schema(self) -> pa.Schema:
-        """The columns of the last file; for text formats, or without files, the wanted columns."""
+        """The wanted columns, or those of files: Parquet's are those of the last file.
+
+        In text, types are inferred. Each column has the first type that it has in the first files
+        or in the last one, so that a later file does not change it.
+        """
         files = self._files()
         if self._columns.names and (self._kind != "parquet" or not files):
             return as_in_table(self._columns)
-        if not files:
-            raise self._failure("it has no file, which would say the columns; add one")
+        if self._kind == "parquet":
+            files = files[-1:]
+        columns = first_typed(map(self._schema_of, (*files[:TYPED_BY], *files[TYPED_BY:][-1:])))
+        if not columns.names:
+            raise self._failure("it has no file with a row, which would say the columns; add one")
+        return columns
+
+    def _schema_of(self, file: ListedFile) -> pa.Schema:
         system, _ = self._directory.place
-        with self._trying(files[-1]):
-            path = self._directory.path_of(files[-1].name)
-            return FORMATS[self._kind].schema(system, path)
+        with self._trying(file):
+            return FORMATS[self._kind].schema(system, self._directory.path_of(file.name))
 
     def behind(self, after: Position | None) -> int | None:
         """The number of unread files."""
