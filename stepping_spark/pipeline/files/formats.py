@@ -43,7 +43,7 @@ MOST = 1 << 30
 
 _STRADDLES = "straddling object"
 
-Line: TypeAlias = tuple[int, bytes]
+NumberedLine: TypeAlias = tuple[int, bytes]
 """The number of a line, and its text."""
 
 
@@ -154,7 +154,7 @@ def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Tex
         yield _converted(table.rename_columns(columns.names), columns, of_rows)
 
 
-def _lines_of(data: bytes) -> list[Line]:
+def _lines_of(data: bytes) -> list[NumberedLine]:
     """The lines that are not empty, with their numbers."""
     return [(i, line.strip()) for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
 
@@ -187,8 +187,8 @@ def _keys_of(line: str) -> Iterable[str]:
 
 
 def _json_parts(
-    lines: list[Line], schema: pa.Schema
-) -> Iterator[tuple[pa.Table, list[Line], pa.Table]]:
+    lines: list[NumberedLine], schema: pa.Schema
+) -> Iterator[tuple[pa.Table, list[NumberedLine], pa.Table]]:
     """The objects of lines, their lines, and misfits. Unreadable parts are halved."""
     if not lines:
         return
@@ -204,7 +204,7 @@ def _json_parts(
         yield schema.empty_table(), [], _of_lines(lines, [_wrong_with(line, schema)])
 
 
-def _of_lines(lines: list[Line], reasons: list[str]) -> pa.Table:
+def _of_lines(lines: list[NumberedLine], reasons: list[str]) -> pa.Table:
     """Lines as misfits, with their numbers."""
     rows = [
         {"row": line.decode(errors="backslashreplace"), "reason": reason, COUNT: 1}
@@ -236,12 +236,12 @@ def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
 def _wrong_with(line: bytes, schema: pa.Schema) -> str:
     """The reason why a line is no row."""
     try:
-        row = loads(line, object_pairs_hook=_Keys)
+        row = loads(line, object_pairs_hook=_JsonObject)
     except UnicodeDecodeError:
         return "expected text in UTF-8"
     except JSONDecodeError as e:
         return f"expected one JSON object, found what is none: {e.msg} at character {e.pos + 1}"
-    if not isinstance(row, _Keys):
+    if not isinstance(row, _JsonObject):
         return "expected a JSON object"
     if row.twice:
         return f"expected a JSON object that names each key once, found {row.twice[0]!r} twice"
@@ -252,7 +252,7 @@ def _wrong_with(line: bytes, schema: pa.Schema) -> str:
     return "expected a JSON object that can be read"
 
 
-class _Keys(dict[str, Any]):
+class _JsonObject(dict[str, Any]):
     """A JSON object, and the keys that it has twice."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
@@ -344,7 +344,9 @@ def has_no_text(t: pa.DataType, *, nested: bool) -> bool:
     return pa.types.is_duration(t)
 
 
-def _converted(table: pa.Table, columns: pa.Schema, lines: list[Line] | None = None) -> TextBlock:
+def _converted(
+    table: pa.Table, columns: pa.Schema, lines: list[NumberedLine] | None = None
+) -> TextBlock:
     """The rows with the wanted types; a row with a value outside its type is a misfit.
 
     `lines` are the lines of the rows, if known; otherwise a misfit has the columns that are read.
