@@ -281,7 +281,10 @@ def _check_held(plan: RelationalPlan, facts: Facts, text: str) -> None:
         c = column_of(node)
         if c in kinds:
             reason = f"column {c.name} is {kinds[c]}, and rows cannot hold that"
-            raise failure(text, node, reason, f"leave it out, as in SELECT * EXCEPT ({c.name})")
+            remedy = f"leave it out, as in SELECT * EXCEPT ({c.name})"
+            if kinds[c] == "null":  # all values are
+                remedy = f"state the types of its table as DDL ({c.name} STRING), or {remedy}"
+            raise failure(text, node, reason, remedy)
 
 
 def _check_names(view: View) -> None:
