@@ -74,7 +74,8 @@ class Vertex:
     def signature(self) -> Signature:
         """The operator with its arguments, and the digest: the same in every process."""
         detail = self.operator.describe()
-        return Signature(f"{self.operator.name}{f' [{detail}]' if detail else ''}", self.digest)
+        words = f"{self.operator.user_name}{f' [{detail}]' if detail else ''}"
+        return Signature(words, self.digest)
 
     def __repr__(self) -> str:
         takes = ", ".join(str(v.type) for v in self.inputs)

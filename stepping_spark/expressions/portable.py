@@ -149,6 +149,9 @@ class Known(Derived):
 
     label: ClassVar[str] = "known"
 
+    def __str__(self) -> str:
+        return f"{self.args[0]} IS NOT NULL"
+
     def _sql(self, row: str) -> str:
         return f"if({self.args[0].sql(row)} IS NULL, 0L, 1L)"
 
@@ -344,6 +347,9 @@ class Widened(Derived):
     """An int as a Decimal of 38 digits, or any number as a float."""
 
     label: ClassVar[str] = "widened"
+
+    def __str__(self) -> str:
+        return f"CAST({self.args[0]} AS {self.type.ddl})"
 
     def _sql(self, row: str) -> str:
         return f"CAST({self.args[0].sql(row)} AS {self.type.ddl})"
