@@ -254,9 +254,15 @@ def _annotated(annotation: Any, args: tuple[Any, ...]) -> RowType:
     precision = next((a for a in args[1:] if isinstance(a, Precision)), None)
     if precision is None:
         return row_type(args[0])
-    if args[0] is not decimal.Decimal:
-        raise TypeError(f"{annotation}: st.Precision belongs on a Decimal")
-    return Atom("Decimal", decimal.Decimal, precision.precision, precision.scale)
+    exact = Atom("Decimal", decimal.Decimal, precision.precision, precision.scale)
+    if args[0] is decimal.Decimal:
+        return exact
+    if args[0] == decimal.Decimal | None:
+        return Optional(exact)
+    raise TypeError(
+        f"{annotation}: st.Precision belongs on a Decimal, as in "
+        "list[Annotated[Decimal, st.Precision(10, 2)]]"
+    )
 
 
 def _class_type(annotation: Any, origin: Any, args: tuple[Any, ...]) -> RowType:

@@ -563,6 +563,14 @@ def test_a_type_that_no_column_can_hold_is_a_type_error(annotation: Any, said: s
     assert said in str(e.value)
 
 
+def test_a_precision_may_stand_inside_or_outside_of_what_is_nullable() -> None:
+    inside = Annotated[Decimal, Precision(9, 2)] | None
+    outside = Annotated[Decimal | None, Precision(9, 2)]
+    assert row_type(inside) == row_type(outside)
+    assert row_type(list[outside]).ddl == "ARRAY<DECIMAL(9, 2)>"
+    assert row_type(inside) != row_type(Annotated[Decimal, Precision(9, 2)])
+
+
 @pytest.mark.parametrize("digits", [(0, 0), (39, 1), (5, 6), (5, -1)])
 def test_a_precision_that_spark_has_not_is_a_type_error(digits: tuple[int, int]) -> None:
     with pytest.raises(TypeError, match="1 to 38 digits"):
