@@ -235,12 +235,20 @@ def is_there(place: Store | Place) -> bool:
 
 @contextmanager
 def telling_the_plan(
-    graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet]
+    graph: AnyGraph, place: Store | Place, outlets: Sequence[Outlet], closed: Sequence[Feed] = ()
 ) -> Iterator[None]:
-    """Add to the error about a changed query how to evolve, and the plan of the evolution."""
+    """Add to the error about a changed query how to evolve, and the plan of the evolution.
+
+    An error of one of the `closed` sources comes first, because an evolution would raise it, too.
+    """
     try:
         yield
     except StoreMismatch as e:
+        for feed in closed:
+            try:
+                feed.open(None)
+            finally:
+                feed.close()
         remedy = _remedy(graph, place, outlets)
         if remedy is None:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from stepping_spark.pipeline.changed_query import (
 )
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
 from stepping_spark.pipeline.dry_run import Prospect, prospect_of, unstepped
+from stepping_spark.pipeline.inputs import Feed
 from stepping_spark.pipeline.outputs import catch_up, refresh_tables
 from stepping_spark.pipeline.protocols import Portion, state_of
 from stepping_spark.pipeline.rejects import view_of, with_rejected
@@ -418,11 +419,11 @@ class Pipeline(Closing):
             catch_up(stepper, self._outlets, self._rounds.state_path)
         return stepper
 
-    def _telling_the_plan(self) -> AbstractContextManager[None]:
+    def _telling_the_plan(self, closed: Sequence[Feed] = ()) -> AbstractContextManager[None]:
         """A context that adds the remedy to the error for a changed query."""
         if self.evolves:
             return nullcontext()
-        return telling_the_plan(self.graph, self._place, self._outlets)
+        return telling_the_plan(self.graph, self._place, self._outlets, closed)
 
     def _try_again(self, error: SteppingError, failures: int) -> None:
         """Close the store, unless in memory, and all tables, and wait; `run` opens them again."""
@@ -442,7 +443,7 @@ class Pipeline(Closing):
         place = self._place
         open_store = self._stepper and self._stepper.store
         self._evolves_now = self.evolves or has_no_step(place)
-        with self._telling_the_plan():
+        with self._telling_the_plan(self._feeds):
             store = open_store or store_at(
                 place, self.graph, self._limits, evolve=self._evolves_now, copy_of=self._copy_of
             )

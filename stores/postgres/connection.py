@@ -84,12 +84,17 @@ class Address:
         self._params = _parsed(url)
 
     def __repr__(self) -> str:
+        return f"{self.url}, schema {self.schema!r}"
+
+    @property
+    def url(self) -> str:
+        """The database as a URL, without the password and other options."""
         get = self._params.get
         user = f"{get('user')}@" if get("user") else ""
         port = f":{get('port')}" if get("port") else ""
         host = f"{get('host') or get('hostaddr') or ''}{port}"
         service = f"?service={get('service')}" if get("service") else ""
-        return f"postgresql://{user}{host}/{get('dbname') or ''}{service}, schema {self.schema!r}"
+        return f"postgresql://{user}{host}/{get('dbname') or ''}{service}"
 
     def connect(self, role: str) -> Connection:
         """Open a connection in autocommit mode."""

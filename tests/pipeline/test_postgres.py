@@ -194,7 +194,9 @@ def test_a_table_without_a_log_and_one_that_is_not_there_say_what_to_do(
 ) -> None:
     db.run("CREATE TABLE users (id bigint, name text)")
     with following(db, tmp_path) as running:
-        with pytest.raises(SourceError, match=r"stepping-spark source install URL users --schema"):
+        with pytest.raises(
+            SourceError, match=r"source install postgresql://\S+ users --schema \w+, or"
+        ):
             running.run()
         db.table("users").install()
         assert running.run() == 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import deltalake
 import psycopg
 import pyarrow as pa
 import pytest
@@ -18,7 +21,7 @@ from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import role
 
 INT, TEXT = pa.int64(), pa.string()
-AGAIN = r"Install it again: stepping-spark source install --again URL"
+AGAIN = r"Install it again: stepping-spark source install --again postgresql://"
 
 
 def plain(db: Database, table: str = "t", columns: str = "id, name") -> Counter[tuple[Any, ...]]:
@@ -387,6 +390,114 @@ def test_a_column_that_is_renamed_goes_on_under_its_new_name(db: Database) -> No
     follower.read()
     assert follower.left == plain(db, columns="id, title")
     assert not follower.unfit
+
+
+CHANGED = {
+    "added": ("ALTER TABLE t ADD z int", {}),
+    "added with a default": ("ALTER TABLE t ADD z int NOT NULL DEFAULT 7", {}),
+    "wider": ("ALTER TABLE t ALTER price TYPE numeric(14, 2)", {}),
+    "of another scale": ("ALTER TABLE t ALTER price TYPE numeric(14, 4)", {}),
+    "renamed": ("ALTER TABLE t RENAME price TO preis", {"price": "preis"}),
+    "dropped and added": ("ALTER TABLE t DROP price, ADD price numeric(10, 2) DEFAULT 3", {}),
+    "made anew": (
+        "CREATE TABLE u (id bigint, price numeric(10, 2), name text NOT NULL, y date); "
+        "INSERT INTO u SELECT id, price, name FROM t WHERE id > 3; DROP TABLE t; "
+        "ALTER TABLE u RENAME TO t",
+        {},
+    ),
+    "not at all": ("ALTER TABLE t ALTER price SET DEFAULT 3", {}),
+}
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["not read", "read"])
+@pytest.mark.parametrize(("ddl", "columns"), CHANGED.values(), ids=CHANGED)
+def test_a_table_is_read_again_after_ddl_and_a_new_installation(
+    db: Database, ddl: str, columns: dict[str, str], *, read: bool, tmp_path: Path
+) -> None:
+    """A sink that was removed needs all rows as of the committed position, from before the DDL."""
+    db.run("CREATE TABLE t (id bigint PRIMARY KEY, name text NOT NULL, price numeric(10, 2))")
+    db.run("INSERT INTO t SELECT i, 'n' || i, i / 4.0 FROM generate_series(1, 9) i")
+    db.table("t").install()
+    kept, sums = str(tmp_path / "kept"), str(tmp_path / "sums")
+
+    def run(**given: Any) -> None:
+        text = (
+            "CREATE VIEW kept AS SELECT * FROM t WHERE id > 2; "
+            "CREATE VIEW sums AS SELECT id % 3 AS k, sum(price) AS price FROM t GROUP BY 1"
+        )
+        into = {"kept": st.DeltaTable(kept, key="id"), "sums": st.DeltaTable(sums, key="k")}
+        with st.Pipeline(
+            st.sql(text), store=f"parquet:{tmp_path}/state", into=into, evolve=True, **given
+        ) as pipeline:
+            pipeline.run()
+
+    run(t=db.table("t"))
+    db.run("INSERT INTO t VALUES (20, 'new', 5)")
+    db.run(ddl)
+    db.run("DELETE FROM t WHERE id = 5; UPDATE t SET name = 'x' WHERE id = 6")
+    db.table("t").install(again=True)
+    if read and ddl in (CHANGED["renamed"][0], CHANGED["not at all"][0]):  # the query is as it was
+        run(t=db.table("t", columns=columns))
+    shutil.rmtree(kept)
+    shutil.rmtree(sums)
+    run(t=db.table("t", columns=columns))
+    for last in (False, True):
+        table = deltalake.DeltaTable(kept).to_pyarrow_table()
+        names = ", ".join(columns.get(name, name) for name in table.column_names)
+        rows = Counter(tuple(row.values()) for row in table.to_pylist())
+        assert rows == plain(db, "t WHERE id > 2", names)
+        price = columns.get("price", "price")
+        table = deltalake.DeltaTable(sums).to_pyarrow_table().select(["k", "price"])
+        rows = Counter(tuple(row.values()) for row in table.to_pylist())
+        assert rows == plain(db, "t GROUP BY 1", f"id % 3, sum({price})")
+        if not last:
+            db.run(f"INSERT INTO t (id, name, {price}) VALUES (30, 'y', 2)")
+            run(t=db.table("t", columns=columns))
+
+
+def test_a_log_that_lacks_rows_is_told_before_a_changed_query(db: Database, tmp_path: Path) -> None:
+    """The plan of the evolution was told first, and the evolution raised this error."""
+    db.run('CREATE TABLE "t u" (id bigint PRIMARY KEY, price numeric(10, 2))')
+    db.run('INSERT INTO "t u" VALUES (7, 1)')
+    table, store = db.table("t u"), f"parquet:{tmp_path}/state"
+    table.install()
+    text = "SELECT id % 3 AS k, sum(price) AS price FROM t GROUP BY 1"
+    st.Pipeline(st.sql(text), store=store, t=table, into=print).run()
+    db.run('INSERT INTO "t u" VALUES (1, 2); ALTER TABLE "t u" ALTER price TYPE numeric(14, 2)')
+    pipeline = st.Pipeline(st.sql(text), store=store, t=table, into=print)
+    with pytest.raises(SourceError, match=rf"{AGAIN}\S+ 't u' --schema {db.schema}, or"):
+        pipeline.run()
+    table.install(again=True)
+    with pytest.raises(st.StoreMismatch, match="run with --evolve"):
+        pipeline.run()
+
+
+@pytest.mark.parametrize("ddl", CAN_BE_MENDED.values(), ids=CAN_BE_MENDED)
+def test_who_has_read_an_installation_is_where_one_is_who_begins_with_it(
+    db: Database, ddl: str
+) -> None:
+    follower = followed(db)
+    follower.read()
+    before = follower.position
+    db.run(ddl)
+    db.table("t").install(again=True)
+    new = Follower(db.table("t"), id=INT, name=TEXT)
+    for number in (50, 51):
+        follower.read()
+        new.read()
+        assert follower.position == new.position
+        assert follower.left == new.left == plain(db)
+        db.run(f"INSERT INTO t (id, name) VALUES ({number}, 'z'); DELETE FROM t WHERE id = 2")
+    new.read()
+    assert before is not None
+    assert new.position is not None
+    # An earlier version kept the installation with which a pipeline had begun.
+    new.position = (*new.position[:3], before[3])  # type: ignore[index]
+    rows = new.left
+    new.read()
+    assert new.left == rows
+    follower.read()
+    assert new.position == follower.position
 
 
 @pytest.mark.parametrize("rows", [None, 2])

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from psycopg import sql
 
@@ -204,18 +204,21 @@ WHERE n.nspname = $1 AND t.typname = $2 AND t.typrelid = 0 AND t.typcategory <> 
 """
 
 
+Shape: TypeAlias = tuple[int, list[tuple[int, str, PostgresKind]]]
+"""The oid of a table, and the number, name and kind of each of its columns."""
+
+
 @dataclass(frozen=True)
 class Note:
     """The content of the comment on a log.
 
-    `shapes` are the columns of the table at each installation: its oid, and number, name and kind
-    of each column. Lines up to `first` belong to installations before the last shape; `mended` is
-    the last line of the last installation.
+    `shapes` are the columns of the table at each installation. Lines up to `first` belong to
+    installations before the last shape; `mended` is the last line of the last installation.
     """
 
     oid: int = field(compare=False)
     name: list[str]
-    shapes: list[tuple[int, list[tuple[int, str, PostgresKind]]]]
+    shapes: list[Shape]
     first: int
     mended: int
     state: dict[str, Any]
@@ -300,8 +303,8 @@ class LogFinder:
     def again(self) -> str:
         """The commands with which a user installs again."""
         return (
-            f"stepping-spark source install --again URL {self._link.table} --schema "
-            f"{self._link.schema}, or st.Postgres(…).install(again=True)"
+            f"stepping-spark source install --again {self._link.arguments}, or "
+            "st.Postgres(…).install(again=True)"
         )
 
 

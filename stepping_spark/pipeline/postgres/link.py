@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,13 @@ class Link:
 
     def __str__(self) -> str:
         return f"table {self.table!r} of {self._address or 'a Postgres database'}"
+
+    @property
+    def arguments(self) -> str:
+        """The table as arguments of `stepping-spark source`, quoted for a shell."""
+        url = self._address.url if self._address else "URL"
+        words = (url, self.table, "--schema", self.schema)
+        return " ".join(map(shlex.quote, words))
 
     def failure(self, reason: str) -> SteppingError:
         """An error about the table."""

@@ -9,13 +9,21 @@ from typing import Any
 import pyarrow as pa
 
 from stepping_spark.base.errors import SourceError, SteppingError
-from stepping_spark.pipeline.postgres.followed import TRIMS, Followed, Note, followed_of, log_of
+from stepping_spark.pipeline.postgres.followed import (
+    TRIMS,
+    Followed,
+    Note,
+    Shape,
+    followed_of,
+    log_of,
+)
 from stepping_spark.pipeline.postgres.lines import LinesOfShape, OtherNameError
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.log import ChangeLog
 from stepping_spark.pipeline.postgres.types import PostgresKind, arrow_of, suited
 from stepping_spark.pipeline.protocols import ANEW, MISFITS, Batch, Portion, Position, numbers_of
 from stepping_spark.rows.names import column_of, matched
+from stepping_spark.rows.schema import COUNT
 from stores.postgres.connection import Connection
 
 # All transactions before the oldest running one have ended, so no line is added before it.
@@ -53,6 +61,19 @@ log = logging.getLogger("stepping_spark.pipeline")
 
 LogPlace = tuple[int, int, int, int]
 """A position: the transaction, the line, the log, and the line after which the log begins."""
+
+
+def _columns_in(shape: Shape, table: Followed) -> dict[str, tuple[str, PostgresKind]]:
+    """The name and kind that columns of a table had in a shape; without columns added later.
+
+    A renamed column is found by its number. One that was dropped and added again is found by its
+    name, and so are the columns of another table of the same name.
+    """
+    oid, columns = shape
+    of_number = {number: (name, kind) for number, name, kind in columns if oid == table.oid}
+    of_name = {name: (name, kind) for _, name, kind in columns}
+    then = {c.name: of_number.get(c.number) or of_name.get(c.name) for c in table.columns}
+    return {name: column for name, column in then.items() if column is not None}
 
 
 class PostgresSource:
@@ -108,15 +129,24 @@ class PostgresSource:
         self._link.close()
 
     def schema(self) -> pa.Schema:
-        """The columns of the table; a wanted column has the wanted type, if its kind allows it."""
+        """The columns of the table; a wanted column has the wanted type, if its kind allows it.
+
+        A column that was added after the log was made is nullable, for the rows from before.
+        """
         with self._link.transaction("could not be looked at") as connection:
             table = followed_of(connection, self._link)
+            note = self._log.finder.note(connection)
         types = self._types(table)
         if not types:
             types = {c.name: suited(c.kind, c.dimensions) for c in table.columns}
+        required = {c.name for c in table.columns if c.required}
+        for shape in () if note is None else note.shapes:
+            required &= _columns_in(shape, table).keys()
         return pa.schema(
             [
-                pa.field(c.name, arrow_of(c.kind, types.get(c.name)), nullable=not c.required)
+                pa.field(
+                    c.name, arrow_of(c.kind, types.get(c.name)), nullable=c.name not in required
+                )
                 for c in table.columns
                 if not c.virtual
             ]
@@ -139,20 +169,23 @@ class PostgresSource:
         """The changes of the next transactions, or of a part of one."""
         with self._link.transaction("could not be read") as connection:
             note, table = self._checked_log(connection)
-            transaction, number, log, first = self._after(connection, note, after)
+            place = self._after(connection, note, after)
+            transaction, number, log, first = place
             bounds = str(transaction), number, first
             last = self._last(connection, (*bounds, str(horizon_of(connection))), portion)
             if last is None:
                 self._say_if_held(connection, *bounds)
-                return None
+                moved = after is not None and tuple(numbers_of(after)) != place
+                return Batch(place, (), 0) if moved else None
             until, rows, versions = last
             text = (
                 f"SELECT _id, _shape, _count_, _row::text FROM {{log}} WHERE {_AFTER} "
                 "AND _xid <= $4::text::xid8 ORDER BY _xid, _id"
             ) + ("" if rows is None else f" LIMIT {rows}")
             entries = run(connection, text, *bounds, str(until), log=self._name).fetchall()
+            place = self._place(connection, note, (until, entries[-1][0], log, first))
         tables, misfits = self._rows(entries, note, table)
-        return Batch((until, entries[-1][0], log, first), tables, versions, misfits=misfits)
+        return Batch(place, tables, versions, misfits=misfits)
 
     def confirm(self, position: Position) -> None:
         """With `trim`, remove the committed rows from the log."""
@@ -219,28 +252,25 @@ class PostgresSource:
                 rows, unfit = LinesOfShape(columns, table.key, note.mended).rows_of(lines)
             except OtherNameError as e:
                 raise self._log.checks.renamed_for_a_while(str(e)) from None
-            tables.append(rows)
+            for field in (f for f in self._columns if f.name not in columns):
+                rows = rows.append_column(field.name, pa.nulls(rows.num_rows, field.type))
+            tables.append(rows.select([*self._columns.names, COUNT]))
             misfits.append(unfit)
         return tuple(tables), pa.concat_tables(misfits)
 
     def _shape(
         self, note: Note, shape: int, table: Followed
     ) -> dict[str, tuple[str, PostgresKind, pa.DataType]]:
-        """For each field: the name and kind of its column in a shape, and its Arrow type."""
-        oid, columns = note.shapes[shape - 1]
-        now = {c.name: c.number for c in table.columns}
-        of_number = {number: (name, kind) for number, name, kind in columns}
-        of_name = {name: (name, kind) for _, name, kind in columns}
-        fields = {}
-        for field, column in self._matched(table).items():
-            then = of_number.get(now[column]) if oid == table.oid else of_name.get(column)
-            if then is None:
-                raise self._link.failure(
-                    f"its column {column} is not in lines of the log that this pipeline has not "
-                    f"read, which are older than the last installation; {ANEW}"
-                )
-            fields[field] = *then, arrow_of(then[1], self._columns.field(field).type)
-        return fields
+        """For each field: the name and kind of its column in a shape, and its Arrow type.
+
+        Fields whose column was added later are left out: it is NULL in rows from before.
+        """
+        then = _columns_in(note.shapes[shape - 1], table)
+        return {
+            field: (*then[column], arrow_of(then[column][1], self._columns.field(field).type))
+            for field, column in self._matched(table).items()
+            if column in then
+        }
 
     def _matched(self, table: Followed) -> dict[str, str]:
         return matched(self._columns, [c.name for c in table.columns], self._link.failure)
@@ -289,13 +319,24 @@ class PostgresSource:
                     "pipeline has not read are lost: uninstall the log and install it again, and "
                     f"{ANEW}"
                 )
-        return transaction, number, note.oid, rest[0]
+        return self._place(connection, note, (transaction, number, note.oid, rest[0]))
+
+    def _place(self, connection: Connection, note: Note, place: LogPlace) -> LogPlace:
+        """The position; it begins with the last installation if that leaves out no line after it.
+
+        So a pipeline that has read an installation has the position of one that begins with it.
+        """
+        transaction, number, oid, first = place
+        earlier = "(_xid, _id) > ($1::text::xid8, $2) AND _id > $3 AND _id <= $4"
+        bounds = str(transaction), number, first, note.first
+        if first == note.first or self._count(connection, earlier, *bounds):
+            return place
+        return transaction, number, oid, note.first
 
     def _not_installed(self) -> SteppingError:
         return self._link.failure(
             "it has no log of changes; install it once, by a user who may create triggers: "
-            f"stepping-spark source install URL {self._link.table} --schema {self._link.schema}, "
-            "or st.Postgres(…).install()"
+            f"stepping-spark source install {self._link.arguments}, or st.Postgres(…).install()"
         )
 
     def _forget(self, transaction: int, number: int) -> None:
