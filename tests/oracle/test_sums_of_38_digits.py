@@ -261,7 +261,7 @@ def test_a_sum_beyond_38_digits_is_an_error(query: Any, local_rows: int) -> None
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), limits=limits)
     first, second = row_of(1, LARGEST, LARGEST), row_of(2, 1, 1)
     stepper.step((Z({first: 1}),))
-    with pytest.raises(StepError, match=r"beyond Decimal.*use a Decimal of a smaller scale, or"):
+    with pytest.raises(StepError, match=r"beyond Decimal.*add up floats, or Decimals with fewer"):
         stepper.step((Z({second: 1}),))
     with pytest.raises(StepError, match="does not fit Decimal"):
         st.reference(graph).step((Z({first: 1, second: 1}),))

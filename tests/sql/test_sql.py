@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +192,33 @@ def test_an_error_of_a_sum_names_the_operator_and_not_its_change() -> None:
         st.sql("SELECT country, sum(cents) AS c FROM orders GROUP BY 1", orders=Order)
     )
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
-    with pytest.raises(StepError, match=r"\): flatten: a sum is beyond int: .*; use a wider type"):
+    with pytest.raises(StepError, match=r"\): flatten: a sum is beyond int: .*; add up Decimals"):
         stepper.step((st.ZSetPython({Order(id=1, country="AT", cents=2**62): 3}),))
+
+
+BEYOND = "SELECT country, sum({}) AS c FROM orders GROUP BY 1"
+BEYOND_IN_ORDER = "SELECT id, sum({}) OVER (PARTITION BY country ORDER BY id) AS c FROM orders"
+
+
+@pytest.mark.parametrize("text", [BEYOND, BEYOND_IN_ORDER], ids=["a group", "a window"])
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ("cents", "CAST(x AS DECIMAL(38, 0))"),
+        ("CAST(cents AS DECIMAL(38, 18))", "CAST(x AS DOUBLE)"),
+    ],
+)
+def test_the_remedy_for_a_sum_beyond_its_type_is_one(text: str, value: str, remedy: str) -> None:
+    rows = st.ZSetPython({Order(id=i, country="AT", cents=2**62): 30 for i in (1, 2)})
+
+    def step(value: str) -> Any:
+        graph = st.compile(st.sql(text.format(value), orders=Order))
+        return st.Stepper(graph, st.StoreMemory.from_graph(graph)).step((rows,))
+
+    with pytest.raises(StepError, match=re.escape(remedy)):
+        step(value)
+    (out,) = step(remedy.replace("(x ", f"({value} "))
+    assert len(list(out.iter()))
 
 
 @pytest.mark.parametrize("given", ["", "(x)", "(0)", "(-1)", "(1, 2)", "('7')", "(1.5)"])

@@ -29,7 +29,7 @@ from stepping_spark.relations.arrow import (
 )
 from stepping_spark.relations.sums.floats import WHOLE_BITS, bin_of, rounding_error, split, total
 from stepping_spark.relations.sums.overflow import halves, halves_of_array, joined, joined_array
-from stepping_spark.relations.sums.sql import DECIMALS, FIELD, FIRST, SMALLER
+from stepping_spark.relations.sums.sql import DECIMALS, FIELD, FIRST, SMALLER, wider
 from stepping_spark.rows.atoms import REST, Atom, RowType
 from stepping_spark.rows.schema import (
     COUNT,
@@ -300,7 +300,7 @@ def _total(table: pa.Table, diff: str, leaf: Atom) -> Array:
             return joined_array(table.column(diff), table.column(high_diff(diff)), leaf)
         return one_array(table.column(diff)).cast(leaf.arrow)
     except pa.ArrowInvalid as e:
-        remedy = SMALLER if leaf.is_halved else "use a wider type, such as Decimal for int"
+        remedy = SMALLER if leaf.is_halved else wider(leaf)
         raise StepError(f"a sum is beyond {leaf}: {e}; {remedy}") from None
 
 

@@ -42,10 +42,13 @@ from stepping_spark.rows.types import Optional, Struct, ZSetOf, quote
 
 FIELD = 4096  # an item of the n-th float is n · FIELD + its bin, counted from -FIRST
 FIRST = 8
-SMALLER = "use a Decimal of a smaller scale, or a float"
+SMALLER = (
+    "add up floats, or Decimals with fewer digits after the point: CAST(x AS DOUBLE) in SQL, "
+    'F.col(row.x).cast("double") in Python'
+)
 DECIMALS = (
-    "add up Decimals instead: give a Decimal field, or, for a count, st.reduce(a, zero=Decimal, "
-    'pick_value=lambda row: F.lit(1).cast("decimal(38, 0)"))'
+    "add up Decimals: CAST(x AS DECIMAL(38, 0)) in SQL, "
+    'F.col(row.x).cast("decimal(38, 0)") in Python, F.lit(1) for a count'
 )
 
 
@@ -245,5 +248,9 @@ def _output_sql(x: str, t: Atom) -> str:
     """A sum in its output type. With ANSI off, Spark's cast would wrap around."""
     if t == SUM_OF_INTS:
         return x
-    remedy = DECIMALS if t.name == "int" else "use a Decimal of more digits"
-    return fitting(f"TRY_CAST({x} AS {t.ddl})", t, f"a sum is beyond {t}; {remedy}")
+    return fitting(f"TRY_CAST({x} AS {t.ddl})", t, f"a sum is beyond {t}; {wider(t)}")
+
+
+def wider(t: Atom) -> str:
+    """The remedy for a sum beyond its type, where a Decimal of more digits has it."""
+    return DECIMALS if t.name == "int" else "cast what is added up to a Decimal of more digits"
