@@ -135,7 +135,9 @@ def _read_by(
     query: Any, inputs: Mapping[str, Any], file: Path, otherwise: str = ""
 ) -> dict[str, Any]:
     """The sources that a query reads, without those that only left-out dbt models read."""
-    missing = [name for name in getattr(query, "missing", ()) if name not in inputs]
+    unknown = getattr(query, "missing", ())
+    given = {name.lower() for name in query.takes(inputs)} if unknown else set()
+    missing = [name for name in unknown if name.lower() not in given]
     if missing:
         name = missing[0]
         if name in query.made_later:

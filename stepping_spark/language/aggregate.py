@@ -442,7 +442,12 @@ def _type_of_row(values: dict[str, Expr], groups: Groups | None, where: str) -> 
     """The type of rows that have the parts of the key and the aggregates, without a class."""
     parts = {} if groups is None else dict(groups.fields())
     for name in parts:
-        if not name.isidentifier() or name.startswith("_") or name in values:
+        if name in values:
+            raise CompileError(
+                f"{where}: a part of the key and an aggregate are both called {name}; give the "
+                "aggregate another name"
+            )
+        if not name.isidentifier() or name.startswith("_"):
             raise CompileError(
                 f"{where}: a part of the key, {name}, has no name that a field may have; give "
                 "into= a class with a field for it"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import keyword
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -79,6 +80,15 @@ def sql(
 def _query_of(
     text: str, tables: Mapping[str, Any], to: type[Data] | None, *, whole_rows: bool
 ) -> Any:
+    statements = statements_of(text)
+    read_tables = tables_in(statements)
+    places = {node.name: node for s in statements for node in tables_of(s.tree)}
+    for table in read_tables:
+        if not table.isidentifier() or keyword.iskeyword(table):
+            called = field_name(table)
+            reason = f"no input can have the name {table!r}"
+            remedy = f"read FROM {called}, and give the table as {called}, whatever its own name is"
+            raise failure(text, places[table], reason, remedy)
     sql_tables = {name: table_of(name, table) for name, table in tables.items()}
     streams = {name: t.stream for name, t in sql_tables.items() if t.stream is not None}
     if streams and len(streams) < len(sql_tables):
@@ -87,7 +97,6 @@ def _query_of(
             f"{user_line()}: sql: {', '.join(streams)} is a stream, and {others} is not; inside of "
             "a query, give streams for all tables"
         )
-    statements = statements_of(text)
     if not statements:
         raise CompileError(f"{user_line()}: sql: the text has no query; write SELECT …")
 
@@ -120,10 +129,9 @@ def _query_of(
         return columns_of_views(views(tables), tables, whole_rows=whole_rows)
 
     names = {name.lower() for name in sql_tables}
-    missing = [name for name in tables_in(statements) if name.lower() not in names]
+    missing = [name for name in read_tables if name.lower() not in names]
     if not missing:
         return query(sql_tables)
-    places = {node.name: node for s in statements for node in tables_of(s.tree)}
     made_later = {s.name for s in statements if s.name in missing}
     return unbound(QueryText(name, text, query, read, places, made_later), sql_tables, missing)
 
@@ -400,6 +408,12 @@ class QueryText:
         return CompileError(f"{line}: sql: {reason}; {remedy}")
 
 
+def as_given(name: str, given: Collection[str]) -> str:
+    """The name of a table among given ones: the same name, or one that differs in case only."""
+    others = [] if name in given else [g for g in given if g.lower() == name.lower()]
+    return others[0] if len(others) == 1 else name
+
+
 def unbound(
     text: QueryText, tables: Mapping[str, SqlTable], missing: list[str]
 ) -> Callable[..., Any]:
@@ -410,11 +424,11 @@ def unbound(
         raise text.missing(missing[0], line)
 
     def takes(given: Mapping[str, Any]) -> list[str]:
-        return [n for n in missing if n in given]
+        return [n for n in (as_given(m, given) for m in missing) if n in given]
 
     def with_tables(given: Mapping[str, Any]) -> Callable[..., Any]:
         sql_tables = {**tables, **{n: table_of(n, given[n]) for n in takes(given)}}
-        still_missing = [n for n in missing if n not in given]
+        still_missing = [n for n in missing if as_given(n, given) not in given]
         if still_missing:
             return unbound(text, sql_tables, still_missing)
         return text.query(sql_tables)

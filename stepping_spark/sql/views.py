@@ -161,15 +161,15 @@ def views_of(statements: Sequence[SqlStatement], tables: Mapping[str, Sequence[s
 
 
 def tables_in(statements: Iterable[SqlStatement]) -> list[str]:
-    """The names of tables that statements read, without their own views."""
-    names: dict[str, None] = {}
+    """The names of tables that statements read, without their own views; in any case, once."""
+    names: dict[str, str] = {}
     views: set[str] = set()
     for statement in statements:
         for node in tables_of(statement.tree):
             if node.name.lower() not in views:
-                names.setdefault(node.name)
+                names.setdefault(node.name.lower(), node.name)
         views.add(statement.name.lower())
-    return list(names)
+    return list(names.values())
 
 
 def tables_of(tree: Scalar, ctes: frozenset[str] = frozenset()) -> Iterator[exp.Table]:

@@ -752,6 +752,16 @@ def test_a_udf_that_fails_is_told_with_its_own_words(spark: SparkSession) -> Non
         stepper.step((st.ZSetPython({"a": 1}),))
 
 
+def test_a_part_of_a_key_and_an_aggregate_of_one_name() -> None:
+    def query(a: st.ZSet[A]) -> Any:
+        return st.aggregate(a, by=lambda r: r.name, name=st.agg.count())
+
+    with pytest.raises(
+        st.CompileError, match="a part of the key and an aggregate are both called name"
+    ):
+        st.compile(query)
+
+
 def test_as_many_outputs_as_a_return_annotation_leaves_open() -> None:
     def query(a: st.ZSet[A]) -> tuple[st.ZSet[A], ...]:
         return a, -a, a

@@ -28,10 +28,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deltalake.write_deltalake("orders", rows, configuration=FEED)
 
 
-def run(text: str, *more: str, source: str = "orders=delta:orders") -> tuple[int, str]:
+def run(
+    text: str, *more: str, source: str = "orders=delta:orders", store: str = "state"
+) -> tuple[int, str]:
     """Run a text of SQL; gives the exit code, and what is said in one line."""
     Path("views.sql").write_text(text)
-    said = ["run", "views.sql", "--store", "parquet:state", "--source", source, *more]
+    said = ["run", "views.sql", "--store", f"parquet:{store}", "--source", source, *more]
     done = CliRunner().invoke(main, said)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, " ".join(done.output.split())
@@ -94,6 +96,15 @@ def test_views_of_json_files_go_on_whatever_files_come(kind: str, *, stated: boo
         )
         assert code == 0, said
     assert content("notes", "id", "note") == [(1, "A"), (2, "B"), (3, None), (6, "C")]
+
+
+def test_the_name_of_a_source_may_differ_in_case_from_the_table_in_sql() -> None:
+    code, said = run(
+        "SELECT a.id FROM ORDERS a JOIN Orders b USING (id)", source="oRders=delta:orders"
+    )
+    assert code == 0, said
+    code, said = run(SOLD, source="Orders=delta:orders", store="other")
+    assert code == 0, said
 
 
 def test_columns_that_are_stated_are_those_of_the_table() -> None:

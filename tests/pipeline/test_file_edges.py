@@ -392,6 +392,7 @@ ODD_LINES = {
     '{"id": "x"}': "column 'id': expected int, found \"x\"",
     '{"id": 1.0}': "column 'id': expected int, found 1.0",
     '{"id": 1, "id": 2}': "expected a JSON object that names each key once, found 'id' twice",
+    r'{"id": 1, "more": ["\ud800"]}': "column 'more': expected text in Unicode, found",
     '{"text": "t", "more": {"a": 1}}': "column 'id': expected int, found NULL",
     '{"id": 1, "size": 70000000000000000000, "more": {"a": 1}}': "column 'size': expected int",
 }

@@ -103,6 +103,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("SELECT id FROM orders WHERE id = :p", "column 29: a parameter has no value in a view"),
     ("SELECT id FROM orders WHERE id = ?", "column 29: a parameter has no value in a view"),
     ("SELECT id FROM orders WHERE id = ${p}", "column 29: a parameter has no value in a view"),
+    ("SELECT id FROM `a b`", "column 16: no input can have the name 'a b'; read FROM a_b, and"),
+    ("SELECT id FROM class", "column 16: no input can have the name 'class'; read FROM class_,"),
     ("SELECT id -> 'a' FROM orders", "no function around it takes one; write it within a"),
     ("SELECT id, cents FROM orders UNION SELECT id FROM orders", "give both the same columns"),
     ("SELECT id FROM orders LIMIT x", "LIMIT takes a number"),

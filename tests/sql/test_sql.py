@@ -167,7 +167,8 @@ def test_a_column_that_rows_cannot_hold_is_an_error_only_where_it_is_read(
 
 
 def test_a_column_of_nulls_alone_asks_for_its_type() -> None:
-    columns = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.null())])
+    fields: list[pa.Field[Any]] = [pa.field("id", pa.int64()), pa.field("day", pa.null())]
+    columns = pa.schema(fields)
     with pytest.raises(CompileError, match=r"state the types of its table as DDL \(day STRING\)"):
         st.compile(st.sql("SELECT id, day FROM t", t=columns))
     st.compile(st.sql("SELECT id, day FROM t", t="id BIGINT, day STRING"))

@@ -245,11 +245,23 @@ def _wrong_with(line: bytes, schema: pa.Schema) -> str:
         return "expected a JSON object"
     if row.twice:
         return f"expected a JSON object that names each key once, found {row.twice[0]!r} twice"
+    for key, value in row.items():
+        if not _is_unicode(dumps([key, value], ensure_ascii=False)):
+            return f"column {key!r}: expected text in Unicode, found {dumps(value)}"
     for field in schema:
         if _parsed([line], pa.schema([field])) is None:
             value = dumps(row.get(field.name), ensure_ascii=False)
             return f"column {field.name!r}: expected {told_type(field.type)}, found {value}"
     return "expected a JSON object that can be read"
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has no half of a pair of surrogates, as JSON may have it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _JsonObject(dict[str, Any]):
