@@ -29,7 +29,13 @@ from stepping_spark.rows.types import Struct, row_type
 from stepping_spark.sql.changes import ChangeFlow, flow_of
 from stepping_spark.sql.ctes import used_queries
 from stepping_spark.sql.facts import SqlColumns
-from stepping_spark.sql.kinds import kind_of, row_type_of
+from stepping_spark.sql.kinds import (
+    item_kind,
+    kind_of,
+    kind_of_struct,
+    row_type_of,
+    struct_fields,
+)
 from stepping_spark.sql.operators import kind_written
 from stepping_spark.sql.parse import query_of, tokens_of
 from stepping_spark.sql.places import failure
@@ -469,8 +475,21 @@ _NARROW = {
 def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
     cls = _class_of(schema, name)
     kinds = {n: kind for n, (_, kind) in _of_class(cls, name).columns.items()}
-    kinds |= {f.name: _NARROW[f.type] for f in schema if f.type in _NARROW}
+    kinds |= {f.name: _narrowed(kinds[f.name], f.type) for f in schema if f.name in kinds}
     return _with_kinds(cls, {f.name: kinds.get(f.name, str(f.type)) for f in schema}, name)
+
+
+def _narrowed(kind: str, t: Any) -> str:
+    """The kind of a column of an Arrow type, from that of its row type.
+
+    Rows have wider numbers than their table may have, at any depth, and names that Python allows.
+    """
+    if isinstance(t, pa.StructType):
+        parts = zip(t, struct_fields(kind), strict=True)
+        return kind_of_struct([(f.name, _narrowed(of, f.type)) for f, (_, of) in parts])
+    if isinstance(t, pa.ListType | pa.LargeListType):
+        return f"array<{_narrowed(item_kind(kind), t.value_type)}>"
+    return _NARROW.get(t, kind)
 
 
 def _with_kinds(cls: type[Data], kinds: Mapping[str, str], name: str) -> SqlTable:

@@ -10,6 +10,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, strategies
 
 import stepping_spark as st
 from stepping_spark.base.callsite import SqlText
@@ -17,6 +18,7 @@ from stepping_spark.base.errors import CompileError, StepError
 from stepping_spark.cli import main
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.data import Data
+from stepping_spark.sql.views import table_of
 
 
 class Order(st.Data):
@@ -164,6 +166,37 @@ def test_a_column_that_rows_cannot_hold_is_an_error_only_where_it_is_read(
     for text in ("* EXCEPT (tags)", "id", "count(*)", *joins):
         graph(f"SELECT {text} FROM t")
     graph("CREATE TEMPORARY VIEW a AS SELECT * FROM t; CREATE VIEW b AS SELECT id FROM a")
+
+
+TYPES = {
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.decimal128(10, 2): "DECIMAL(10, 2)",
+    pa.string(): "STRING",
+}
+
+
+def nested(inner: strategies.SearchStrategy[Any]) -> strategies.SearchStrategy[Any]:
+    """Lists and structs of types, each with its text in DDL."""
+    structs = strategies.lists(inner, min_size=1, max_size=3).map(
+        lambda parts: (
+            pa.struct([pa.field(f"a {i}", t) for i, (t, _) in enumerate(parts)]),
+            f"STRUCT<{', '.join(f'`a {i}`: {text}' for i, (_, text) in enumerate(parts))}>",
+        )
+    )
+    return structs | inner.map(lambda of: (pa.list_(of[0]), f"ARRAY<{of[1]}>"))
+
+
+@given(strategies.recursive(strategies.sampled_from(list(TYPES.items())), nested, max_leaves=4))
+def test_a_source_says_the_same_types_as_ddl_at_any_depth(of: tuple[Any, str]) -> None:
+    """INT within a struct counted as BIGINT: a quotient with a decimal had other digits."""
+    there, text = of
+    columns = pa.schema([pa.field("x", there)])
+    kinds = [table_of("t", table).columns for table in (columns, f"x {text}")]
+    assert kinds[0]["x"][1] == kinds[1]["x"][1]
 
 
 def test_a_column_of_nulls_alone_asks_for_its_type() -> None:

@@ -204,7 +204,7 @@ WHERE n.nspname = $1 AND t.typname = $2 AND t.typrelid = 0 AND t.typcategory <> 
 """
 
 
-Shape: TypeAlias = tuple[int, list[tuple[int, str, PostgresKind]]]
+LogShape: TypeAlias = tuple[int, list[tuple[int, str, PostgresKind]]]
 """The oid of a table, and the number, name and kind of each of its columns."""
 
 
@@ -218,7 +218,7 @@ class Note:
 
     oid: int = field(compare=False)
     name: list[str]
-    shapes: list[Shape]
+    shapes: list[LogShape]
     first: int
     mended: int
     state: dict[str, Any]

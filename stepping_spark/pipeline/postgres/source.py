@@ -12,8 +12,8 @@ from stepping_spark.base.errors import SourceError, SteppingError
 from stepping_spark.pipeline.postgres.followed import (
     TRIMS,
     Followed,
+    LogShape,
     Note,
-    Shape,
     followed_of,
     log_of,
 )
@@ -63,7 +63,7 @@ LogPlace = tuple[int, int, int, int]
 """A position: the transaction, the line, the log, and the line after which the log begins."""
 
 
-def _columns_in(shape: Shape, table: Followed) -> dict[str, tuple[str, PostgresKind]]:
+def _columns_in(shape: LogShape, table: Followed) -> dict[str, tuple[str, PostgresKind]]:
     """The name and kind that columns of a table had in a shape; without columns added later.
 
     A renamed column is found by its number. One that was dropped and added again is found by its
