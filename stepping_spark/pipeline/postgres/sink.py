@@ -178,13 +178,16 @@ class PostgresSink:
         return self._noted(connection, "FOR UPDATE")
 
     def _noted(self, connection: Connection, lock: str = "") -> Noted | None:
-        """The entry under the table's name; or of this owner, if the table was renamed."""
+        """The entry under the table's name; or of this owner, if the table was renamed.
+
+        An entry of another owner does not count if its table was dropped.
+        """
+        number = "(pg_catalog.to_jsonb(s) ->> 'number')::bigint"
         text = (
-            "SELECT name, owner, step, (pg_catalog.to_jsonb(s) ->> 'rows')::bigint, "
-            "(pg_catalog.to_jsonb(s) ->> 'number')::bigint "
-            "FROM {steps} s WHERE name = $1 OR owner = $2 "
-            "AND (pg_catalog.to_jsonb(s) ->> 'number')::bigint = "
-            "pg_catalog.to_regclass($3)::oid::bigint "
+            f"SELECT name, owner, step, (pg_catalog.to_jsonb(s) ->> 'rows')::bigint, {number} "
+            "FROM {steps} s WHERE (name = $1 AND (owner = $2 "
+            f"OR coalesce({number} IN (SELECT oid::bigint FROM pg_catalog.pg_class), true))) "
+            f"OR (owner = $2 AND {number} = pg_catalog.to_regclass($3)::oid::bigint) "
             f"ORDER BY name = $1 DESC LIMIT 1 {lock}"
         )
         arguments = (self._link.table, self._owner, self._link.name.as_string())
@@ -218,7 +221,7 @@ class PostgresSink:
                 "another pipeline or view writes it"
                 + ("" if noted is None else f", and has written step {noted.step}")
                 + ", or this pipeline has lost its state; give another table; or, to write this "
-                f"one again, drop it and its row in {STEPS}, and start with a new store"
+                "one again, drop it, and run with --evolve (in Python, evolve=True)"
             )
         return noted.step
 
@@ -269,11 +272,7 @@ class PostgresSink:
             raise self._link.failure(
                 f"of {expected:,} rows that it got up to step {noted.step}, {rows:,} are there: "
                 "somebody else has removed rows, for example by TRUNCATE; restore them, or "
-                + (
-                    REFRESHED
-                    if self.anew is False
-                    else f"drop it and its row in {STEPS}, and {ANEW}"
-                )
+                + (REFRESHED if self.anew is False else f"drop it, and {ANEW}")
             )
 
     def _check_may_create(self, connection: Connection) -> None:
