@@ -16,7 +16,7 @@ from stepping_spark.pipeline.inputs import NOT_READ, Feed, position_text, short_
 from stepping_spark.pipeline.outputs import Outlet, check_query
 from stepping_spark.pipeline.protocols import state_of
 from stepping_spark.pipeline.rejects import DROP, FAIL
-from stepping_spark.pipeline.rounds import Rounds
+from stepping_spark.pipeline.rounds import Rounds, of_each
 from stepping_spark.plan.explain import explain
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.plan.register_words import words_of
@@ -187,15 +187,17 @@ def prospect_of(
         state = state_of(step, offsets) if copy_of is None else state_of(0, {})
         if evolves:
             changed = evolution is not None
-            filled = [
-                o for o in outlets if o.would_need_filling(state, step, offsets, changed=changed)
-            ]
+            need = of_each(
+                outlets, lambda o: o.would_need_filling(state, step, offsets, changed=changed)
+            )
+            filled = [outlet for outlet, needs in zip(outlets, need, strict=True) if needs]
         old_outlets = [outlet for outlet in outlets if outlet not in filled]
         if evolution is not None and store is not None:
             _check_known(evolution, old_outlets)
             if limits is not None:
                 evolution = counted(evolution, graph, store, rounds, limits)
-        lacking = [outlet for outlet in old_outlets if outlet.look(state, step, offsets)]
+        lack = of_each(old_outlets, lambda o: o.look(state, step, offsets))
+        lacking = [outlet for outlet, lacks in zip(old_outlets, lack, strict=True) if lacks]
         if store is not None and not evolves:
             check_query(store, graph, outlets)
     waiting, shown = {}, {}

@@ -20,7 +20,7 @@ from stepping_spark.pipeline.changed_query import (
 from stepping_spark.pipeline.changed_query import evolve as evolve_state
 from stepping_spark.pipeline.dry_run import Prospect, prospect_of, unstepped
 from stepping_spark.pipeline.inputs import Feed
-from stepping_spark.pipeline.outputs import catch_up, refresh_tables
+from stepping_spark.pipeline.outputs import Outlet, catch_up, refresh_tables
 from stepping_spark.pipeline.protocols import Portion, state_of
 from stepping_spark.pipeline.rejects import view_of, with_rejected
 from stepping_spark.pipeline.reporting import PipelineCollector, Reporting, observe, text_of
@@ -29,6 +29,7 @@ from stepping_spark.pipeline.rounds import (
     Rounds,
     Stopping,
     is_transient,
+    of_each,
     pause_after,
     seconds_of,
 )
@@ -470,14 +471,18 @@ class Pipeline(Closing):
     def _open_tables(self, store: Store) -> None:
         step, offsets = store.last_step(), store.last_offsets()
         self._state = state_of(step, offsets)
+
+        def look(outlet: Outlet) -> None:
+            if self._evolves_now:
+                outlet.would_need_filling(self._state, step, offsets, changed=True)
+            else:
+                outlet.look(self._state, step, offsets)
+
         for feed in self._feeds:
             feed.open(feed.position_in(offsets))
-        if not self._evolves_now or not step:
-            for outlet in self._outlets:
-                if outlet.is_new(offsets):  # what is refused makes no table
-                    outlet.look(self._state, step, offsets)
-        for outlet in self._outlets:
-            outlet.open(self._state, step, offsets)
+        if not self._evolves_now or not step:  # what is refused makes no table
+            of_each([outlet for outlet in self._outlets if outlet.is_new(offsets)], look)
+        of_each(self._outlets, lambda outlet: outlet.open(self._state, step, offsets), look)
         self._tables_open = True
 
     def _close_tables(self) -> None:

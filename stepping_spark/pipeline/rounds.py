@@ -7,13 +7,13 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, SinkError
 from stepping_spark.pipeline.inputs import Feed, Taken, position_text
 from stepping_spark.pipeline.outputs import Outlet, deliver
 from stepping_spark.pipeline.protocols import STATE, Batch, Portion, offsets_of, without
@@ -22,6 +22,8 @@ from stepping_spark.relations.store import Now, Store
 from stepping_spark.rows.atoms import DATE, DATETIME, LOCAL_DATETIME, RowType, is_time
 from stepping_spark.stepper.stepper import Stepper
 from stepping_spark.zsets.spark import ZSetSpark
+
+R = TypeVar("R")
 
 CLOCKS: dict[RowType, Callable[[], dt.date]] = {
     DATE: lambda: dt.datetime.now(dt.UTC).date(),
@@ -176,6 +178,31 @@ def is_transient(error: BaseException, *, was_there: bool = False) -> bool:
     """
     causes = list(_causes(error))
     return any(map(_may_pass, causes)) or (was_there and any(map(_is_missing_table, causes)))
+
+
+def of_each(
+    outlets: Iterable[Outlet],
+    result_of: Callable[[Outlet], R],
+    look: Callable[[Outlet], R] | None = None,
+) -> list[R]:
+    """The result of each sink; an error has the messages of all sinks that refuse.
+
+    With `look`, the sinks after one that refuses are only looked at.
+    """
+    results, errors = [], list[SinkError]()
+    for outlet in outlets:
+        try:
+            results.append((look if errors and look else result_of)(outlet))
+        except SinkError as e:
+            if is_transient(e):
+                raise
+            errors.append(e)
+    if len(errors) > 1:
+        refused = "".join(f"\n- {e}" for e in errors)
+        raise SinkError(f"{len(errors)} sinks refuse what they are to be written:{refused}")
+    if errors:
+        raise errors[0]
+    return results
 
 
 def pause_after(failures: int) -> float:

@@ -161,6 +161,19 @@ def test_a_file_that_says_something_else_is_refused(text: str, said: str) -> Non
     assert (code, said in output) == (2, True), output
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_all_sinks_that_refuse_are_told_at_once(dry: tuple[str, ...]) -> None:
+    views = "; ".join(f"CREATE VIEW v{i} AS SELECT id{{}} FROM orders" for i in range(4))
+    sinks = [part for i in range(3) for part in ("--sink", f"v{i}=delta:t{i}:id")]
+    assert run(views.replace("{}", ""), *sinks)[0] == 0
+    new = ("--sink", "v3=delta:t3:id", "--evolve", *dry)
+    code, said = run(views.replace("{}", ", cents"), *sinks, *new)
+    assert code == 2
+    assert "3 sinks refuse what they are to be written: - Delta table t0: the table has" in said
+    assert "- Delta table t2: the table has the columns id, and the view is written as id" in said
+    assert not Path("t3").exists()
+
+
 @pytest.mark.parametrize("evolve", [(), ("--evolve",)])
 @pytest.mark.parametrize("before", ["delta:sold:id", "files:sold"])
 def test_a_table_is_not_written_by_another_key(before: str, evolve: tuple[str, ...]) -> None:
