@@ -289,6 +289,8 @@ def _parsed(text: str, what: str) -> tuple[str, dict[str, Any]]:
     kind, colon, address = value.partition(":")
     if kind in ("postgresql", "postgres") and address.startswith("//"):
         return name, _of_postgres(value, what)
+    if kind == "postgres":
+        return name, _of_postgres(address, what)
     if not equals or not colon or kind not in KINDS:
         raise click.UsageError(
             f"--{what} {text}: expected {TABLE}, such as {_EXAMPLES}; the kinds are "
@@ -319,11 +321,14 @@ def _table(name: str, entry: Mapping[str, Any], what: str) -> Any:
     """The table object of entries: its kind with the address, and its options."""
     kinds = [kind for kind in entry if kind in KINDS]
     if len(kinds) != 1:
+        which = " and ".join(kinds) or f"no kind, but {', '.join(entry) or 'nothing'}"
         raise click.UsageError(
-            f"the {what} {name} has {len(kinds)} kinds; say one of {', '.join(KINDS)} with its "
-            "address: delta = 'lake/orders'"
+            f"the {what} {name} has {which}; say one of {', '.join(KINDS)} with its address: "
+            "delta = 'lake/orders'"
         )
     (kind,) = kinds
+    if kind == "postgres" and "#" in entry[kind] and "table" not in entry:
+        entry = _of_postgres(entry[kind], what) | {k: v for k, v in entry.items() if k != kind}
     stated = (DDL,) if what == "source" else ()
     options = {k: v for k, v in entry.items() if k not in (kind, *stated)}
     _, *arguments = inspect.signature(KINDS[kind]).parameters.values()

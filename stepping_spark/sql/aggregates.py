@@ -233,7 +233,10 @@ class _Groups:
         """The value of a constant argument."""
         if isinstance(e, exp.Literal):
             return e.name if e.is_string else float(e.name)
-        raise failure(self.source.text, e, "this argument has to be a constant")
+        remedy = "write a literal"
+        if isinstance(e, exp.Array) or (isinstance(e, exp.Anonymous) and e.name.lower() == "array"):
+            remedy = "lists of percentages are not supported: write a percentile for each"
+        raise failure(self.source.text, e, "this argument has to be a constant", remedy)
 
 
 def _with_argument(call: FunctionCall) -> FunctionCall:

@@ -98,6 +98,14 @@ def test_views_of_json_files_go_on_whatever_files_come(kind: str, *, stated: boo
     assert content("notes", "id", "note") == [(1, "A"), (2, "B"), (3, None), (6, "C")]
 
 
+def test_a_table_of_postgres_may_be_said_with_its_kind() -> None:
+    for kind in ("postgres:", ""):
+        sink = f"sold={kind}postgresql://nobody@127.0.0.1:1/db#shop.sold:id"
+        code, said = run(SOLD, "--sink", sink)
+        where = "table 'sold': postgresql://nobody@127.0.0.1:1/db, schema 'shop'"
+        assert (code, where in said) == (2, True), said
+
+
 def test_the_name_of_a_source_may_differ_in_case_from_the_table_in_sql() -> None:
     code, said = run(
         "SELECT a.id FROM ORDERS a JOIN Orders b USING (id)", source="oRders=delta:orders"
@@ -148,6 +156,14 @@ def test_columns_that_are_stated_are_those_of_the_table() -> None:
         (
             f'{READ}[sinks.sold]\npostgres = "postgresql://host/shop"',
             "the sink sold: postgres lacks 'table'; beside its address it may say table, schema",
+        ),
+        (
+            f'{READ}[sinks.sold]\ndetla = "sold"',
+            "the sink sold has no kind, but detla; say one of delta, files, iceberg, postgres",
+        ),
+        (
+            f'{READ}[sinks.sold]\npostgres = "postgresql://nobody@127.0.0.1:1/db#shop.sold"',
+            "table 'sold': postgresql://nobody@127.0.0.1:1/db, schema 'shop'",
         ),
         (
             f'{READ}[sources.others]\ndelta = "others"',
