@@ -467,14 +467,19 @@ def _(shop: Shop) -> None:
     assert shop.rows("v") == [("de", 3), ("fr", 1)]
 
 
-@row("a part that depends on the order of steps changes: `st.delay`, a lateness")
+@row(
+    "a part that depends on the order of steps changes or is new: `st.delay`, any view of an "
+    "input with a lateness"
+)
 def _(shop: Shop) -> None:
     def delayed(orders: st.ZSet[Order]) -> st.ZSet[Total]:
         return totals(st.delay(orders))
 
     shop.run({"sums": totals})
-    with pytest.raises(st.StoreMismatch, match="start with a new store"):
+    with pytest.raises(st.StoreMismatch, match="a store and tables of its own"):
         shop.run({"sums": delayed})
+    with pytest.raises(st.StoreMismatch, match="a store and tables of its own"):
+        shop.run({"sums": totals, "late": delayed})
     shop.run({"sums": totals}, evolve=False)
     assert shop.rows("sums") == OLD
 

@@ -94,8 +94,9 @@ class NoState(BeforeAnyStep):
 
 
 _UNSUMMED = (
-    "{path} ({line}): its rows depend on the order of the steps, so that no sum of the state tells "
-    "what they are now; start with a new store, or leave this part of the query as it was"
+    "{path} ({line}): its rows depend on the order of the steps (a lateness, st.delay), so that no "
+    "sum of the state tells what they are now; leave a view that exists as it was, and run a new "
+    "one in a pipeline with a store and tables of its own"
 )
 
 
