@@ -41,7 +41,7 @@ from stepping_spark.relations.relation import DriverRelation, Relation, computed
 from stepping_spark.rows.names import arrow_schema, matched
 from stepping_spark.rows.schema import COUNT, VALUE, StreamType, ZSetType
 from stepping_spark.spark.session import get_session
-from stepping_spark.zsets.from_arrow import OtherType, fitted
+from stepping_spark.zsets.from_arrow import fitted
 from stepping_spark.zsets.from_dataframe import names_of, relation_of, split
 from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
@@ -210,8 +210,8 @@ class Feed:
         empty = pa.table([pa.nulls(0, f.type) for f in fields], names=list(names))
         try:
             fitted(empty, self.type, None, where, {})
-        except OtherType as e:
-            raise SourceError(e.message) from None
+        except InputError as e:
+            raise SourceError(str(e)) from None
 
     # -- rows
 
@@ -280,10 +280,7 @@ class Feed:
         """The rows of a table that fit, and the misfits; `within` is a more exact place."""
         count = self._count(table.schema.names)
         place = place if within is None else within.decode()
-        try:
-            fitting = fitted(table, self.type, count, self._at(place), self._names)
-        except OtherType as e:
-            raise InputError(e.message) from None
+        fitting = fitted(table, self.type, count, self._at(place), self._names)
         misfits = MISFITS.empty_table()
         relation = fitting.relation
         if fitting.wrong:

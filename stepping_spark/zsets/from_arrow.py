@@ -63,16 +63,6 @@ _DAY = 86_400_000_000
 """A day in microseconds."""
 
 
-class OtherType(InputError):
-    """A column of another type. `message` is the text without the advice to make a DataFrame."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(
-            f"{message}, or make a DataFrame of the table: st.ZSetSpark.from_dataframe"
-        )
-        self.message = message
-
-
 @dataclass(frozen=True)
 class MisfitValues:
     """Values of a column that do not fit its type: their places, and the reason for each."""
@@ -329,7 +319,7 @@ def python_of(scalar: Any) -> object:
 def _other_type(array: Array, t: RowType, where: str) -> InputError:
     named = [name for name, takes in _TAKEN.items() if takes(array.type)]
     fitting = f" ({_SHOWN.get(named[0], named[0])})" if named else ""
-    return OtherType(
+    return InputError(
         f"{where}: expected {t} ({t.arrow}), found {_found_type(array.type)}; cast it, change the "
         f"type of the field{fitting}"
     )

@@ -413,7 +413,7 @@ def class_of(value: object) -> str:
 def instead_of(value: object, otherwise: str) -> str:
     """The advice for a value that is not a Z-set."""
     if _is_pandas(value):
-        return "give st.ZSetSpark.from_dataframe(spark.createDataFrame(df), T)"
+        return "give st.ZSetSpark.from_arrow(pa.Table.from_pandas(df), T), with pyarrow as pa"
     if isinstance(value, DataFrame):
         return "give st.ZSetSpark.from_dataframe(df, T)"
     if isinstance(value, pa.Table):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, Window
@@ -126,14 +127,14 @@ PANDAS = pd.DataFrame({"x": [1], "name": ["a"]})
 
 
 def test_a_pandas_dataframe_as_it_is() -> None:
-    remedy = (
-        r"found pandas DataFrame; give st\.ZSetSpark\.from_dataframe\(spark\.createDataFrame\(df\)"
-    )
-    refused((PANDAS, None), "pandas DataFrame", "spark.createDataFrame(df)")
+    remedy = r"found pandas DataFrame; give st\.ZSetSpark\.from_arrow\(pa\.Table\.from_pandas\(df\)"
+    refused((PANDAS, None), "pandas DataFrame", "pa.Table.from_pandas(df)")
     with pytest.raises(st.InputError, match=remedy):
         st.reference(st.compile(total)).step((PANDAS, None))  # type: ignore[arg-type]
     with pytest.raises(st.InputError, match=remedy):
         st.ZSetSpark.from_dataframe(PANDAS, A)  # type: ignore[arg-type]
+    change = st.ZSetSpark.from_arrow(pa.Table.from_pandas(PANDAS), A)  # as the remedy says
+    assert list(change.iter()) == [(A(x=1, name="a"), 1)]
     with pytest.raises(st.InputError, match=remedy):
         st.ZSetPython(PANDAS)  # type: ignore[arg-type]
 
