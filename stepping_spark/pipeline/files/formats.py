@@ -38,6 +38,9 @@ pc: Any = pyarrow.compute
 BLOCK = 1 << 24
 """The bytes of CSV that are read at once; more for a record that is larger."""
 
+HEAD = 1 << 22
+"""The bytes of a file from which types are inferred; more if its first line is longer."""
+
 MOST = 1 << 30
 """The most bytes of one record of CSV."""
 
@@ -285,12 +288,12 @@ def _as_text(t: pa.DataType) -> pa.DataType:
 
 
 def _head(system: pafs.FileSystem, path: str) -> bytes:
-    """The first whole lines of a file, up to `BLOCK`, or its first line."""
+    """The first whole lines of a file, up to `HEAD` bytes, or its first line."""
     with system.open_input_stream(path) as file:
         data = b""
-        while block := file.read(BLOCK):
+        while block := file.read(HEAD):
             whole, newline, _ = block.rpartition(b"\n")
-            if newline and len(block) == BLOCK:
+            if newline and len(block) == HEAD:
                 return data + whole + newline
             data += block
     return data
@@ -488,7 +491,7 @@ class Csv:
         head: Any = io.BytesIO(text.encode())
         return pacsv.open_csv(
             head,
-            read_options=pacsv.ReadOptions(block_size=BLOCK),
+            read_options=pacsv.ReadOptions(block_size=len(text) * 4),
             parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
         ).schema
 
