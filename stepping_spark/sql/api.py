@@ -289,10 +289,11 @@ def _check_held(plan: RelationalPlan, facts: Facts, text: str) -> None:
         c = column_of(node)
         if c in kinds:
             reason = f"column {c.name} is {kinds[c]}, and rows cannot hold that"
-            remedy = f"leave it out, as in SELECT * EXCEPT ({c.name})"
-            if kinds[c] == "null":  # all values are
-                remedy = f"state the types of its table as DDL ({c.name} STRING), or {remedy}"
-            raise failure(text, node, reason, remedy)
+            ddl = f"state the types of its table as DDL ({c.name} STRING), or "
+            all_null = ddl if kinds[c] == "null" else ""
+            raise failure(
+                text, node, reason, f"{all_null}leave it out, as in SELECT * EXCEPT ({c.name})"
+            )
 
 
 def _check_names(view: View) -> None:
