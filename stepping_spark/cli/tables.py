@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -58,7 +58,8 @@ def pipeline_of(
             f"{file} does not say where the state is; give --store parquet:DIRECTORY or "
             "--store postgresql://user@host/database"
         )
-    inputs, stated = _sources(entries, sources), _stated(entries, columns)
+    inputs = _sources(entries, sources)
+    stated = _stated(entries, columns, inputs)
     of_views = _merged_tables(entries.get("sinks", {}), sinks, "sink")
 
     def pipeline() -> st.Pipeline:
@@ -77,7 +78,8 @@ def graph_of(
 ) -> st.Graph[Any, Any]:
     """The circuit of a file or a dbt project; `columns` has the columns of tables as DDL."""
     entries = settings_of(file, settings)
-    inputs, stated = _sources(entries, sources), _stated(entries, columns)
+    inputs = _sources(entries, sources)
+    stated = _stated(entries, columns, inputs)
 
     def compiled() -> st.Graph[Any, Any]:
         query = query_of(entries, stated)
@@ -102,14 +104,22 @@ def query_of(entries: Mapping[str, Any], stated: Mapping[str, str]) -> Any:
         file = Path(entries["sql"])
         text = SqlText(_text_of(file), file.name, file=str(file))
         query = st.sql(text, whole_rows=entries.get(WHOLE_ROWS, False))
+        read = query.takes(stated) if hasattr(query, "takes") else ()
+        for name in stated.keys() - read:
+            raise click.UsageError(
+                f"the columns of {name} are stated, and {file} reads no table {name}; leave them "
+                "out, or correct the name"
+            )
     else:
         options = {n: entries[n] for n in (*OF_DBT, WHOLE_ROWS) if n in entries and n != "into"}
         query = st.dbt_project(entries["dbt"], **options)
     return query.with_tables(stated) if hasattr(query, "with_tables") else query
 
 
-def _stated(entries: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
-    """The columns of sources as DDL, by the names of inputs."""
+def _stated(
+    entries: Mapping[str, Any], columns: Sequence[str], inputs: Collection[str]
+) -> dict[str, str]:
+    """The columns of sources as DDL, by the names of inputs, in their case."""
     of_file = {
         name: entry[DDL] for name, entry in entries.get("sources", {}).items() if DDL in entry
     }
@@ -117,7 +127,7 @@ def _stated(entries: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str
         name, equals, ddl = text.partition("=")
         if not equals:
             raise click.UsageError(f"--columns {text}: expected {COLUMNS}, such as {_COLUMNS_OF}")
-        of_file[name] = ddl
+        of_file[next((n for n in inputs if n.lower() == name.lower()), name)] = ddl
     return of_file
 
 

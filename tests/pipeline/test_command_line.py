@@ -118,6 +118,10 @@ def test_the_name_of_a_source_may_differ_in_case_from_the_table_in_sql() -> None
 def test_columns_that_are_stated_are_those_of_the_table() -> None:
     code, said = run(SOLD, "--columns", "orders=id BIGINT, customer BIGINT, cents STRING")
     assert (code, "column 'cents': expected str (string), found int64" in said) == (2, True), said
+    code, said = run("SELECT id FROM Orders", "--columns", "ORDERS=id BIGINT", store="other")
+    assert code == 0, said
+    code, said = run(SOLD, "--columns", "ordrs=id BIGINT")
+    assert (code, "views.sql reads no table ordrs; leave them out" in said) == (2, True), said
     code, said = run(SOLD, "--columns", "orders")
     assert (code, "--columns orders: expected NAME=DDL, such as orders='id" in said) == (2, True)
     code, said = run("SELECT id FROM orders", "--columns", "orders=id BIGINT, more INT")
