@@ -480,6 +480,19 @@ def test_a_later_file_never_changes_the_type_of_a_column(kind: str, data: st_.Da
             known = {n: t for n, t in types.items() if "null" not in str(t)}
 
 
+def test_a_source_says_what_its_file_says(tmp_path: Path) -> None:
+    """Columns of Parquet that are never NULL are so in SQL, and a first line may have a mark."""
+    whole: list[pa.Field[Any]] = [
+        pa.field("id", pa.int32(), nullable=False),
+        pa.field("x", pa.int64()),
+    ]
+    pq.write_table(pa.table({"id": [1], "x": [2]}, schema=pa.schema(whole)), tmp_path / "a.parquet")
+    assert st.Files(tmp_path).source().schema() == pa.schema(whole)
+    (tmp_path / "a.parquet").unlink()
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"id": 1}\n{"x": 2}\n')
+    assert st.Files(tmp_path, "json").source().schema().names == ["id", "x"]
+
+
 def test_one_line_of_a_file_does_not_decide_about_types(tmp_path: Path) -> None:
     lines = ['{"id": 1}', '{"id": 2', '{"id": 3.5, "text": "x"}', "null", '{"id": "four"}']
     for last in (4, 5):

@@ -45,6 +45,7 @@ MOST = 1 << 30
 """The most bytes of one record of CSV."""
 
 _STRADDLES = "straddling object"
+_BYTE_ORDER = b"\xef\xbb\xbf"
 
 NumberedLine: TypeAlias = tuple[int, bytes]
 """The number of a line, and its text."""
@@ -147,7 +148,7 @@ def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Tex
     """The rows of a file with a JSON object in each line; a missing field is NULL."""
     yield TextBlock(_empty(columns), MISFITS.empty_table())
     with system.open_input_stream(path) as file:
-        data = file.read().removeprefix(b"\xef\xbb\xbf")
+        data = file.read().removeprefix(_BYTE_ORDER)
     names = _in_any_case(data.decode(errors="replace"), columns)
     fields = [(names[f.name], _as_text(type_in_table(f.type))) for f in columns]
     schema = pa.schema([pa.field(name, t) for name, t in fields])
@@ -470,7 +471,7 @@ class JsonLines:
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
         """The fields of the first objects of a file, with types inferred from their values."""
-        data = _head(system, path)
+        data = _head(system, path).removeprefix(_BYTE_ORDER)
         objects = [line for _, line in _lines_of(data) if line.startswith(b"{")]
         return first_typed(_inferred(objects), wider=True)
 

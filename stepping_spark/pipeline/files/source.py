@@ -75,8 +75,8 @@ class FilesSource(InPieces):
         files = self._files()
         if self._columns.names and (self._kind != "parquet" or not files):
             return as_in_table(self._columns)
-        if self._kind == "parquet":
-            files = files[-1:]
+        if files and self._kind == "parquet":
+            return self._schema_of(files[-1])
         columns = first_typed(map(self._schema_of, (*files[:TYPED_BY], *files[TYPED_BY:][-1:])))
         if not columns.names:
             raise self._failure("it has no file with a row, which would say the columns; add one")
