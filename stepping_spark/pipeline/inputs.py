@@ -201,6 +201,8 @@ class Feed:
     def _check(self, there: pa.Schema) -> None:
         """Refuse a table without the columns of the rows, or with columns of other types."""
         where = f"{self._where}, {self.shown}"
+        if AT.encode() in (there.metadata or {}):
+            where += f", {(there.metadata or {})[AT.encode()].decode()}"
         if self._columns.names == [VALUE] and len(there.names) == 1:
             names = {VALUE: there.names[0]}  # a single column is the value, whatever its name
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from stepping_spark.circuit.graph import AnyGraph, Vertex
@@ -31,8 +32,13 @@ SUMS = "accumulable"
 
 
 def words_of(plan: Plan, *, lines: bool = True) -> dict[str, str]:
-    """The contents of each register, by its name; with or without the lines of the query."""
-    return {s.register.name: _words(s, plan.graph, lines=lines) for s in plan.states}
+    """The contents of each register, by its name; with or without the lines of the query.
+
+    Registers with the same contents in words have their names behind them.
+    """
+    words = {s.register.name: _words(s, plan.graph, lines=lines) for s in plan.states}
+    often = Counter(words.values())
+    return {name: text if often[text] == 1 else f"{text} [{name}]" for name, text in words.items()}
 
 
 def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:

@@ -493,6 +493,18 @@ def test_a_source_says_what_its_file_says(tmp_path: Path) -> None:
     assert st.Files(tmp_path, "json").source().schema().names == ["id", "x"]
 
 
+@pytest.mark.parametrize("newest", [{"id": ["a"], "text": ["x"]}, {"text": ["x"]}])
+def test_a_parquet_file_whose_columns_do_not_fit_is_named(
+    tmp_path: Path, newest: dict[str, Any]
+) -> None:
+    pq.write_table(pa.table({"id": [1], "text": ["x"]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table(newest), tmp_path / "2.parquet")
+    for _ in range(2):  # the newest file, and an older one
+        with pytest.raises((InputError, SourceError), match=r"2\.parquet.*column"):
+            strict(tmp_path, Line, "parquet").run()
+        pq.write_table(pa.table({"id": [1], "text": ["x"], "size": [1]}), tmp_path / "3.parquet")
+
+
 def test_one_line_of_a_file_does_not_decide_about_types(tmp_path: Path) -> None:
     lines = ['{"id": 1}', '{"id": 2', '{"id": 3.5, "text": "x"}', "null", '{"id": "four"}']
     for last in (4, 5):

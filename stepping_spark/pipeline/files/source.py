@@ -76,7 +76,7 @@ class FilesSource(InPieces):
         if self._columns.names and (self._kind != "parquet" or not files):
             return as_in_table(self._columns)
         if files and self._kind == "parquet":
-            return self._schema_of(files[-1])
+            return self._schema_of(files[-1]).with_metadata({AT: files[-1].name})
         columns = first_typed(map(self._schema_of, (*files[:TYPED_BY], *files[TYPED_BY:][-1:])))
         if not columns.names:
             raise self._failure("it has no file with a row, which would say the columns; add one")
