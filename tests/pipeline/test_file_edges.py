@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -497,12 +498,37 @@ def test_a_source_says_what_its_file_says(tmp_path: Path) -> None:
 def test_a_parquet_file_whose_columns_do_not_fit_is_named(
     tmp_path: Path, newest: dict[str, Any]
 ) -> None:
-    pq.write_table(pa.table({"id": [1], "text": ["x"]}), tmp_path / "1.parquet")
+    fits = pa.table({"id": [1], "text": ["x"], "size": [1]})
+    pq.write_table(fits, tmp_path / "1.parquet")
     pq.write_table(pa.table(newest), tmp_path / "2.parquet")
     for _ in range(2):  # the newest file, and an older one
         with pytest.raises((InputError, SourceError), match=r"2\.parquet.*column"):
             strict(tmp_path, Line, "parquet").run()
-        pq.write_table(pa.table({"id": [1], "text": ["x"], "size": [1]}), tmp_path / "3.parquet")
+        pq.write_table(fits, tmp_path / "3.parquet")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+@pytest.mark.parametrize("without", [(1,), (1, 2), (2,), (3,), (2, 3), (1, 2, 3)])
+def test_a_column_that_files_lack_is_null_in_their_rows(
+    tmp_path: Path, kind: str, without: tuple[int, ...]
+) -> None:
+    """A column that a writer adds or leaves out; no rows were read of the other files."""
+    for i in (1, 2, 3):
+        row = {"id": i, "text": "x"} if i in without else {"id": i, "text": "x", "size": i}
+        if kind == "json":
+            (tmp_path / f"{i}.json").write_text(json.dumps(row))
+        elif kind == "csv":
+            pacsv.write_csv(pa.Table.from_pylist([row]), tmp_path / f"{i}.csv")
+        else:
+            pq.write_table(pa.Table.from_pylist([row]), tmp_path / f"{i}.parquet")
+    if kind != "json" and {1, 3} <= set(without):  # perhaps it has another name
+        with pytest.raises(SourceError, match="there is no column size; the columns are id, text"):
+            strict(tmp_path, Line, kind).run()
+        return
+    rows, rejected = read(tmp_path, Line, kind)
+    sizes = {i: None if i in without else i for i in (1, 2, 3)}
+    assert rows == Z({Line(id=i, text="x", size=size): 1 for i, size in sizes.items()})
+    assert not rejected
 
 
 def test_one_line_of_a_file_does_not_decide_about_types(tmp_path: Path) -> None:

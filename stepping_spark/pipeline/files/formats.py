@@ -29,7 +29,7 @@ from stepping_spark.pipeline.columns import plain, plain_field
 from stepping_spark.pipeline.protocols import AT, MISFITS
 from stepping_spark.pipeline.rejects import texts_of
 from stepping_spark.relations.arrow import Array, lengths_of, one_array
-from stepping_spark.rows.names import as_in_table, columns_of, matched, type_in_table
+from stepping_spark.rows.names import as_in_table, column_of, columns_of, matched, type_in_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.from_arrow import cast_or_null, told_type
 
@@ -68,20 +68,32 @@ def _empty(columns: pa.Schema) -> pa.Table:
     return pa.table([pa.nulls(0, f.type) for f in fields], names=columns.names)
 
 
+def _there(columns: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    """The columns that a file has or must have; others are NULL in its rows."""
+    lower = {name.lower() for name in names}
+    there = [f for f in columns if not f.nullable or column_of(f).lower() in lower]
+    return pa.schema(there) if there else columns
+
+
+def _with_absent(table: pa.Table, columns: pa.Schema) -> pa.Table:
+    """A table with NULL in the columns that its file lacks."""
+    for field in columns:
+        if field.name not in table.column_names:
+            t: Any = type_in_table(field.type)
+            table = table.append_column(field.name, pa.nulls(table.num_rows, t))
+    return table.select(columns.names)
+
+
 # -- CSV
 
 
 def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
     """The rows of a CSV file with a header; an empty field of a text column is an empty text."""
     yield TextBlock(_empty(columns), MISFITS.empty_table())
-    with system.open_input_stream(path) as file:
-        opened: Any = file
-        header = next(
-            csv_lines(io.TextIOWrapper(opened, "utf-8-sig", "surrogateescape", newline="")), None
-        )
-    if header is None:
+    header = _header(system, path)
+    if not header:
         return
-    names = _of_header(columns, header)
+    names = _of_header(_there(columns, header), header)
     done, block = 0, BLOCK
     while True:
         wrong: list[dict[str, Any]] = []
@@ -91,13 +103,22 @@ def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Text
                 new = table.slice(max(0, done - seen))
                 seen += table.num_rows
                 if new.num_rows:
-                    yield _converted(new.rename_columns(list(names)), columns)
+                    rows = new.rename_columns(list(names))
+                    yield _converted(_with_absent(rows, columns), columns)
             yield TextBlock(_empty(columns), pa.Table.from_pylist(wrong, MISFITS))
             return
         except pa.ArrowInvalid as e:
             if _STRADDLES not in str(e) or block >= MOST:
                 raise
         done, block = max(done, seen), block * 8
+
+
+def _header(system: pafs.FileSystem, path: str) -> list[str]:
+    """The names in the first line of a CSV file; none of an empty file."""
+    with system.open_input_stream(path) as file:
+        opened: Any = file
+        text = io.TextIOWrapper(opened, "utf-8-sig", "surrogateescape", newline="")
+        return next(csv_lines(text), [])
 
 
 def _of_header(columns: pa.Schema, in_file: list[str]) -> dict[str, str]:
@@ -450,12 +471,14 @@ class Parquet:
         with system.open_input_file(path) as opened:
             file: Any = pq.ParquetFile(opened)
             in_file = file.schema_arrow
-            names = matched(columns, in_file.names, pa.ArrowInvalid)
+            names = matched(_there(columns, in_file.names), in_file.names, pa.ArrowInvalid)
             schema = pa.schema([plain_field(in_file.field(c), n) for n, c in names.items()])
-            yield TextBlock(schema.empty_table(), MISFITS.empty_table())
+            no_rows = _with_absent(schema.empty_table(), columns)
+            yield TextBlock(no_rows, MISFITS.empty_table())
             for batch in file.iter_batches(columns=list(names.values())):
                 arrays = [plain(batch.column(c)) for c in names.values()]
-                yield TextBlock(pa.Table.from_arrays(arrays, schema=schema), MISFITS.empty_table())
+                rows = _with_absent(pa.Table.from_arrays(arrays, schema=schema), columns)
+                yield TextBlock(rows, MISFITS.empty_table())
 
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
         """The columns of a file."""
@@ -495,6 +518,8 @@ class Csv:
             read_options=pacsv.ReadOptions(block_size=len(text) * 4),
             parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
         ).schema
+
+    names = staticmethod(_header)
 
 
 FORMATS: dict[str, Format] = {"parquet": Parquet(), "json": JsonLines(), "csv": Csv()}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -20,17 +20,20 @@ from stepping_spark.pipeline.columns import bare_type
 from stepping_spark.pipeline.files.directory import FilesDirectory, ListedFile, digest, is_digest
 from stepping_spark.pipeline.files.formats import (
     FORMATS,
+    Csv,
     Parquet,
     TextBlock,
     first_typed,
     has_no_text,
 )
 from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position, numbers_of
-from stepping_spark.rows.names import as_in_table, type_in_table
+from stepping_spark.rows.names import as_in_table, column_of, type_in_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.spark.session import first_line
 from stepping_spark.spark.types import spark_schema_of
 from stores.threads import side_by_side
+
+R = TypeVar("R")
 
 TYPED_BY = 20
 """The first files that say the types of columns, where they are inferred, besides the last one."""
@@ -67,25 +70,36 @@ class FilesSource(InPieces):
                 )
 
     def schema(self) -> pa.Schema:
-        """The wanted columns, or those of files: Parquet's are those of the last file.
+        """The columns of the last file, and those that only the first one has.
 
-        In text, types are inferred. Each column has the first type that it has in the first files
+        In text, the wanted columns have their types, and JSON has all of them. Without wanted
+        columns, types are inferred: each column has the first type that it has in the first files
         or in the last one, so that a later file does not change it.
         """
         files = self._files()
-        if self._columns.names and (self._kind != "parquet" or not files):
-            return as_in_table(self._columns)
+        ends = [*files[:1], *files[1:][-1:]]
+        wanted = self._columns
         if files and self._kind == "parquet":
-            return self._schema_of(files[-1]).with_metadata({AT: files[-1].name})
-        columns = first_typed(map(self._schema_of, (*files[:TYPED_BY], *files[TYPED_BY:][-1:])))
+            return _united(*map(self._schema_of, ends)).with_metadata({AT: files[-1].name})
+        if wanted.names:
+            of_csv = ends if self._kind == "csv" else []
+            names = dict.fromkeys(n for file in of_csv for n in self._of(file, Csv.names))
+            types = {column_of(f).lower(): type_in_table(f.type) for f in wanted}
+            there = [pa.field(n, types.get(n.lower(), pa.string())) for n in names]
+            return pa.schema(there) if there else as_in_table(wanted)
+        some = (*files[:TYPED_BY], *files[TYPED_BY:][-1:])
+        columns = first_typed(map(self._schema_of, some))
         if not columns.names:
             raise self._failure("it has no file with a row, which would say the columns; add one")
         return columns
 
     def _schema_of(self, file: ListedFile) -> pa.Schema:
+        return self._of(file, FORMATS[self._kind].schema)
+
+    def _of(self, file: ListedFile, read: Callable[[pafs.FileSystem, str], R]) -> R:
         system, _ = self._directory.place
         with self._trying(file):
-            return FORMATS[self._kind].schema(system, self._directory.path_of(file.name))
+            return read(system, self._directory.path_of(file.name))
 
     def behind(self, after: Position | None) -> int | None:
         """The number of unread files."""
@@ -225,6 +239,14 @@ class FilesSource(InPieces):
 
     def _failure(self, reason: str) -> SourceError:
         return SourceError(f"directory {self._directory.shown}: {reason}")
+
+
+def _united(first: pa.Schema, last: pa.Schema | None = None) -> pa.Schema:
+    """The columns of two files; those that one of them lacks are nullable."""
+    if last is None:
+        return first
+    new = [f.with_nullable(f.nullable or f.name not in first.names) for f in last]
+    return pa.schema([*new, *(f.with_nullable(True) for f in first if f.name not in last.names)])
 
 
 CORRECT = "correct or remove the file"
