@@ -508,7 +508,7 @@ def test_a_parquet_file_whose_columns_do_not_fit_is_named(
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
-@pytest.mark.parametrize("without", [(1,), (1, 2), (2,), (3,), (2, 3), (1, 2, 3)])
+@pytest.mark.parametrize("without", [(1,), (1, 2), (1, 3), (2,), (3,), (1, 2, 3)])
 def test_a_column_that_files_lack_is_null_in_their_rows(
     tmp_path: Path, kind: str, without: tuple[int, ...]
 ) -> None:
@@ -521,7 +521,7 @@ def test_a_column_that_files_lack_is_null_in_their_rows(
             pacsv.write_csv(pa.Table.from_pylist([row]), tmp_path / f"{i}.csv")
         else:
             pq.write_table(pa.Table.from_pylist([row]), tmp_path / f"{i}.parquet")
-    if kind != "json" and {1, 3} <= set(without):  # perhaps it has another name
+    if kind != "json" and len(without) == 3:  # perhaps it has another name
         with pytest.raises(SourceError, match="there is no column size; the columns are id, text"):
             strict(tmp_path, Line, kind).run()
         return

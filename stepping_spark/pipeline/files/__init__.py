@@ -34,9 +34,10 @@ class Files:
     and double quotes around a field that contains commas or line breaks; an empty field is an empty
     text if its type is `str` or `str | None`, and otherwise NULL). Rows are only added, so the
     query may be compiled with `append_only`. Columns that the row class does not have are not read.
-    A field with `| None` is NULL in the rows of files without its column, if the first or the last
-    file has it. In text, an int has no fraction, a `datetime` has a zone (`Z` or an offset), and a
-    `st.LocalDateTime` has none. `columns={field: column}` maps fields to columns with other names.
+    A field with `| None` is NULL in the rows of files without its column, if the last file or one
+    of the first twenty has it. In text, an int has no fraction, a `datetime` has a zone (`Z` or an
+    offset), and a `st.LocalDateTime` has none. `columns={field: column}` maps fields to columns
+    with other names.
     `on_invalid` decides about lines that do not fit the input: `"fail"`, `"drop"`, or a sink, which
     gets them as `st.Rejected`.
 

@@ -36,7 +36,7 @@ from stores.threads import side_by_side
 R = TypeVar("R")
 
 TYPED_BY = 20
-"""The first files that say the types of columns, where they are inferred, besides the last one."""
+"""The first files that say the columns, besides the last one, and their types in text."""
 
 
 class FilesSource(InPieces):
@@ -70,25 +70,24 @@ class FilesSource(InPieces):
                 )
 
     def schema(self) -> pa.Schema:
-        """The columns of the last file, and those that only the first one has.
+        """The columns of the last file, and those that only the first files have.
 
         In text, the wanted columns have their types, and JSON has all of them. Without wanted
-        columns, types are inferred: each column has the first type that it has in the first files
-        or in the last one, so that a later file does not change it.
+        columns, types are inferred: each column has the first type that it has in these files, so
+        that a later file does not change it.
         """
-        files = self._files()
-        ends = [*files[:1], *files[1:][-1:]]
-        wanted = self._columns
+        files, wanted = self._files(), self._columns
+        some = [*files[:TYPED_BY], *files[TYPED_BY:][-1:]]
         if files and self._kind == "parquet":
-            return _united(*map(self._schema_of, ends)).with_metadata({AT: files[-1].name})
+            schemas = list(side_by_side(self._schema_of, some))
+            return _united(schemas[-1], schemas[:-1]).with_metadata({AT: files[-1].name})
         if wanted.names:
-            of_csv = ends if self._kind == "csv" else []
+            of_csv = some if self._kind == "csv" else []
             names = dict.fromkeys(n for file in of_csv for n in self._of(file, Csv.names))
             types = {column_of(f).lower(): type_in_table(f.type) for f in wanted}
             there = [pa.field(n, types.get(n.lower(), pa.string())) for n in names]
             return pa.schema(there) if there else as_in_table(wanted)
-        some = (*files[:TYPED_BY], *files[TYPED_BY:][-1:])
-        columns = first_typed(map(self._schema_of, some))
+        columns = first_typed(side_by_side(self._schema_of, some))
         if not columns.names:
             raise self._failure("it has no file with a row, which would say the columns; add one")
         return columns
@@ -241,12 +240,12 @@ class FilesSource(InPieces):
         return SourceError(f"directory {self._directory.shown}: {reason}")
 
 
-def _united(first: pa.Schema, last: pa.Schema | None = None) -> pa.Schema:
-    """The columns of two files; those that one of them lacks are nullable."""
-    if last is None:
-        return first
-    new = [f.with_nullable(f.nullable or f.name not in first.names) for f in last]
-    return pa.schema([*new, *(f.with_nullable(True) for f in first if f.name not in last.names)])
+def _united(last: pa.Schema, others: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns of the last file, and those that only others have; nullable if one lacks them."""
+    fields = {f.name: f for columns in (*others, last) for f in columns}
+    lacking = {n for columns in (*others, last) for n in fields.keys() - columns.names}
+    names = [*last.names, *(name for name in fields if name not in last.names)]
+    return pa.schema([fields[n].with_nullable(fields[n].nullable or n in lacking) for n in names])
 
 
 CORRECT = "correct or remove the file"
