@@ -286,8 +286,9 @@ def test_a_count_beyond_64_bits_says_what_can_hold_it(spark: SparkSession, local
     def counted(a: st.ZSet[int]) -> Any:
         return st.count(a)
 
-    def as_it_says(a: st.ZSet[int]) -> Any:
-        return st.reduce(a, zero=Decimal, pick_value=lambda row: F.lit(1).cast("decimal(38, 0)"))
+    def as_it_says(a: st.ZSet[int]) -> st.ZSet[Annotated[Decimal, st.Precision(38, 0)]]:
+        one: Any = F.lit(1).cast("decimal(38, 0)")
+        return st.reduce(a, zero=Decimal, pick_value=lambda row: one)
 
     graph, other = st.compile(counted), st.compile(as_it_says)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph), local_rows=local_rows)

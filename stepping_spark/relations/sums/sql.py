@@ -47,8 +47,9 @@ SMALLER = (
     'F.col(row.x).cast("double") in Python'
 )
 DECIMALS = (
-    "add up Decimals: CAST(x AS DECIMAL(38, 0)) in SQL, "
-    'F.col(row.x).cast("decimal(38, 0)") in Python, F.lit(1) for a count'
+    'add up Decimals: CAST(x AS DECIMAL(38, 0)) in SQL, F.col(row.x).cast("decimal(38, 0)") in '
+    "Python; or for a count st.reduce(a, zero=Decimal, pick_value=lambda row: "
+    'F.lit(1).cast("decimal(38, 0)")), a ZSet[Annotated[Decimal, st.Precision(38, 0)]]'
 )
 
 
