@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError, SourceError, short
+from stepping_spark.base.errors import InputError, SourceError, cut_short, short
 from stepping_spark.base.limits import Limits
 from stepping_spark.base.packages import DataFrame
 from stepping_spark.execution.io import held_input
@@ -46,6 +46,9 @@ from stepping_spark.zsets.from_dataframe import names_of, relation_of, split
 from stepping_spark.zsets.spark import ZSetPython, ZSetSpark
 
 METHODS = ("open", "read", "behind", "close")
+
+SHOWN_LINE = 300
+"""The most characters of a row that does not fit, in a message."""
 
 NOT_READ = "start"
 """The text for the position of a source that was not read yet."""
@@ -248,9 +251,10 @@ class Feed:
         first = misfits.slice(0, 1).to_pylist()[0]
         more = misfits.num_rows - 1
         others = f" (and {more:,} more row{'' if more == 1 else 's'})" if more else ""
+        row = cut_short(first["row"], SHOWN_LINE)
         return InputError(
-            f"{self._at(first[AT])}, {first['reason']}, in the row {short_text(first['row'])}"
-            f"{others}; correct the rows, or say what becomes of rows that do not fit: "
+            f"{self._at(first[AT])}, {first['reason']}, in the row {row}{others}; "
+            "correct the rows, or say what becomes of rows that do not fit: "
             'on_invalid="drop", or on_invalid= with a sink for them'
         )
 
@@ -332,11 +336,6 @@ def short_name(argument: object) -> str:
         return f"{len(argument)} items"
     name = getattr(argument, "__qualname__", None) or repr(argument)
     return str(name) if len(str(name)) < 100 else type(argument).__name__
-
-
-def short_text(text: str) -> str:
-    """The first characters of a text, for a message."""
-    return text if len(text) <= 300 else f"{text[:300]}…"
 
 
 def columns_given(argument: object, t: ZSetType) -> pa.Schema:
