@@ -209,14 +209,46 @@ def _bare_result(op: str, types: tuple[RowType, ...], where: str) -> RowType:
         if names in _CALENDAR:
             return types[_CALENDAR[names]] if _CALENDAR[names] < 2 else _timedelta()
     shown = " and ".join(str(t) for t in types)
-    hint = "use F.concat" if op == "+" and "str" in shown else "cast one side, or use st.python"
+    raise CompileError(f"{where}: Spark has no {op!r} of {shown}; {_remedy(op, types)}")
+
+
+def _remedy(op: str, types: tuple[RowType, ...]) -> str:
+    """What to write instead of an operator that values of these types do not have."""
     if op in ("&", "|", "~"):
         example = "~(a.x == 1)" if op == "~" else f"(a.x > 1) {op} (a.y < 2)"
-        hint = (
+        return (
             f"Python reads {op} before a comparison: put each comparison in parentheses, "
             f"{example}; the bits of ints are .bitwiseAND, .bitwiseOR and F.bitwise_not"
         )
-    raise CompileError(f"{where}: Spark has no {op!r} of {shown}; {hint}")
+    names = {"number" if rank(t) else str(t) for t in types}
+    if op == "+" and "str" in names:
+        return "use F.concat"
+    return _CONVERSIONS.get(frozenset(names), "cast one side, or use st.python")
+
+
+_INTERVAL = "use dt.timedelta(days=1), or F.make_dt_interval(…), which makes one of ints"
+
+# Remedies by the types of the two values; a number is an int, a float or a Decimal.
+_CONVERSIONS: dict[frozenset[str], str] = {
+    frozenset({"datetime", "LocalDateTime"}): "a datetime has a time zone, and a LocalDateTime has "
+    "none: write a constant with or without tzinfo=dt.UTC, or .cast('timestamp_ntz') of a datetime",
+    frozenset({"datetime", "date"}): "F.to_date(…) makes a date of a datetime, and "
+    ".cast('timestamp') a datetime of a date",
+    frozenset({"LocalDateTime", "date"}): "F.to_date(…) makes a date of a LocalDateTime, and "
+    ".cast('timestamp_ntz') a LocalDateTime of a date",
+    frozenset({"str", "number"}): "write a constant with or without quotes, or .cast('bigint') "
+    "of a text",
+    frozenset({"str", "date"}): "write a constant as dt.date(2024, 12, 31), or .cast('date') of a "
+    "text",
+    frozenset({"str", "datetime"}): "write a constant as dt.datetime(2024, 12, 31, "
+    "tzinfo=dt.UTC), or .cast('timestamp') of a text",
+    frozenset({"str", "LocalDateTime"}): "write a constant as dt.datetime(2024, 12, 31), or "
+    ".cast('timestamp_ntz') of a text",
+    frozenset({"timedelta", "number"}): _INTERVAL,
+    frozenset({"datetime", "number"}): _INTERVAL,
+    frozenset({"LocalDateTime", "number"}): _INTERVAL,
+    frozenset({"bool", "number"}): ".cast('bigint') makes 1 or 0 of a bool",
+}
 
 
 # The index of the argument whose type the result has; 2: the result is a timedelta.

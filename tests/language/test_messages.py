@@ -420,3 +420,112 @@ def test_an_aggregate_as_an_argument_says_how_a_field_is_filled() -> None:
         return st.aggregate(a, None, Words, fields={"n": st.agg.count()}, n=st.agg.count())
 
     assert "'n' is in fields= and is an argument too" in said_by(twice)
+
+
+class Typed(st.Data):
+    at: dt.datetime
+    local: st.LocalDateTime
+    day: dt.date
+    span: dt.timedelta
+    n: int
+    word: str
+    yes: bool
+
+
+NOON = dt.datetime(2024, 12, 31, 12)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "remedies"),
+    [
+        (
+            lambda t: t.at > NOON,
+            "'>' of datetime and LocalDateTime; a datetime has a time zone",
+            [
+                lambda t: t.at > NOON.replace(tzinfo=dt.UTC),
+                lambda t: t.at.cast("timestamp_ntz") > t.local,
+            ],
+        ),
+        (
+            lambda t: t.at - t.local > dt.timedelta(1),
+            "'-' of datetime and LocalDateTime; a datetime has a time zone",
+            [lambda t: t.at.cast("timestamp_ntz") - t.local > dt.timedelta(1)],
+        ),
+        (
+            lambda t: t.at > t.day,
+            "'>' of datetime and date; F.to_date(…)",
+            [lambda t: F.to_date(t.at) > t.day, lambda t: t.at > t.day.cast("timestamp")],
+        ),
+        (
+            lambda t: t.local == t.day,
+            "'==' of LocalDateTime and date; F.to_date(…)",
+            [
+                lambda t: F.to_date(t.local) == t.day,
+                lambda t: t.local == t.day.cast("timestamp_ntz"),
+            ],
+        ),
+        (
+            lambda t: t.n.isin(1, "2"),
+            "'isin' of int and int and str; write a constant with or without quotes",
+            [lambda t: t.n.isin(1, 2), lambda t: t.word.cast("bigint") == t.n],
+        ),
+        (
+            lambda t: t.day >= "2024-12-31",
+            "'>=' of date and str; write a constant as dt.date(2024, 12, 31)",
+            [lambda t: t.day >= dt.date(2024, 12, 31), lambda t: t.day >= t.word.cast("date")],
+        ),
+        (
+            lambda t: t.at < "2024-12-31",
+            "'<' of datetime and str; write a constant as dt.datetime(2024, 12, 31, tzinfo=dt.UTC)",
+            [
+                lambda t: t.at < dt.datetime(2024, 12, 31, tzinfo=dt.UTC),
+                lambda t: t.at < t.word.cast("timestamp"),
+            ],
+        ),
+        (
+            lambda t: t.local < "2024-12-31",
+            "'<' of LocalDateTime and str; write a constant as dt.datetime(2024, 12, 31), or",
+            [
+                lambda t: t.local < dt.datetime(2024, 12, 31),
+                lambda t: t.local < t.word.cast("timestamp_ntz"),
+            ],
+        ),
+        (
+            lambda t: t.span > 5,
+            "'>' of timedelta and int; use dt.timedelta(days=1), or F.make_dt_interval(…)",
+            [lambda t: t.span > dt.timedelta(days=1), lambda t: t.span > F.make_dt_interval(t.n)],
+        ),
+        (
+            lambda t: t.at + t.n > t.at,
+            "'+' of datetime and int; use dt.timedelta(days=1), or F.make_dt_interval(…)",
+            [
+                lambda t: t.at + dt.timedelta(days=1) > t.at,
+                lambda t: t.at + F.make_dt_interval(t.n) > t.at,
+            ],
+        ),
+        (
+            lambda t: t.local - t.n > t.local,
+            "'-' of LocalDateTime and int; use dt.timedelta(days=1), or F.make_dt_interval(…)",
+            [lambda t: t.local - F.make_dt_interval(t.n) > t.local],
+        ),
+        (
+            lambda t: t.yes + 1 > 1,
+            "'+' of bool and int; .cast('bigint') makes 1 or 0 of a bool",
+            [lambda t: t.yes.cast("bigint") + 1 > 1],
+        ),
+    ],
+)
+def test_an_operator_between_two_types_names_a_remedy_that_works(
+    spark: SparkSession, wrong: Any, said: str, remedies: list[Any]
+) -> None:
+    def query(f: Any) -> Any:
+        return lambda typed: st.filter(typed, f=f)
+
+    assert f"Spark has no {said}" in said_by(annotated(query(wrong)))
+    for remedy in remedies:
+        st.compile(annotated(query(remedy)))
+
+
+def annotated(query: Any) -> Any:
+    query.__annotations__ = {"typed": st.ZSet[Typed], "return": st.ZSet[Typed]}
+    return query
