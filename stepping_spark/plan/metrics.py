@@ -16,6 +16,7 @@ HOW = ("nothing to do", "driver", "tasks", "python", "spark", "loop")
 metrics have the last one in this order, with its first reason."""
 
 WIDTH = 99  # of printed lines
+MANY = 10  # vertices, beyond which the slowest come first
 
 
 class VertexMetrics(NamedTuple):
@@ -85,7 +86,7 @@ class StepMetrics:
     driver needs Spark, its `why` names the function and your line; `asked` names such functions of
     keys. `not_in_tasks` is the reason why Spark's tasks could not take a large step as one job.
     `sizes` has the size of each register after the step, if the stepper was made with
-    `profile=True`. Printed, it is a page of text.
+    `profile=True`. Printed, it is a page of text; with many vertices, it first names the slowest.
 
     >>> def query(numbers: st.ZSet[int]) -> st.ZSet[int]:
     ...     return st.distinct(numbers)
@@ -119,6 +120,10 @@ class StepMetrics:
         ]
         if self.not_in_tasks:
             lines += _wrapped(f"not in Spark's tasks: {self.not_in_tasks}")
+        timed = sorted((v for v in self.vertices.values() if v.ms), key=lambda v: -v.ms)
+        if len(timed) > MANY:
+            slowest = ", ".join(f"{v.path} {v.ms:.1f} ms" for v in timed[:3])
+            lines += _wrapped(f"slowest: {slowest}")
         lines += [f"  {path}: {_plural(n, 'iteration')}" for path, n in self.iterations.items()]
         for register, rows in self.read.items():
             lines.append(

@@ -49,6 +49,15 @@ def test_few_rows_are_for_the_driver() -> None:
     )
 
 
+@pytest.mark.parametrize("vertices", [10, 11])
+def test_of_many_vertices_the_slowest_come_first(vertices: int) -> None:
+    metrics = StepMetrics(1, ms=1_000.0)
+    for n in range(vertices):
+        metrics.note(f"q.v_{n}", Cost(float(n * 7 % 11 + 1), 0, "driver", ""), 1, 1, {})
+    slowest = "slowest: q.v_3 11.0 ms, q.v_6 10.0 ms, q.v_9 9.0 ms"
+    assert (slowest in str(metrics)) is (vertices > 10)
+
+
 def test_a_vertex_says_which_function_of_which_line_asks_spark(spark: SparkSession) -> None:
     def hashes(a: st.ZSet[Order]) -> st.ZSet[tuple[str, int]]:
         return st.map(a, f=lambda o: (F.base64(o.item), o.id + 1))
