@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from stepping_spark.base.errors import SteppingError
 from stepping_spark.base.packages import Column, DataFrame, SparkSession
 from stepping_spark.execution.spark.nodes import DerivedTable
 from stepping_spark.execution.spark.text import consolidated, names
-from stepping_spark.expressions.arrow_evaluator import ZoneOf, unknown_zone
+from stepping_spark.expressions.arrow_evaluator import ZoneOf, evaluator, unknown_zone
 from stepping_spark.expressions.expr import Expr, fields_of, for_spark
 from stepping_spark.expressions.symbolic import to_column
 from stepping_spark.plan.step_ir import Selection
@@ -235,14 +236,16 @@ class Projection:
         try:
             return self._evaluated(table, schema, exprs)
         except Exception as e:
-            if is_about_values(e):
+            if type(e) is SteppingError:  # there is no Spark to ask
+                self._note_uncomputed(e, table, schema, exprs)
+            elif is_about_values(e):
                 self._note_row(e, table, schema, exprs)
             raise
 
     def _note_row(
         self, error: Exception, table: pa.Table, schema: Schema, exprs: Sequence[Expr]
     ) -> None:
-        """Add the first row of a relation that causes an error, found by halving."""
+        """Note the first row of a relation for which Spark fails."""
 
         def fails(rows: pa.Table) -> bool:
             try:
@@ -251,13 +254,19 @@ class Projection:
                 return is_about_values(e)
             return False
 
-        while table.num_rows > 1:
-            half = table.num_rows // 2
-            first = table.slice(0, half)
-            table = first if fails(first) else table.slice(half)
-        if fails(table):
-            shown = shown_row({n: table.column(n)[0].as_py() for n, _ in schema.columns})
-            error.add_note(f"for the row ({shown})")
+        _note_first(error, table, schema, fails)
+
+    def _note_uncomputed(
+        self, error: Exception, table: pa.Table, schema: Schema, exprs: Sequence[Expr]
+    ) -> None:
+        """Note the first row that needs Spark, if Arrow computes the expressions of other rows."""
+        kernels = [compute for e in exprs if (compute := evaluator(e)) is not None]
+
+        def fails(rows: pa.Table) -> bool:
+            return any(compute(rows, self.zone) is None for compute in kernels)
+
+        if len(kernels) == len(exprs) and not fails(table.slice(0, 0)):
+            _note_first(error, table, schema, fails)
 
     def _evaluated(self, table: pa.Table, schema: Schema, exprs: Sequence[Expr]) -> list[Array]:
         types = [e.type for e in exprs]
@@ -300,6 +309,19 @@ class Projection:
         if spark_column is None:
             spark_column = self._columns[e] = to_column(e)
         return spark_column
+
+
+def _note_first(
+    error: Exception, table: pa.Table, schema: Schema, fails: Callable[[pa.Table], bool]
+) -> None:
+    """Add a note with the first row of a relation that fails by itself, found by halving."""
+    while table.num_rows > 1:
+        half = table.num_rows // 2
+        first = table.slice(0, half)
+        table = first if fails(first) else table.slice(half)
+    if fails(table):
+        shown = shown_row({n: table.column(n)[0].as_py() for n, _ in schema.columns})
+        error.add_note(f"for the row ({shown})")
 
 
 def _read_by(exprs: Sequence[Expr], table: pa.Table, schema: Schema) -> tuple[pa.Table, Schema]:

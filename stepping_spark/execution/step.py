@@ -130,10 +130,11 @@ def failed(plan: Plan, v: Vertex, part: int, error: BaseException) -> StepError:
         path, line = origins[part].path, origins[part].line
     name = parts_of(v.operator)[part].user_name
     is_ours = isinstance(error, SteppingError)
-    what = f": {error}" if is_ours else f" failed{in_row(error)}: {first_line(error)}"
+    row = in_row(error)
+    what = f": {error}" if is_ours else f" failed{row}: {first_line(error)}"
     remedy = REMEDY
     if type(error) is SteppingError:  # there is no PySpark, no Java, or no session
-        what, remedy = f" asks Spark: {error}", ""
+        what, remedy = f" asks Spark{row}: {error}", REMEDY if row else ""
     return StepError(
         f"{path} ({line}): {name}{what}\nThe store is as it was before the step{remedy}"
     )

@@ -183,6 +183,25 @@ def test_a_step_that_asks_spark_where_there_is_none_says_so(tmp_path: Path) -> N
     assert store == "The store is as it was before the step"
 
 
+OVERFLOWING = """
+import stepping_spark as st
+
+tripled = st.sql("SELECT k, n * 3 AS n FROM a WHERE k != ''", a="k STRING, n BIGINT")
+graph = st.compile(tripled)
+rows = st.ZSetPython({tripled.rows["a"](k=k, n=n): 1 for k, n in (("x", 1), ("y", 2**62))})
+try:
+    st.Stepper(graph, st.StoreMemory.from_graph(graph)).step((rows,))
+except st.StepError as e:
+    print(e)
+"""
+
+
+def test_a_row_that_only_spark_could_compute_is_named_where_there_is_none(tmp_path: Path) -> None:
+    said, store = without(OVERFLOWING, tmp_path, BLOCKED + ELSEWHERE).splitlines()
+    assert f" asks Spark for the row (k='y', n={2**62}): this needs PySpark 4.0 or" in said
+    assert store.endswith(": correct the rows or the function, and step again")
+
+
 # A PySpark of this version is there, as where a platform brings it.
 OLD = """
 import sys, types
