@@ -122,6 +122,43 @@ def test_files_that_are_not_only_added_are_refused_and_mended(tmp_path: Path, ho
     assert names_in(tmp_path) == ["n1", "n2", "n4"]
 
 
+@pytest.mark.parametrize("n", [1, 5])
+def test_files_that_come_before_others_are_named_and_may_be_renamed(tmp_path: Path, n: int) -> None:
+    folder = tmp_path / "users"
+    for name in "bcd":
+        add(folder, name, [user(1)])
+    with pipeline(tmp_path) as running:
+        running.run()
+        for i in range(n):
+            add(folder, f"c{i}", [user(2 + i)])
+        add(folder, "e", [user(9)])
+        some = r"c0 came later" if n == 1 else r"c0, c1, c2 and 2 others came later"
+        with pytest.raises(SourceError, match=some):
+            running.run()
+        for i in range(n):
+            (folder / f"c{i}").rename(folder / f"f{i}")
+        assert running.run() == 1
+    assert names_in(tmp_path) == ["n1", *(f"n{2 + i}" for i in range(n)), "n9"]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("removed", "those that were read: found 1. New files"), ("changed", r"b was written last, at 20\d\d-.* UTC")],
+)
+def test_what_may_be_wrong_with_the_files_is_said(tmp_path: Path, how: str, said: str) -> None:
+    folder = tmp_path / "users"
+    add(folder, "b", [user(1)])
+    add(folder, "c", [user(2)])
+    with pipeline(tmp_path) as running:
+        running.run()
+        if how == "removed":
+            (folder / "c").unlink()
+        else:
+            add(folder, "b", [user(3)])
+        with pytest.raises(SourceError, match=said):
+            running.run()
+
+
 def test_directories_within_the_directory_are_refused(tmp_path: Path) -> None:
     add(tmp_path / "users", "a", [user(1)])
     (tmp_path / "users" / "_temporary").mkdir()

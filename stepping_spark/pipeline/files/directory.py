@@ -18,6 +18,8 @@ from stepping_spark.spark.session import first_line
 HIDDEN = ("_", ".")
 """Prefixes of the names of files that are ignored, such as unfinished ones."""
 
+SOUGHT = 100  # files, for the message of an error
+
 
 @dataclass(frozen=True)
 class ListedFile:
@@ -139,6 +141,21 @@ def digest(files: Sequence[ListedFile]) -> int:
 def is_digest(number: int, files: Sequence[ListedFile]) -> bool:
     """Whether a number is the digest of these files, with or without times (version 0.1)."""
     return number in (digest(files), _number(f"{file.name} {file.size}" for file in files))
+
+
+def files_before(number: int, files: Sequence[ListedFile], done: int) -> list[str]:
+    """The names of later files that come before others of the first `done`, whose digest this is.
+
+    They are sought among the `SOUGHT` files that were written last.
+    """
+    by_time = sorted(files, key=lambda file: file.time)
+    for late in range(1, min(len(files) - done, SOUGHT) + 1):
+        came = set(by_time[-late:])
+        others = [file for file in files if file not in came]
+        if others[:done] and is_digest(number, others[:done]):
+            end = files.index(others[:done][-1])
+            return [file.name for file in files[:end] if file in came]
+    return []
 
 
 def _number(lines: Iterable[str]) -> int:

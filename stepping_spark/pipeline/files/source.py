@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,13 @@ from stepping_spark.base.packages import DataFrame
 from stepping_spark.pipeline.by_tasks import UNPACKED, frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
 from stepping_spark.pipeline.columns import bare_type
-from stepping_spark.pipeline.files.directory import FilesDirectory, ListedFile, digest, is_digest
+from stepping_spark.pipeline.files.directory import (
+    FilesDirectory,
+    ListedFile,
+    digest,
+    files_before,
+    is_digest,
+)
 from stepping_spark.pipeline.files.formats import (
     FORMATS,
     Csv,
@@ -215,14 +222,29 @@ class FilesSource(InPieces):
 
     def _check(self, files: list[ListedFile], done: int, checksum: int) -> None:
         """Check that the files that were read come first and are unchanged."""
-        if len(files) < done or not is_digest(checksum, files[:done]):
-            raise self._failure(
-                f"the first {done} files, by {self._order}, are not those that were read: one of "
-                "them was removed or written again, or a file came that is before them. New files "
-                "come after the others, and appear whole: write them under a name that "
-                "begins with _ and rename them. Restore what was there, with its times (cp -p), or "
-                "start with a new store"
+        if len(files) >= done and is_digest(checksum, files[:done]):
+            return
+        came = files_before(checksum, files, done)
+        if came:
+            why = (
+                f"{', '.join(came[:3])}{f' and {len(came) - 3} others' if came[3:] else ''} came "
+                "later, and before others of them: rename what came, to come last"
             )
+        elif len(files) < done:
+            why = f"found {len(files)}"
+        else:
+            last = max(files[:done], key=lambda file: file.time)
+            at = dt.datetime.fromtimestamp(last.time // 10**9, dt.UTC)
+            why = (
+                "one of them was removed or written again, or a file came that is before them; of "
+                f"the first {done} that are there, {last.name} was written last, at {at:%F %T} UTC"
+            )
+        raise self._failure(
+            f"the first {done} files, by {self._order}, are not those that were read: {why}. New "
+            "files come after the others, and appear whole: write them under a name that begins "
+            "with _ and rename them. Restore what was there, with its times (cp -p), or start with "
+            "a new store"
+        )
 
     def _parts(self, file: ListedFile) -> Iterator[TextBlock]:
         system, _ = self._directory.place
