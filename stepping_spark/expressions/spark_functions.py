@@ -72,6 +72,7 @@ from stepping_spark.expressions.zones import (
     instants,
     instants_beside,
     local_times,
+    shifted,
     whole_units,
 )
 from stepping_spark.rows.atoms import (
@@ -247,6 +248,12 @@ def _since_1970(of: int, x: Any) -> Any:
     rest = remainder(micros, pa.scalar(of))
     down = pc.if_else(pc.less(rest, 0), pc.add(rest, of), rest)
     return pc.divide(pc.subtract_checked(micros, down), of)
+
+
+def _instant_at(of: int, x: Any) -> Any:
+    """The instants that are so many units of time after 1970 began."""
+    began = pa.scalar(0, pa.timestamp("us", "UTC"))
+    return shifted(began, pc.multiply_checked(x, of).cast(pa.duration("us")))
 
 
 def _truncated_time(x: Any, unit: str, zone: dt.tzinfo) -> Any:
@@ -513,6 +520,9 @@ FORMS: dict[str, Form] = {
     "unix_micros": Form(_INSTANTS, partial(_since_1970, 1), INT, needs_zone=_never),
     "unix_millis": Form(_INSTANTS, partial(_since_1970, 1_000), INT, needs_zone=_never),
     "unix_seconds": Form(_INSTANTS, partial(_since_1970, 1_000_000), INT, needs_zone=_never),
+    "timestamp_micros": Form(_INTS, partial(_instant_at, 1), DATETIME),
+    "timestamp_millis": Form(_INTS, partial(_instant_at, 1_000), DATETIME),
+    "timestamp_seconds": Form(_INTS, partial(_instant_at, 1_000_000), DATETIME),
     # numbers
     "abs": Form(_NUMBERS, absolute),
     "isnan": Form(_FLOATS, lambda x: pc.is_nan(x).fill_null(False), BOOL, nulls="never"),

@@ -241,6 +241,9 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.unix_micros(r.when),
     lambda r: F.unix_millis(r.when),
     lambda r: F.unix_seconds(r.when),
+    lambda r: F.timestamp_micros(r.k % F.lit(2**50)),
+    lambda r: F.timestamp_millis(r.n % F.lit(2**40)),
+    lambda r: F.timestamp_seconds(r.k % F.lit(2**30)),
     lambda r: F.date_format(r.then, "yyyy/MM/dd"),
     *(IN_ZONE := [
         lambda r: F.year(r.when),
