@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st_
 
 import stepping_spark as st
+from stepping_spark import functions as F
 from stepping_spark.base.errors import InputError, SinkError, SourceError
 from tests.cases import Z
 from tests.pipeline.field_types import FIELDS as FIELD_TYPES
@@ -272,6 +273,48 @@ PARQUET: dict[str, Any] = {
     "struct": pa.struct([("x", pa.int16()), ("y", pa.list_(pa.struct([("z", pa.time32("s"))])))]),
     "map": pa.map_(pa.string(), pa.int64()),
 }
+
+
+class Seen(st.Data):
+    at: dt.datetime | None = None
+    day: dt.date | None = None
+
+
+class Counted(st.Data):
+    at: int
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"at": 1735646400000}', "'at': expected the text of a datetime (with a zone), found 17"),
+        ('{"day": 20088}', "'day': expected the text of a date, found 20088$"),
+        ('{"at": ["x"]}', "'at': expected the text of a datetime (with a zone), found [\"x\"]$"),
+        ('{"at": "2024-12-31"}', "'at': expected datetime (with a zone), found '2024-12-31'$"),
+    ],
+)
+def test_a_time_in_json_is_a_text(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "a").write_text(text + "\n")
+    _, ((_, reason),) = read(tmp_path, Seen, "json")
+    assert said in f"{reason}$"
+
+
+def test_milliseconds_in_json_are_an_int_that_the_query_makes_a_time(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('{"at": 1735646400000}\n')
+    _, ((_, reason),) = read(tmp_path, Seen, "json")
+    assert reason.endswith("declare an int, and use F.timestamp_millis in the query")
+
+    def times(rows: st.ZSet[Counted]) -> st.ZSet[dt.datetime]:
+        return st.map(rows, f=lambda c: F.timestamp_millis(c.at))
+
+    seen: list[Any] = []
+    st.Pipeline(
+        times,
+        store="memory",
+        rows=st.Files(tmp_path, "json"),
+        into=lambda step, change: seen.extend(change.iter()),
+    ).run()
+    assert seen == [(dt.datetime(2024, 12, 31, 12, tzinfo=dt.UTC), 1)]
 
 
 class X(st.Data):

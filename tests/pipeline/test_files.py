@@ -143,7 +143,10 @@ def test_files_that_come_before_others_are_named_and_may_be_renamed(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("how", "said"),
-    [("removed", "those that were read: found 1. New files"), ("changed", r"b was written last, at 20\d\d-.* UTC")],
+    [
+        ("removed", "those that were read: found 1. New files"),
+        ("changed", r"b was written last, at 20\d\d-.* UTC"),
+    ],
 )
 def test_what_may_be_wrong_with_the_files_is_said(tmp_path: Path, how: str, said: str) -> None:
     folder = tmp_path / "users"

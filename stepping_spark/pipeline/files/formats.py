@@ -45,6 +45,7 @@ MOST = 1 << 30
 """The most bytes of one record of CSV."""
 
 _STRADDLES = "straddling object"
+_COUNTED = ", which may count milliseconds: declare an int, and use F.timestamp_millis in the query"
 _BYTE_ORDER = b"\xef\xbb\xbf"
 
 NumberedLine: TypeAlias = tuple[int, bytes]
@@ -174,7 +175,8 @@ def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Tex
     fields = [(names[f.name], _as_text(type_in_table(f.type))) for f in columns]
     schema = pa.schema([pa.field(name, t) for name, t in fields])
     lines = _lines_of(data)
-    for table, of_rows, misfits in _json_parts(lines, schema):
+    types = {names[f.name]: _told_in_json(type_in_table(f.type)) for f in columns}
+    for table, of_rows, misfits in _json_parts(lines, schema, types):
         yield TextBlock(_empty(columns), misfits)
         yield _converted(table.rename_columns(columns.names), columns, of_rows)
 
@@ -212,9 +214,12 @@ def _keys_of(line: str) -> Iterable[str]:
 
 
 def _json_parts(
-    lines: list[NumberedLine], schema: pa.Schema
+    lines: list[NumberedLine], schema: pa.Schema, types: dict[str, str]
 ) -> Iterator[tuple[pa.Table, list[NumberedLine], pa.Table]]:
-    """The objects of lines, their lines, and misfits. Unreadable parts are halved."""
+    """The objects of lines, their lines, and misfits. Unreadable parts are halved.
+
+    `types` are the expected types of the columns, for messages.
+    """
     if not lines:
         return
     table = _parsed([line for _, line in lines], schema)
@@ -222,11 +227,11 @@ def _json_parts(
         yield table, lines, MISFITS.empty_table()
     elif len(lines) > 1:
         half = len(lines) // 2
-        yield from _json_parts(lines[:half], schema)
-        yield from _json_parts(lines[half:], schema)
+        yield from _json_parts(lines[:half], schema, types)
+        yield from _json_parts(lines[half:], schema, types)
     else:
         ((_, line),) = lines
-        yield schema.empty_table(), [], _of_lines(lines, [_wrong_with(line, schema)])
+        yield schema.empty_table(), [], _of_lines(lines, [_wrong_with(line, schema, types)])
 
 
 def _of_lines(lines: list[NumberedLine], reasons: list[str]) -> pa.Table:
@@ -258,7 +263,7 @@ def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
     return table.select(schema.names)
 
 
-def _wrong_with(line: bytes, schema: pa.Schema) -> str:
+def _wrong_with(line: bytes, schema: pa.Schema, types: dict[str, str]) -> str:
     """The reason why a line is no row."""
     try:
         row = loads(line, object_pairs_hook=_JsonObject)
@@ -275,8 +280,12 @@ def _wrong_with(line: bytes, schema: pa.Schema) -> str:
             return f"column {key!r}: expected text in Unicode, found {dumps(value)}"
     for field in schema:
         if _parsed([line], pa.schema([field])) is None:
-            value = dumps(row.get(field.name), ensure_ascii=False)
-            return f"column {field.name!r}: expected {told_type(field.type)}, found {value}"
+            value = row.get(field.name)
+            as_count = "datetime" in types[field.name] and isinstance(value, int | float)
+            return (
+                f"column {field.name!r}: expected {types[field.name]}, found "
+                f"{dumps(value, ensure_ascii=False)}{_COUNTED if as_count else ''}"
+            )
     return "expected a JSON object that can be read"
 
 
@@ -304,6 +313,11 @@ def _as_text(t: pa.DataType) -> pa.DataType:
     if isinstance(t, pa.ListType):
         return pa.list_(_as_text(t.value_type))
     return pa.string() if pa.types.is_temporal(t) else t
+
+
+def _told_in_json(t: pa.DataType) -> str:
+    """A type for a message: for a date or a time, its text."""
+    return f"the text of a {told_type(t)}" if pa.types.is_temporal(t) else told_type(t)
 
 
 # -- types
