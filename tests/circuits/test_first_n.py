@@ -37,6 +37,7 @@ RANKED = """
 """
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("local_rows", [0, 2_000_000])
 @pytest.mark.parametrize(
     ("query", "sql"),

@@ -280,6 +280,7 @@ def test_a_chain_comes_and_goes_again_and_again(
         assert maintained.pairs.empty()
 
 
+@pytest.mark.turn(2)
 @every_way
 def test_it_does_not_matter_how_changes_are_dealt_into_steps(
     make_store: MakeStore, how: dict[str, Any]
@@ -698,6 +699,7 @@ def test_maxima_and_semijoins_over_y_are_right_in_spark_jobs(name: str, optimize
         assert tuple(out.to_python() for out in stepper.step(step)) == reference.step(step)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.usefixtures("by_queries")
 def test_an_iteration_takes_few_spark_jobs_however_many_there_are() -> None:
     graph = st.compile(closure)
@@ -801,6 +803,7 @@ def timed_paths(*, distinct: bool) -> Callable[..., Any]:
     return query
 
 
+@pytest.mark.turn(2)
 @every_way
 @pytest.mark.parametrize("distinct", [True, False])
 def test_edges_that_come_and_go_with_the_time(

@@ -59,6 +59,7 @@ SQL = {
 }
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize(
     ("local_rows", "optimize", "seed"),
     [(2_000_000, True, 1), (0, True, 2), pytest.param(0, False, 3, marks=pytest.mark.long)],

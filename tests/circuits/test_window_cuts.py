@@ -65,6 +65,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("query", WAYS)
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(steps=streams_of(Order, max_steps=6))

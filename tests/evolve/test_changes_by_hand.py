@@ -139,6 +139,7 @@ def test_a_query_that_somebody_changed(make_store: MakeStore, name: str) -> None
     evolved(make_store, running, graph, life)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.usefixtures("spark")  # asked for its time zone
 @pytest.mark.parametrize("name", CASES)
 def test_tasks_make_a_state_that_of_a_query_that_somebody_changed(name: str) -> None:

@@ -152,6 +152,7 @@ def deaths(folder: Path, url: str, every: int, *, refresh: bool = False) -> Iter
     assert view(folder / "view") == logged(folder) == view(folder / "more") == last
 
 
+@pytest.mark.turn(2)
 @pytest.mark.slow
 def test_a_process_killed_while_it_evolves_loses_and_doubles_nothing(
     tmp_path: Path, url: str

@@ -97,6 +97,7 @@ def wanted(least: int) -> dict[int, int]:
     return of
 
 
+@pytest.mark.turn(3)
 @pytest.mark.usefixtures("spark")
 def test_the_driver_holds_no_more_of_an_input_than_in_a_first_load(orders: Path) -> None:
     first, _ = run(orders, 50, "step ", evolve=False)

@@ -99,6 +99,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("local_rows", [GIVEN, 0])
 @pytest.mark.parametrize(("query", "inputs"), CASES, ids=lambda x: getattr(x, "__name__", ""))
 @constants(sampled_rows=GIVEN)
@@ -125,6 +126,7 @@ def test_what_fans_out_stays_in_spark(
     assert out == expected
 
 
+@pytest.mark.turn(2)
 @pytest.mark.usefixtures("by_queries")
 @pytest.mark.parametrize("make_store", ["parquet", "postgres"], indirect=True)
 @pytest.mark.parametrize("local_rows", [GIVEN, 0])

@@ -33,7 +33,7 @@ def in_process(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("query", "optimize"), both_ways(QUERY.values()))
-@pytest.mark.turn(6)
+@pytest.mark.turn(12)
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
 @given(data=hs.data())
 def test_many_parts_of_the_keys_give_what_plain_python_gives(

@@ -104,6 +104,7 @@ def test_the_session_started_here_is_tuned_for_small_steps(spark: SparkSession) 
     assert spark.sparkContext.uiWebUrl is None
 
 
+@pytest.mark.turn(2)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_session_starts_in_silence_leaves_no_files_and_can_be_stopped_in_any_way(
@@ -177,6 +178,7 @@ class Highest(st.Data):
     x7: int
 
 
+@pytest.mark.turn(2)
 def test_streams_are_computed_and_blamed_without_constraints(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, by_queries: None
 ) -> None:

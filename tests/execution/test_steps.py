@@ -145,6 +145,7 @@ OF_NUMBER: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
+@pytest.mark.turn(2)
 @pytest.mark.driver
 @pytest.mark.parametrize("rows", [1, 6, 5_002])
 @pytest.mark.parametrize("what", OF_NUMBER)

@@ -60,7 +60,7 @@ def of_one_input(steps: list[Step]) -> list[Step]:
 
 
 @pytest.mark.parametrize(("query", "optimize"), both_ways(QUERY.values()))
-@pytest.mark.turn(6)
+@pytest.mark.turn(12)
 @settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(data=hs.data())
 def test_tasks_give_what_plain_python_gives(
@@ -75,7 +75,7 @@ def test_tasks_give_what_plain_python_gives(
 
 
 @pytest.mark.parametrize(("query", "optimize"), both_ways(map(QUERY.__getitem__, REGISTERS)))
-@pytest.mark.turn(6)
+@pytest.mark.turn(12)
 def test_a_store_opened_anew_between_steps_gives_that_too(
     spark: SparkSession, make_store: MakeStore, query: Circuit, optimize: bool
 ) -> None:

@@ -74,6 +74,7 @@ def timed(steps: int, most: int) -> Iterator[tuple[st.ZSetPython[Timed], int]]:
         yield Z([*((r, 1) for r in came), *((r, -1) for r in gone)]), now
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("most", [4, 20_000], ids=["looked up by time", "read whole"])
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimized", "as written"])
 def test_rows_come_and_go_by_time(spark: SparkSession, optimize: bool, most: int) -> None:

@@ -165,6 +165,7 @@ def check(spark: SparkSession, calls: list[Any], rows: list[tuple[Any, ...]], *t
     return sum(map(len, known))
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize(("one", "other", "names"), MIXED, ids=str)
 def test_arrow_says_of_two_types_what_spark_says(
     spark: SparkSession, one: Any, other: Any, names: tuple[str, ...]

@@ -58,6 +58,7 @@ def pairs(one: tuple[int, int], other: tuple[int, int]) -> list[tuple[Any, Any]]
     return found
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("op", FUNCTIONS)
 @pytest.mark.parametrize(("one", "other"), TYPES)
 def test_a_result_is_the_one_of_spark(

@@ -273,6 +273,7 @@ def test_the_driver_says_of_each_function_what_spark_says(spark: SparkSession) -
     compare(spark, CASES, "UTC")
 
 
+@pytest.mark.turn(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "+05:30"])
 def test_functions_of_times_are_those_of_the_session_s_zone(spark: SparkSession, zone: str) -> None:
@@ -317,6 +318,7 @@ DAY = 86_400
 SPANS = (0, 1, -1, 1800, -3600, DAY, -DAY, 30 * 3600, -30 * 3600, 7 * DAY, 183 * DAY, -400 * DAY)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "zone", ["UTC", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "+05:30"]

@@ -437,6 +437,7 @@ def plain(number: Any) -> Any:
     return number
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["on the driver", "as jobs"])
 @pytest.mark.parametrize(
     ("by", "last"),

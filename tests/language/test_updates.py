@@ -150,6 +150,7 @@ def test_the_driver_gives_what_the_whole_says_at_each_step(
     check(st.Stepper(graph, st.StoreMemory.from_graph(graph)).step, meaning, steps)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("case", CASES)
 @settings(max_examples=3)
 @given(steps=steps_of)

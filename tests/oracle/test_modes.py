@@ -426,6 +426,7 @@ def test_one_uuid_is_one_value_however_a_function_writes_it(
     assert found == (Z({row: 1}),)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("rows", [1, 6_000])
 @pytest.mark.parametrize("local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"])
 @pytest.mark.parametrize(

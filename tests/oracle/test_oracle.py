@@ -28,7 +28,7 @@ every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
 EVERY: list[Circuit] = [*QUERIES, *CIRCUITS]
 every_circuit = pytest.mark.parametrize("query", EVERY, ids=str)
 LONG = pytest.mark.long
-# Spark takes its time: a quarter of the circuits in each run, fewer of them without the rules, and
+# Spark takes its time: a sixth of the circuits in each run, fewer of them without the rules, and
 # fewer with large changes. `-m long` takes all.
 some_as_written = pytest.mark.parametrize(
     ("query", "optimize"),
@@ -37,7 +37,7 @@ some_as_written = pytest.mark.parametrize(
             q,
             rule,
             id=f"{q}, {'optimized' if rule else 'as written'}",
-            marks=pytest.mark.turn(4 if rule else 12),
+            marks=pytest.mark.turn(6 if rule else 12),
         )
         for q in EVERY
         for rule in (True, False)
@@ -143,7 +143,7 @@ def test_queries_of_spark_give_what_plain_python_gives(
 
 
 @every_query
-@pytest.mark.turn(2)
+@pytest.mark.turn(4)
 @settings(max_examples=2)
 @given(data=hs.data(), seed=hs.integers(0, 2**32), many=hs.integers(1, 4))
 def test_it_does_not_matter_how_changes_are_dealt_into_steps(

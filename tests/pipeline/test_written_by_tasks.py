@@ -201,6 +201,7 @@ def test_tasks_write_a_view_in_the_place_of_what_a_table_has(
 SEVERAL = re.escape("several rows with the key id = {'id': 7}; correct the")
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_key_of_several_rows_is_refused_by_tasks_as_by_the_driver(
     spark: SparkSession, tmp_path: Path, lake: Catalog, large: None, kind: str
@@ -244,6 +245,7 @@ def test_a_table_that_deltalake_must_write_is_written_by_the_driver(
     assert table.followed() == one + two
 
 
+@pytest.mark.turn(4)
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("error", [ModuleNotFoundError, PermissionError])
 def test_the_driver_writes_where_workers_cannot(
@@ -365,6 +367,7 @@ def plain_pairs(view: st.ZSetPython[Item]) -> st.ZSetPython[Pair]:
     )
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("store", ["memory", "parquet"])
 @constants(kept_bytes=100)
 def test_a_large_output_stays_in_spark_from_the_step_to_the_table(

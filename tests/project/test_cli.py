@@ -520,6 +520,7 @@ def with_output(output: int, *arguments: str, errors: int = subprocess.PIPE) -> 
     return done.returncode, done.stderr
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("arguments", [["show", "{}"], ["verify", "{}"], ["show", "--help"]])
 def test_output_that_cannot_be_written_is_not_taken_for_a_wrong_state(
     path: Path, arguments: list[str]
@@ -539,6 +540,7 @@ def test_output_that_cannot_be_written_is_not_taken_for_a_wrong_state(
     )
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("arguments", [["show"], ["show", "nowhere"]])
 def test_an_error_that_nobody_reads_has_its_exit_code(arguments: list[str]) -> None:
     reader, writer = os.pipe()
@@ -555,6 +557,7 @@ PASSWORD = "s3cr@t/w:rd"
 QUOTED = quote(PASSWORD, safe="")
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize(
     "place",
     [

@@ -133,6 +133,7 @@ def has_a_child(process: subprocess.Popen[str]) -> bool:
     return any((task / "children").read_text() for task in tasks.iterdir())
 
 
+@pytest.mark.turn(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("when", ["Java starts", "the circuit is drawn"])
 def test_ctrl_c_at_the_start_is_one_line_too(tmp_path: Path, when: str) -> None:
@@ -147,6 +148,7 @@ def test_ctrl_c_at_the_start_is_one_line_too(tmp_path: Path, when: str) -> None:
     assert "--store parquet:PATH" in err
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

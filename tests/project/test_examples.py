@@ -58,6 +58,7 @@ def test_the_demo_shows_that_the_maintained_view_is_the_plain_query(tmp_path: Pa
     assert "delays_by_route took 7 steps" in (tmp_path / "flights.html").read_text("utf-8")
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -87,6 +88,7 @@ def test_the_ten_views_of_the_shop_are_the_plain_queries(tmp_path: Path) -> None
     assert "Each of 10 views is what plain Spark SQL gives on the tables." in done.stdout
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_enrichment_is_the_plain_query_and_keeps_inputs_only(tmp_path: Path) -> None:
@@ -144,6 +146,7 @@ def test_the_routes_show_that_the_maintained_views_are_what_networkx_finds(tmp_p
     assert (tmp_path / "routes.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.turn(3)
 @pytest.mark.slow
 def test_the_views_of_a_pipeline_that_was_killed_are_the_plain_query(
     tmp_path: Path, postgres: PostgresServer

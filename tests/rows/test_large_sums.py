@@ -108,6 +108,7 @@ def test_a_sum_that_is_null_is_kept_and_fetched_as_null(session: SparkSession) -
     assert kept.fetched().table["_sum_x_"].to_pylist() == [None]
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("rows", [(LARGEST, 1), (LARGEST, LARGEST, LARGEST), (10**37,) * 10])
 def test_sums_of_more_than_38_digits_are_an_error(
@@ -183,6 +184,7 @@ def test_products_beyond_64_bits_are_exact(session: SparkSession) -> None:
         assert stepper.step((z,)) == reference.step((z,))
 
 
+@pytest.mark.turn(2)
 @pytest.mark.usefixtures("by_queries")
 @constants(sampled_rows=0)
 def test_a_sum_beyond_its_type_says_so(session: SparkSession) -> None:

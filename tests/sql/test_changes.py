@@ -85,6 +85,7 @@ def steps(seed: int) -> list[dict[Event, int]]:
     return changes
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_flow_is_what_its_events_make_in_their_order(name: str, seed: int) -> None:

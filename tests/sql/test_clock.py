@@ -196,6 +196,7 @@ def test_a_comparison_with_a_local_time_holds_from_step_to_step(
     hold(f"SELECT id, loc FROM t WHERE {condition}", "local", spark)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("text", WHOLE)
 def test_a_view_with_a_date_in_it_is_what_spark_answers(text: str, spark: SparkSession) -> None:
     hold(text.format("d > current_date - 4"), "date", spark)

@@ -31,7 +31,7 @@ def answer(spark: SparkSession, text: str, seed: int, number: int) -> Rows:
     return plain_rows(spark.sql(text))
 
 
-@pytest.mark.turn(3)
+@pytest.mark.turn(6)
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_view_is_what_spark_answers(spark: SparkSession, name: str, seed: int) -> None:

@@ -210,6 +210,7 @@ def assert_same(
 JOINS = {name: text for name, text in queries().items() if "JOIN" in text}
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("text", JOINS.values(), ids=JOINS)
 def test_a_view_has_the_same_rows_when_its_state_has_whole_rows(text: str) -> None:
@@ -252,6 +253,7 @@ def test_a_circuit_is_the_same_if_tables_have_only_the_columns_that_are_read(
     assert read[True] == 0 if whole_rows else read[True] > read[False]
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("text", EVERY)
 def test_a_view_has_the_same_rows_without_rules(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hold(text, SEEDS, monkeypatch)

@@ -188,6 +188,7 @@ FAILING = [
 ]
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("text", FAILING)
 def test_what_fails_in_spark_fails(spark: SparkSession, text: str) -> None:
     with pytest.raises(Exception, match=r"\[[A-Z_.]+\]"):

@@ -111,6 +111,7 @@ def batches_of(store: Any) -> int:
     return found
 
 
+@pytest.mark.turn(2)
 @constants(merged_rows=16)
 def test_batches_are_merged_in_slices_while_tasks_compute(
     spark: SparkSession, make_store: MakeStore, threads: Counter[str]
@@ -139,6 +140,7 @@ def test_steps_of_the_driver_and_of_tasks_merge_each_in_its_thread(
     assert seen == {"0 MainThread", "1 stepping-spark-merges"}
 
 
+@pytest.mark.turn(2)
 def test_a_job_that_fails_leaves_the_merges_to_the_step_that_goes_on(
     spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +223,7 @@ def test_a_file_that_a_merge_cannot_read_is_told_as_damage(
     stores.close()
 
 
+@pytest.mark.turn(2)
 def test_a_store_that_is_closed_while_it_merges_commits_no_step_without_rows(
     spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

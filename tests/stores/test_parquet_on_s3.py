@@ -462,6 +462,7 @@ def test_an_endpoint_that_nobody_answers_at_is_an_error_of_one_line(path: str) -
     assert "\n" not in str(e.value)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_secrets_are_not_shown(s3: pafs.FileSystem, path: str, scheme: str) -> None:
     uri = (

@@ -188,6 +188,7 @@ def test_an_unknown_kind_of_change_in_a_delta_feed_is_shown(
         st.from_change_feed(delta(spark, *changes), Item).to_python()
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize(
     ("record", "said"),
     [
