@@ -171,7 +171,6 @@ LOOKED_UP = {
 }
 
 
-@pytest.mark.turn(2)
 @pytest.mark.parametrize(
     ("make", "texts", "local_rows", "optimize"),
     [
