@@ -1,5 +1,5 @@
 "use strict";
-// The page of a report. All that is shown is made with textContent: nothing of it is read as HTML.
+// The page of a report. It shows all texts with textContent, so no text is parsed as HTML.
 (() => {
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("numbers").textContent);
@@ -19,7 +19,7 @@ function put(node, attributes, children) {
 const h = (tag, attributes, ...children) => put(document.createElement(tag), attributes, children);
 const s = (tag, attributes, ...children) => put(document.createElementNS(SVG, tag), attributes, children);
 
-// -- numbers as people read them
+// -- numbers for readers
 
 const whole = new Intl.NumberFormat("en");
 function num(v) {
@@ -30,7 +30,7 @@ function num(v) {
 }
 const plural = (n, what) => `${num(n)} ${what}${n === 1 ? "" : "s"}`;
 const vertices = (n) => `${num(n)} ${n === 1 ? "vertex" : "vertices"}`;
-// A path may go on in the next line after a dot or an underscore.
+// A path may break after a dot or an underscore.
 const broken = (path) => path.split(/(?<=[._])/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]));
 function ms(v) {
   if (v === null || v === undefined) return "–";
@@ -49,7 +49,7 @@ function quantile(values, q) {
   return known.length ? known[Math.max(0, Math.ceil(known.length * q) - 1)] : null;
 }
 
-// -- what a run says, this one's or another's
+// -- the numbers of this run, or of another one
 
 class Run {
   constructor(numbers) {
@@ -97,7 +97,7 @@ const run = new Run(data);
 let metric = "ms", scope = run.steps("after") > 0 || !run.skip ? "after" : "first";
 let level = data.pictures.length ? data.pictures.length - 1 : -1, chosen = null;
 const value = (path, of = metric, at = scope) => METRICS[of].of(run, path, at);
-// What has no milliseconds of its own was computed together with another vertex: that one's count.
+// A vertex without milliseconds ran together with another vertex, whose milliseconds count.
 function worth(path) {
   const own = value(path);
   if (own !== null || !METRICS[metric].shared) return { value: own, shared: false };
@@ -150,7 +150,7 @@ function zoom(by, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
   view = { k, x: x - (x - view.x) * f, y: y - (y - view.y) * f };
   place();
 }
-// The whole circuit, enlarged up to so many times.
+// Shows the whole circuit, enlarged at most `most` times.
 function fit(most) {
   if (!drawing) return;
   const k = Math.min(canvas.clientWidth / drawing.width, canvas.clientHeight / drawing.height, most);
@@ -206,7 +206,7 @@ function fold(g, on) {
   if (document.activeElement !== button && on === false) return;
   button.focus({ preventScroll: true });
 }
-// A folded frame lies above all that is in it, and the arrows that lead into it end at its border.
+// Draws a folded frame above its contents, and ends arrows into it at its border.
 function layer() {
   const folded = [...drawing.folded].map((g) => drawing.told.frames[+g.dataset.frame].scope);
   const hides = (scope, frame) => isInside(scope, frame);
@@ -303,7 +303,7 @@ canvas.addEventListener("keydown", (e) => {
   else return;
   e.preventDefault();
 });
-// What the keyboard goes to is brought into view.
+// Scrolls to the element that gets the keyboard focus.
 canvas.addEventListener("focusin", (e) => {
   const g = e.target.closest(".box, .fold");
   canvas.scrollLeft = canvas.scrollTop = 0;
@@ -530,7 +530,7 @@ function scatter(rows, times) {
 
 // -- tables
 
-// A key that is computed has a column that says little: then the register's name says more.
+// The key of a register. The column of a computed key has no useful name.
 function keyed(r) {
   const names = r.key.filter((k) => !/^_key_(\d+_)?$/.test(k));
   return names.length ? `looked up by ${names.join(", ")}` : r.key.length ? "looked up by a computed key" : "read as a whole";
@@ -622,7 +622,7 @@ $("other").addEventListener("change", async (e) => {
   }
 });
 
-// -- all of it
+// -- the whole page
 
 choices($("metric"), "metric", Object.entries(METRICS).map(([key, m]) => [key, m.label]), metric, (key) => { metric = key; colour(); });
 choices($("scope"), "scope", [["after", run.skip ? "After the first load" : "All", run.steps("after") === 0 && run.skip], ["first", "First load", !run.skip]], scope, (key) => { scope = key; colour(); topTen(); });
