@@ -22,7 +22,7 @@ from stepping_spark.execution.sql_scope import is_inline
 from stepping_spark.rows.atoms import INT, STR
 from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import ListOf
-from tests.cases import LEAST, MOST, Z
+from tests.cases import LEAST, MOST, Z, stepper_of
 from tests.every_store import InMemory, MakeStore
 
 pytestmark = pytest.mark.driver  # each test says itself where it takes its steps
@@ -710,3 +710,42 @@ def test_empty_steps_and_steps_of_one_row(
             stepper = st.Stepper(graph, store, local_rows=local_rows)
         assert stepper.step((change,)) == reference.step((change,))
     assert store.last_step() == len(steps)
+
+
+class Measured(st.Data):
+    key: str
+    value: float
+
+
+class Mean(st.Data):
+    key: str
+    mean: float
+    spread: float | None
+
+
+def means(a: st.ZSet[Measured]) -> st.ZSet[Mean]:
+    return st.aggregate(
+        a,
+        by=lambda m: m.key,
+        into=Mean,
+        mean=st.agg.avg(lambda m: m.value),
+        spread=st.agg.variance(lambda m: m.value),
+    )
+
+
+weighted_floats = pytest.mark.parametrize("value", [1.0, 99_999_999.0, 1e-300])
+
+
+@weighted_floats
+def test_a_float_may_have_a_large_weight(value: float) -> None:
+    (out,) = stepper_of(means).step((Z({Measured(key="a", value=value): 10**9}),))
+    assert [*out.iter()] == [(Mean(key="a", mean=value, spread=0.0), 1)]
+
+
+@weighted_floats
+def test_a_float_of_a_weight_that_is_too_large_is_an_error(value: float) -> None:
+    stepper = stepper_of(means)
+    with pytest.raises(st.StepError, match="a sum of floats is too large; add up fewer or smaller"):
+        stepper.step((Z({Measured(key="a", value=value): 2**63 - 1}),))
+    (out,) = stepper.step((Z({Measured(key="a", value=value * n): 1 for n in (1, 2)}),))
+    assert [(mean.mean, n) for mean, n in out.iter()] == [(value * 1.5, 1)]

@@ -59,6 +59,7 @@ def run(test: doctest.DocTest) -> None:
     assert said == []
 
 
+@pytest.mark.driver  # some print where a step ran
 @pytest.mark.parametrize("name", with_example(spark=False))
 def test_an_example_prints_what_it_says(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

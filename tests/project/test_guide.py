@@ -57,6 +57,7 @@ def text_is_what_is_printed(page: Path, printed: str) -> None:
     assert printed == "".join(blocks(page, "text"))
 
 
+@pytest.mark.driver  # some pages print where a step ran
 @pytest.mark.parametrize("page", with_code())
 def test_the_code_of_a_page_runs_without_spark_and_prints_its_text(
     page: Path, tmp_path: Path

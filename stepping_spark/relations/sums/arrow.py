@@ -27,7 +27,14 @@ from stepping_spark.relations.arrow import (
     one_array,
     without_zeros,
 )
-from stepping_spark.relations.sums.floats import WHOLE_BITS, bin_of, rounding_error, split, total
+from stepping_spark.relations.sums.floats import (
+    TOO_LARGE,
+    WHOLE_BITS,
+    bin_of,
+    rounding_error,
+    split,
+    total,
+)
 from stepping_spark.relations.sums.overflow import halves, halves_of_array, joined, joined_array
 from stepping_spark.relations.sums.sql import DECIMALS, FIELD, FIRST, SMALLER, wider
 from stepping_spark.rows.atoms import REST, Atom, RowType
@@ -226,10 +233,11 @@ def _limbs(
             items.append(number * FIELD + FIRST + bin_)
             limbs.append(decimal.Decimal(limb * n))
     fields = schema.arrow
-    columns = {
-        "_item_": pa.array(items, fields.field("_item_").type),
-        "_limb_": pa.array(limbs, fields.field("_limb_").type),
-    }
+    try:
+        limb = pa.array(limbs, fields.field("_limb_").type)
+    except pa.ArrowInvalid:
+        raise StepError(TOO_LARGE) from None
+    columns = {"_item_": pa.array(items, fields.field("_item_").type), "_limb_": limb}
     return _filled([k.take(pa.array(kept, pa.int64())) for k in keys], columns, len(kept), schema)
 
 

@@ -32,6 +32,7 @@ WIDTH = 32  # bits from one bin to the next
 WHOLE_BITS = 53  # of a float, without its exponent
 LOWEST = 1074  # the smallest float is 2**-1074
 NAN_BIN, INF_BIN, MINUS_INF_BIN = -1, -2, -3
+TOO_LARGE = "a sum of floats is too large; add up fewer or smaller ones"
 
 
 def split(x: float) -> tuple[int, int]:
@@ -157,8 +158,7 @@ def total_sql(items: str) -> Sql:
         f"ELSE {_finite_sql()} END"
     )
     finite = let("items", "filter(items, i -> i.bin >= 0)", finite)
-    message = "a sum of floats is too large; add up fewer or smaller ones"
-    return let("items", items, f"coalesce({_special_sql()}, {fitting(finite, FLOAT, message)})")
+    return let("items", items, f"coalesce({_special_sql()}, {fitting(finite, FLOAT, TOO_LARGE)})")
 
 
 def rest_sql(items: str, nearest: str) -> Sql:

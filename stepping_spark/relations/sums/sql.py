@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from stepping_spark.relations.sums.floats import rest_sql, split_sql, total_sql
+from stepping_spark.relations.sums.floats import TOO_LARGE, rest_sql, split_sql, total_sql
 from stepping_spark.relations.sums.overflow import (
     fitting,
     halves_sql,
@@ -163,8 +163,7 @@ def _struct(diffs: dict[str, str], item: str | None, schema: Schema) -> str:
 
 def _limbs(floats: list[Sql], schema: Schema) -> str:
     """The limbs of a row's floats, each as an item."""
-    message = "a sum of floats is too large; add up fewer or smaller ones"
-    limb = fitting(f"try_multiply(part.limb, t.{COUNT})", BIG_INT, message)
+    limb = fitting(f"try_multiply(part.limb, t.{COUNT})", BIG_INT, TOO_LARGE)
     item = closed(f"i * {FIELD} + {FIRST} + part.bin")
     row = _struct({**_zeros(schema), "_limb_": limb}, item, schema)
     return f"transform(array({', '.join(floats)}), (x, i) -> {let('part', split_sql('x'), row)})"
