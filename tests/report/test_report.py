@@ -86,6 +86,7 @@ def test_sizes_after_each_step_are_asked_for_with_profile_only() -> None:
     assert plain.report().numbers["lines"]["nbytes"] == {}
 
 
+@pytest.mark.driver
 def test_the_sentence_says_rows_times_jobs_state_and_what_is_recomputed(
     stepper: st.Stepper[Any, Any],
 ) -> None:
@@ -221,6 +222,7 @@ def test_without_a_program_that_draws_the_page_has_the_tables(
     assert "<template" not in report.html()
 
 
+@pytest.mark.driver
 def test_a_recursion_has_its_vertices_and_their_registers() -> None:
     def paths(edges: st.ZSet[st.Pair[int, int]]) -> st.ZSet[st.Pair[int, int]]:
         return st.transitive_closure(edges)
