@@ -17,7 +17,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyspark
 import pytest
@@ -26,8 +26,6 @@ from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.execution.scheduler import Scheduler
-from stepping_spark.plan.plan import Plan
-from stepping_spark.relations.store import Store
 from stepping_spark.spark.session import get_session
 from tests import cases, java_classes
 from tests.beside import Beside
@@ -79,15 +77,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     made = Scheduler.__init__
 
-    def idle(
-        scheduler: Scheduler,
-        plan: Plan,
-        store: Store,
-        spark: SparkSession | None = None,
-        *,
-        limits: st.Limits,
-    ) -> None:
-        made(scheduler, plan, store, spark, limits=dataclasses.replace(limits, local_rows=0))
+    def idle(scheduler: Scheduler, *args: Any, limits: st.Limits, **options: Any) -> None:
+        made(scheduler, *args, limits=dataclasses.replace(limits, local_rows=0), **options)
 
     pytest.MonkeyPatch().setattr(Scheduler, "__init__", idle)
 

@@ -129,7 +129,7 @@ class Origin:
     parts: tuple[Origin, ...] = ()  # of the operators that were fused into it
     beside: tuple[Origin, ...] = ()  # origins of vertices that were rewritten away into this one
     inner: bool = False  # a rewrite made the vertex, below a vertex with a name
-    of_text: bool = False  # the vertex stands for a part of a text, such as SQL
+    view: str = ""  # the view whose text the vertex stands for a part of; "" for no text
     comment: str = ""  # the comment in the text
 
 
@@ -298,6 +298,11 @@ class Graph(Generic[In, Out]):
     def comment(self, v: Vertex) -> str:
         """The comment on a vertex in the text that it stands for."""
         return self.origins[v].comment
+
+    def view(self, v: Vertex) -> str:
+        """The view whose text a vertex stands for a part of; "" for a vertex of no text."""
+        origin = self.origins.get(v)
+        return "" if origin is None else origin.view
 
     def same_as(self, other: AnyGraph) -> bool:
         """Whether both are the same circuit, whatever the names of vertices."""
@@ -476,7 +481,7 @@ def inner_origin(origin: Origin, v: Vertex) -> Origin:
     own = v.operator.user_name
     name = own if origin.inner else f"{origin.path.parts[-1]}_{own}"
     path = Path((*origin.path.scope, name))
-    return Origin(path, origin.line, inner=True, of_text=origin.of_text)
+    return Origin(path, origin.line, inner=True, view=origin.view)
 
 
 @dataclass(frozen=True)

@@ -386,7 +386,8 @@ def _body(
 
 def _beside(origin: Origin) -> Origin:
     parts = origin.path.parts
-    return Origin(Path((*parts[:-1], f"{parts[-1]}_distinct")), origin.line)
+    path = Path((*parts[:-1], f"{parts[-1]}_distinct"))
+    return Origin(path, origin.line, view=origin.view)
 
 
 def _depending(values: list[Vertex]) -> set[Vertex]:

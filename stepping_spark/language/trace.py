@@ -157,7 +157,7 @@ class Tracer:
     reductions: list[ReducePlan] = field(default_factory=list)
     bodies: dict[Operator, AnyGraph] = field(default_factory=dict)
     lateness: dict[str, Lateness] = field(default_factory=dict)  # by input
-    translates: bool = False  # whether a text is being translated
+    view: str = ""  # the view whose text is being translated
     comments: dict[Vertex, str] = field(default_factory=dict)  # comments in the text
 
     def input(
@@ -205,7 +205,7 @@ class Tracer:
         if old is None or (name is not None and not old.explicit):
             entry_name = name or operator.name
             self.entries[v] = _Entry(
-                scope, home, entry_name, user_line(), name is not None, self.translates
+                scope, home, entry_name, user_line(), name is not None, self.view
             )
         elif name is not None and old.name != name:
             raise CompileError(
@@ -246,7 +246,7 @@ class Tracer:
                 if not isinstance(value, Stream) or name == "_" or name.startswith("."):
                     continue
                 entry = self.entries.get(value.vertex)
-                if entry is not None and entry.of_text and is_own:
+                if entry is not None and entry.view and is_own:
                     continue  # streams of a text are in no variables of the user
                 if len(self.labels[frame]) == 1:
                     self.variables.setdefault(value.vertex, name)
@@ -312,7 +312,7 @@ class Tracer:
         path = Path((*scope, name))
         comment = self.comments.get(v, "")
         return Origin(
-            path, entry.line, entry.explicit, inner=inner, of_text=entry.of_text, comment=comment
+            path, entry.line, entry.explicit, inner=inner, view=entry.view, comment=comment
         )
 
 
@@ -323,7 +323,7 @@ class _Entry:
     name: str
     line: Line
     explicit: bool
-    of_text: bool = False
+    view: str = ""
 
 
 _TRACER: ContextVar[Tracer] = ContextVar("tracer")
@@ -341,17 +341,20 @@ def tracer() -> Tracer:
 
 
 @contextmanager
-def translating() -> Iterator[None]:
-    """A context for the translation of a text, whose streams are not named after our variables."""
+def translating(view: str) -> Iterator[None]:
+    """A context for the translation of a view's text.
+
+    Its streams are not named after our variables.
+    """
     current = _TRACER.get(None)
     if current is None:
         yield
         return
-    current.translates = True
+    before, current.view = current.view, view
     try:
         yield
     finally:
-        current.translates = False
+        current.view = before
 
 
 def vertex_of(value: object, what: str) -> Vertex:

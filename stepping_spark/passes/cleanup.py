@@ -137,7 +137,7 @@ class _Merging:
         return substitute(self.graph, lambda v: self.new.get(v, v), self.origins)
 
     def _is_of_text(self, v: Vertex) -> bool:
-        return self.origins[v].of_text and not getattr(v.operator, "carried", ())
+        return bool(self.origins[v].view) and not getattr(v.operator, "carried", ())
 
     def _after(self, f: Map, a: Vertex, named: Origin) -> Vertex | None:
         """The map of a vertex without other readers, merged with the maps before it."""

@@ -215,7 +215,8 @@ class _Settling:
         origins = dict(graph.origins)
         for leaf, change in self.fed_back.items():
             own = origins[leaf]
-            adopt(change, Origin(Path((*own.path.scope, "kept")), own.line, inner=True), origins)
+            path = Path((*own.path.scope, "kept"))
+            adopt(change, Origin(path, own.line, inner=True, view=own.view), origins)
         return dataclasses.replace(graph, loops={**graph.loops, **self.fed_back}, origins=origins)
 
     def _rule(self, v: Vertex) -> Vertex | None:

@@ -83,7 +83,7 @@ def build_towers(graph: AnyCircuit) -> AnyCircuit:
             for v, n in zip(levels, levels_of(_top_of(bare).group_size), strict=False):
                 own = origins[bare]
                 path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{n}"))
-                origins[v] = Origin(path, own.line, inner=True)
+                origins[v] = Origin(path, own.line, inner=True, view=own.view)
                 for i in v.inputs:
                     adopt(i, inner_origin(origins[v], i), origins)
         graph = rewrite(dataclasses.replace(graph, origins=origins), built.get)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from stepping_spark.circuit.graph import AnyGraph, Vertex
+from stepping_spark.circuit.graph import AnyGraph, Path, Vertex
 from stepping_spark.circuit.operators import (
     Accumulate,
     Add,
+    Distinct,
     Expire,
     Filter,
     Haitch,
@@ -17,11 +19,14 @@ from stepping_spark.circuit.operators import (
     Input,
     Map,
     Neg,
+    Operator,
+    Top,
     parts_of,
 )
 from stepping_spark.circuit.operators.groups import ReducePlan
 from stepping_spark.circuit.operators.linear import only_projects
 from stepping_spark.expressions.expr import Build, Expr, Field
+from stepping_spark.expressions.portable import Bucket
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import RegisterPlan
 from stepping_spark.rows.schema import VALUE, ZSetType
@@ -39,6 +44,29 @@ def words_of(plan: Plan, *, lines: bool = True) -> dict[str, str]:
     words = {s.register.name: _words(s, plan.graph, lines=lines) for s in plan.states}
     often = Counter(words.values())
     return {name: text if often[text] == 1 else f"{text} [{name}]" for name, text in words.items()}
+
+
+def words_of_streams(plan: Plan) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """For pictures: words for states and streams, by the paths of vertices.
+
+    First the contents of the registers of each vertex, if they are more than its path; then the
+    input of each unnamed vertex that picks some of its rows and columns.
+    """
+    graph, words = plan.graph, words_of(plan, lines=False)
+    states: dict[str, list[str]] = {}
+    for state in plan.states:
+        path, text = plan.names[state.change][0], words[state.register.name]
+        is_path = re.match(rf"{re.escape('.'.join(path.parts[1:]))}( by | \[|$)", text)
+        if not is_path or (len(path.parts) == 2 and _name(path, state.change.operator)):
+            states.setdefault(str(path), []).append(text)
+    streams = {}
+    for v in graph.walk():
+        if v in graph.origins and _UNNAMED.fullmatch(graph.paths[v].parts[-1]):
+            found = _found(v).removesuffix(" rows")
+            source = _source(v, graph, found)
+            if source is not None and not source.key and found in ("", "distinct"):
+                streams[str(graph.paths[v])] = f"{found} {source.words}".strip()
+    return states, streams
 
 
 def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
@@ -60,18 +88,17 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
             return use
     called = graph.paths[v].parts[1:]
     line = f" ({graph.line(v)})" if lines else ""
-    picked = _source(v, graph) if aggregation or _UNNAMED.fullmatch(called[-1]) else None
-    if picked is None:
-        return f"{'.'.join(called)}{_by(', '.join(key))}{line}"
-    some, source, columns = picked
-    by = _by(", ".join(columns.get(n, n) for n in key))
-    if isinstance(source.operator, Input):
-        listed = f" ({', '.join(columns.values())})" if columns else ""
-        return f"{some}{source.operator.label}{listed}{by}{line}"
-    aggregation = _aggregation(source, graph)
-    assert aggregation is not None
-    results = ", ".join(a for part in aggregation.parts for a in part.aggregates)
-    return f"{some}results of {results}{_by(aggregation.by)}{by and ','}{by}"
+    unnamed = aggregation is not None or _UNNAMED.fullmatch(called[-1]) is not None
+    found = _found(v) if unnamed else ""
+    source = _source(v, graph, found) if unnamed else None
+    if source is None:
+        return f"{'.'.join(called)}{_by(', '.join(n for n in key if n != VALUE))}{line}"
+    of = f"{found} of {source.words}" if found else source.words
+    by = _by(", ".join(source.columns.get(n, n) for n in key))
+    if source.key is not None:
+        return f"{of}{_by(source.key)}{by and ','}{by}"
+    listed = f" ({', '.join(source.columns.values())})" if source.columns else ""
+    return f"{of}{listed}{by}{line}"
 
 
 _WAITING = {Hold: "whose time is to come", Expire: "that no watermark has passed yet"}
@@ -95,28 +122,85 @@ def _rows_of(v: Vertex) -> str:
     return f"some {v.operator.label}" if isinstance(v.operator, Input) else "rows"
 
 
-_UNNAMED = re.compile(r"(map|filter)(_\d+)?")
+_UNNAMED = re.compile(r"(map|filter|distinct|top|top_of_\d+)(_\d+)?")
 """The names of vertices that the query does not name."""
 
 
-def _source(v: Vertex, graph: AnyGraph) -> tuple[str, Vertex, Mapping[str, str]] | None:
-    """The input, or the vertex of an aggregation, from which a vertex picks rows and columns.
+def _found(v: Vertex) -> str:
+    """The rows that a vertex finds in its input; "" if it is linear, or finds none of it."""
+    of = v.operator.of if isinstance(v.operator, Haitch) else None
+    if isinstance(of, Distinct):
+        return "distinct rows"
+    if not isinstance(of, Top):
+        return ""
+    rows = "first row" if of.n == 1 else f"first {of.n:,} rows"
+    buckets = [e.buckets for e in of.keys if isinstance(e, Bucket)]
+    return rows + "".join(f" in each of {n:,} buckets" for n in buckets)
 
-    Preceded by "some " if rows are picked, and followed by the picked columns with their original
-    names. None if the vertex does more than that.
+
+class _Source(NamedTuple):
+    """The stream from which a vertex picks rows and columns, and their original names.
+
+    The words are those of an input, or else of the last vertex that the query names, or else of the
+    results of an aggregation by a `key`; "some " comes before them if rows are picked.
     """
+
+    words: str
+    columns: Mapping[str, str]
+    key: str | None = None
+
+
+def _source(v: Vertex, graph: AnyGraph, found: str) -> _Source | None:
+    """The stream that a vertex only picks from, or finds rows in; None if it does more."""
     columns: Mapping[str, str] = {}
-    some = ""
-    while not isinstance(v.operator, Input) and not _is_result(v, graph):
-        for op in reversed(parts_of(v.operator)):
-            if isinstance(op, Filter):
+    some, named = "", None
+    itself = None if found else v
+    v = v.inputs[1] if found else v
+    while not isinstance(v.operator, Input):
+        is_result = _is_result(v, graph)
+        for part, (name, op) in enumerate(reversed(_named_parts(v, graph))):
+            if name and named is None and (v is not itself or part):
+                named = _Source(some + name, columns)
+            if isinstance(op, Filter) and not is_result:
                 some = "some "
             elif isinstance(op, Map) and only_projects(op):
                 columns = _named(op.f) if columns.keys() <= {VALUE} else columns
-            else:
-                return None
-        (v,) = v.inputs
-    return some, v, columns
+            elif is_result or not _is_of_buckets(op):
+                break
+        else:
+            v = v.inputs[-1]
+            continue
+        return named or (_results(v, graph, some, columns) if is_result else None)
+    return _Source(some + v.operator.label, columns) if v.operator.label else named
+
+
+def _results(v: Vertex, graph: AnyGraph, some: str, columns: Mapping[str, str]) -> _Source:
+    aggregation = _aggregation(v, graph)
+    assert aggregation is not None
+    results = ", ".join(a for part in aggregation.parts for a in part.aggregates)
+    return _Source(f"{some}results of {results}", columns, aggregation.by)
+
+
+def _named_parts(v: Vertex, graph: AnyGraph) -> list[tuple[str, Operator]]:
+    """The operators of a vertex, with the names that the query gives them, or ""."""
+    origin = graph.origins.get(v)
+    origins = (origin.parts or (origin,)) if origin is not None else ()
+    operators = parts_of(v.operator)
+    if len(origins) != len(operators):
+        return [("", op) for op in operators]
+    return [(_name(o.path, op), op) for o, op in zip(origins, operators, strict=True)]
+
+
+def _name(path: Path, op: Operator) -> str:
+    bare = re.sub(r"_\d+$", "", path.parts[-1])
+    inside = len(path.parts) > 2 or bare in (op.name, op.user_name) or " " in bare
+    return "" if inside or _UNNAMED.fullmatch(path.parts[-1]) else path.parts[-1]
+
+
+def _is_of_buckets(op: Operator) -> bool:
+    """Whether an operator finds the first rows of buckets, which another one looks through."""
+    of = op.of if isinstance(op, Haitch) else None
+    return isinstance(of, Top) and any(isinstance(e, Bucket) for e in of.keys)
 
 
 def _named(f: Expr) -> dict[str, str]:

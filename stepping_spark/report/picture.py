@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol
 
 from stepping_spark.base.callsite import Line
 from stepping_spark.base.errors import SteppingError
-from stepping_spark.circuit.graph import AnyVertex, States, V
+from stepping_spark.circuit.graph import AnyGraph, AnyVertex, States, V
 from stepping_spark.circuit.operators import (
     Accumulate,
     Arrange,
@@ -28,6 +28,8 @@ from stepping_spark.circuit.operators import (
     Operator,
     join_of,
 )
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.register_words import words_of_streams
 from stepping_spark.rows.schema import GroupedType, StreamType, ZSetType
 
 
@@ -60,6 +62,7 @@ class DrawnCircuit(Protocol[V]):
     def walk(self) -> Iterator[V]: ...
     def line(self, v: V, /) -> Line: ...
     def comment(self, v: V, /) -> str: ...
+    def view(self, v: V, /) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,7 @@ class Flat:
     paths: dict[InlinedVertex, PartName] = field(default_factory=dict)
     lines: dict[InlinedVertex, Line] = field(default_factory=dict)
     comments: dict[InlinedVertex, str] = field(default_factory=dict)
+    views: dict[InlinedVertex, str] = field(default_factory=dict)
     bodies: Mapping[Operator, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[InlinedVertex]:
@@ -105,6 +109,10 @@ class Flat:
         """The comment on a part in the user's text."""
         return self.comments.get(v, "")
 
+    def view(self, v: InlinedVertex, /) -> str:
+        """The view whose text a part stands for."""
+        return self.views.get(v, "")
+
 
 def flattened(graph: DrawnCircuit[Any]) -> Flat | None:
     """The circuit with the bodies of its vertices inlined, in frames; None if it has none."""
@@ -118,10 +126,13 @@ def flattened(graph: DrawnCircuit[Any]) -> Flat | None:
         inner = graph.bodies.get(v.operator)
         if inner is None:
             parts[v] = _laid(flat, v, parts, graph.paths[v].parts, graph.line(v))
+            flat.views[parts[v]] = graph.view(v)
             continue
         inputs = tuple(parts[i] for i in v.inputs)
         if (inner, inputs) not in insides:
+            before = set(flat.paths)
             insides[inner, inputs] = _inside(flat, inner, inputs, graph.paths[v].parts)
+            flat.views.update(dict.fromkeys(flat.paths.keys() - before, graph.view(v)))
         parts[v] = insides[inner, inputs][inner.outputs[v.operator.number]]
     flat.comments = {parts[v]: graph.comment(v) for v in order}
     flat.loops.update((parts[leaf], parts[v]) for leaf, v in graph.loops.items())
@@ -156,13 +167,14 @@ def _laid(
 
 
 LEVELS = {
-    0: "the functions that the query calls, each as one box",
+    0: "the functions that the query calls, and the views of a text, each as one box",
     1: "the query's own vertices, and each function that it calls as one box",
     2: "every vertex, each in a frame for the function that made it",
 }
 WIDTH = 32  # characters per line of a label
 TYPE_WIDTH = 36
 MOST_NOTED = 8
+STATE_OF, JOINED = ("state of ", "old state of "), " ⋈ "  # in names of the passes
 
 
 @dataclass(frozen=True)
@@ -201,20 +213,38 @@ class Picture:
     arrows: tuple[Arrow, ...]
 
 
-def picture_of(graph: DrawnCircuit[V], level: int) -> Picture:
+@dataclass(frozen=True)
+class Words:
+    """Words of the user's query for a picture, by the paths of vertices.
+
+    `states` has the contents of the registers with a vertex's sum, and `streams` the input from
+    which an unnamed vertex picks rows.
+    """
+
+    states: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    streams: Mapping[str, str] = field(default_factory=dict)
+
+
+def picture_of(graph: AnyGraph, level: int) -> Picture:
     """The picture of a circuit, at this level of detail."""
     if level not in tuple(LEVELS):
         levels = "; ".join(f"{n}: {title}" for n, title in LEVELS.items())
         raise SteppingError(f"drawing {graph.name}: there is no level {level!r}; {levels}")
+    # Every vertex is drawn as the theory calls it, and functions and views in the user's words.
+    words = Words(*words_of_streams(plan_of(graph))) if level < 2 else Words()
     flat = flattened(graph)
-    return _Drawing(graph, level).picture() if flat is None else _Drawing(flat, level).picture()
+    if flat is None:
+        return _Drawing(graph, level, words).picture()
+    return _Drawing(flat, level, words).picture()
 
 
 class _Drawing(Generic[V]):
     """Computes the picture of one circuit."""
 
-    def __init__(self, graph: DrawnCircuit[V], level: int) -> None:
+    def __init__(self, graph: DrawnCircuit[V], level: int, words: Words) -> None:
         self.graph = graph
+        self.level = level
+        self.words = words
         self.order = list(graph.walk())
         self.number = {v: i for i, v in enumerate(self.order)}
         self.named = {graph.paths[v].parts for v in self.order}
@@ -239,9 +269,12 @@ class _Drawing(Generic[V]):
             if name is not None and name not in boxes:
                 boxes[name] = self._drawn(name, self.home[v])
         arrows = [a for v in self.order for a in self._arrows(v)]
+        makers = [self.graph.paths[v].parts[1:-1][:1] for v in self.graph.outputs]
         for i, v in enumerate(self.graph.outputs):
-            number = "" if len(self.graph.outputs) == 1 else f" {i}"
             called = self.graph.called[i] if self.graph.called else ""
+            if not called and makers.count(makers[i]) == 1 < len(makers):
+                called = "".join(makers[i])  # the query returns the results of several functions
+            number = "" if len(makers) == 1 else f" {i}"
             lines = (called or f"output{number}", shorten(str(v.type)))
             boxes[f"output{i}"] = PictureBox(
                 f"output{i}", "output", lines, hint=str(v.type), stands_for=self._paths([v])
@@ -259,8 +292,13 @@ class _Drawing(Generic[V]):
     # -- the box of a vertex
 
     def _inside(self, v: V) -> tuple[str, ...]:
-        """The functions around a vertex, without the query."""
-        return self.graph.paths[v].parts[1:-1]
+        """The functions around a vertex, without the query; and the view of a text, if not alone.
+
+        The level of the query's own vertices has them without the frames of views.
+        """
+        view = self.graph.view(v) if self.level != 1 else ""
+        views = (view,) if view not in ("", self.graph.name) else ()
+        return (*views, *self.graph.paths[v].parts[1:-1])
 
     def _home(self, v: V) -> V:
         """The vertex whose box shows this one too: a register and its index share a box."""
@@ -361,21 +399,46 @@ class _Drawing(Generic[V]):
     def _lines(self, v: V) -> tuple[str, ...]:
         if isinstance(v.operator, Input):
             return (self.graph.paths[v].parts[-1], shorten(str(v.type)))
+        names = (self._own_name(m) for m in self.members[v])
+        doing = {f"{m.operator.name}{end}" for m in self.members[v] for end in ("d", "ed")}
+        name = next((n for n in names if n and n.removesuffix("_delayed") not in doing), "")
         if _is_state(v.operator):
             both = [m for m in self.members[v] if not isinstance(m.operator, Arrange)]
             operator_name = "integrate, delayed" if len(both) == 2 else v.operator.name
             lines = [operator_name, *(f"kept by {key}" for key in self._keys(v))]
+            contents = self._contents(v)
+            if contents:
+                name = "" if name.startswith(STATE_OF) else name
+                lines = [line for text in contents for line in folded(text)]
             for cache, stream in self.graph.caches.items():
                 if self.home[stream] is v:
                     lines.append(f"cache {cache}")
         else:
             lines = _noted([v]) or [_short(v.operator)]
-        names = (self._own_name(m) for m in self.members[v])
-        doing = {f"{m.operator.name}{end}" for m in self.members[v] for end in ("d", "ed")}
-        name = next((n for n in names if n and n.removesuffix("_delayed") not in doing), "")
+            name = self._joined(v, name)
         comments = (self.graph.comment(m) for m in self.members[v])
         texts = (name, *comments, *lines)
         return tuple(line for text in texts if text for line in wrap(text))
+
+    def _contents(self, v: V) -> list[str]:
+        """The contents of a state in words; nothing if there are none."""
+        summed = [m for m in self.members.get(v, [v]) if isinstance(m.operator, Integrate)]
+        paths = [".".join(self.graph.paths[i].parts) for m in summed for i in self.sources[m]]
+        return [text for path in paths for text in self.words.states.get(path, ())]
+
+    def _joined(self, v: V, name: str) -> str:
+        """The name of a join, with words for inputs that have no name."""
+        sides = name.split(JOINED)
+        if len(sides) != len(self.sources[v]):
+            return name
+        for i, source in enumerate(self.sources[v]):
+            while isinstance(source.operator, Arrange | Integrate | Delay):
+                (source,) = self.sources[source]
+            bare = self.graph.paths[source].parts[-1]
+            words = self.words.streams.get(".".join(self.graph.paths[source].parts))
+            if words is not None and sides[i].endswith(bare):
+                sides[i] = sides[i].removesuffix(bare) + words
+        return JOINED.join(sides)
 
     def _own_name(self, v: V) -> str:
         """The user's name for a vertex; "" if it only repeats the operator."""
@@ -392,15 +455,20 @@ class _Drawing(Generic[V]):
 
     def _state_lines(self, inside: list[V]) -> tuple[str, ...]:
         """The states of a function, one line for each."""
+        lines: list[str] = []
         texts: dict[str, None] = {}
         for v in inside:
             if self.home[v] is v and _is_state(v.operator):
+                contents = self._contents(v)
+                if contents:
+                    lines.extend(line for text in contents for line in folded(f"keeps {text}"))
+                    continue
                 t = v.type
                 of = str(t.row) if isinstance(t, ZSetType) else str(t)
                 of = f"sums of {t.sum}" if isinstance(t, GroupedType) else of
                 keys = ", ".join(self._keys(v))
                 texts[f"keeps {shorten(of)}" + (f" by {keys}" if keys else "")] = None
-        return tuple(line for text in texts for line in wrap(text))
+        return (*lines, *(line for text in texts for line in wrap(text)))
 
     # -- the keys of a state
 
@@ -484,10 +552,19 @@ _BREAKS = re.compile(r"(\s+|(?<=[(=.]))")
 
 
 def wrap(text: str) -> list[str]:
-    """A text as at most three short lines, broken at spaces, and after `(`, `=` and `.`."""
-    wrapper = textwrap.TextWrapper(WIDTH, max_lines=3, placeholder=" …", break_on_hyphens=False)
+    """An expression as at most three short lines, broken at spaces, and after `(`, `=` and `.`."""
+    wrapper = _wrapper()
     wrapper.wordsep_simple_re = _BREAKS
     return wrapper.wrap(text)
+
+
+def folded(text: str) -> list[str]:
+    """Words as at most three short lines, broken at spaces."""
+    return _wrapper().wrap(text)
+
+
+def _wrapper() -> textwrap.TextWrapper:
+    return textwrap.TextWrapper(WIDTH, max_lines=3, placeholder=" …", break_on_hyphens=False)
 
 
 def shorten(text: str) -> str:

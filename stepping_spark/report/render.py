@@ -13,7 +13,7 @@ from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError, SteppingError
 from stepping_spark.base.packages import graphviz
 from stepping_spark.circuit.graph import AnyGraph
-from stepping_spark.report.picture import Arrow, DrawnCircuit, Picture, PictureBox, picture_of
+from stepping_spark.report.picture import Arrow, Picture, PictureBox, picture_of
 
 __all__ = ["drawn", "to_dot", "to_svg", "write_dot", "write_png", "write_svg"]
 
@@ -89,10 +89,10 @@ def write_svg(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> 
 
     Data flows down, from inputs to outputs. `level` is the level of detail:
 
-    - 0: each function that the query calls is one box, which names its states; the query's own
-      vertices are omitted. A query that calls no functions is one box.
-    - 1: the query's own vertices too.
-    - 2: every vertex, in a frame for the function that made it.
+    - 0: each function that the query calls, and each view of a SQL text, is one box, which names
+      its states; the query's own vertices are omitted. A query that calls no functions is one box.
+    - 1: the query's own vertices too, and those of views. States are named by their rows.
+    - 2: every vertex, in a frame for the function or view that made it.
 
     Cylinders are state, with its key. Arrows in their colour are states; all other arrows are
     changes. An integral and its delay are one register, and so one cylinder, unless something reads
@@ -123,12 +123,12 @@ def write_png(graph: AnyGraph, path: str | os.PathLike[str], level: int = 2) -> 
     _write(path, _png(graph, level))
 
 
-def to_svg(graph: DrawnCircuit[Any]) -> str:
+def to_svg(graph: AnyGraph) -> str:
     """The picture of a circuit as SVG text, with every vertex."""
     return _svg(to_dot(graph, 2))
 
 
-def to_dot(graph: DrawnCircuit[Any], level: int, dpi: int | None = None) -> str:
+def to_dot(graph: AnyGraph, level: int, dpi: int | None = None) -> str:
     """The picture of a circuit as DOT."""
     return _dot(picture_of(graph, level), dpi)
 
@@ -204,7 +204,7 @@ def _svg(dot: str) -> str:
         ) from e
 
 
-def _png(graph: DrawnCircuit[Any], level: int) -> bytes:
+def _png(graph: AnyGraph, level: int) -> bytes:
     if shutil.which("dot"):
         return _run_dot(to_dot(graph, level, dpi=PNG_DPI), "png")
     svg = _svg(to_dot(graph, level))
@@ -247,7 +247,7 @@ def _nothing_to_draw_with(fault: str) -> SteppingError:
     )
 
 
-def _check(graph: DrawnCircuit[Any], path: str | os.PathLike[str], writer: str) -> None:
+def _check(graph: AnyGraph, path: str | os.PathLike[str], writer: str) -> None:
     """Raise an error for anything but a graph, and for a path with the wrong ending."""
     if not hasattr(graph, "walk"):
         raise CompileError(

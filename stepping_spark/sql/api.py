@@ -73,7 +73,7 @@ def sql(
             f"{user_line()}: sql: the text has {len(text):,} characters, more than {LONGEST:,}; "
             "put long lists of values into a table, and join it"
         )
-    with _not_too_deep(), translating():
+    with _not_too_deep(), translating("query"):
         return _query_of(text, tables, to, whole_rows=whole_rows)
 
 
@@ -120,7 +120,7 @@ def _query_of(
             before.add(view.name)
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
-            with _not_too_deep(), translating():
+            with _not_too_deep(), translating("query"):
                 return _emitted(written, tables, streams, to, whole_rows=whole_rows)
 
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
@@ -214,9 +214,10 @@ def made_of(
     `clock` is the Spark type of the step's time in the circuit. With `whole_rows`, registers have
     all columns of tables.
     """
-    with standing_at(line_of([view.at], view.name or "query")):
+    name = view.name or "query"
+    with standing_at(line_of([view.at], name)), translating(name):
         inputs = {n: (t.stream, t.columns) for n, t in tables.items()}
-        emitter = Emitter(view.text, inputs, clock, view.name or "query")
+        emitter = Emitter(view.text, inputs, clock, name)
         facts = emitter.facts()
         plan = optimized(view.plan, facts, whole_rows=whole_rows)
         _check_held(plan, facts, view.text)

@@ -297,7 +297,7 @@ def test_level_1_draws_the_querys_own_vertices_and_one_box_for_each_function(
     tmp_path: Path,
 ) -> None:
     shown = boxes(dot_of(three_steps, tmp_path, level=1))
-    assert "join; keeps Link by target; keeps Link by source" in shown
+    assert "join; keeps query by target; keeps links by source" in shown
     assert "join_3; keeps Link by target" in shown
     assert "map: Link(source=left.source,; target=right.target)" in shown
     assert not any("state of" in text for text in shown)
@@ -313,6 +313,63 @@ def test_level_0_draws_functions_only(tmp_path: Path) -> None:
 def test_level_0_of_a_query_that_calls_no_functions_is_one_box(tmp_path: Path) -> None:
     shown = boxes(dot_of(looped, tmp_path, level=0))
     assert list(shown) == ["a; ZSet[A]", "kept; ZSet[A]", "looped; keeps A"]
+
+
+VIEWS = """
+CREATE VIEW revenue AS SELECT country, sum(cents) AS cents FROM orders WHERE cents > 0 GROUP BY 1;
+CREATE VIEW best AS SELECT country, cents FROM revenue ORDER BY cents DESC LIMIT 3;
+CREATE VIEW known AS SELECT c.name FROM countries c WHERE c.name IN (SELECT country FROM orders);
+"""
+
+
+def of_views(tmp_path: Path, level: int) -> str:
+    columns = {"orders": "id BIGINT, country STRING, cents BIGINT", "countries": "name STRING"}
+    path = tmp_path / "views.dot"
+    st.write_dot(st.compile(st.sql(VIEWS, **columns)), path, level=level)
+    return path.read_text()
+
+
+def test_level_0_draws_each_view_of_a_text_as_one_box_with_its_states(tmp_path: Path) -> None:
+    dot = of_views(tmp_path, 0)
+    inner = {name for name, look in boxes(dot).items() if "house" not in look}
+    assert {name.partition(";")[0] for name in inner} == {"revenue", "best", "known"}
+    (best,) = (name for name in inner if name.startswith("best"))
+    assert best == "best; keeps revenue; keeps first 3 rows in each of; 256 buckets of revenue"
+    assert '"function revenue" -> "function best"' in dot
+    assert '"function revenue" -> "function known"' not in dot
+
+
+def test_level_1_names_the_states_of_views_by_their_rows(tmp_path: Path) -> None:
+    states = [name for name, look in boxes(of_views(tmp_path, 1)).items() if "cylinder" in look]
+    buckets = "first 3 rows in each of 256; buckets of revenue"
+    assert {"countries by name", buckets, "sum = sum(cents) by country"} <= {*states}
+    assert not any("state of" in name for name in states)
+
+
+def test_level_2_has_a_frame_for_each_view(tmp_path: Path) -> None:
+    dot = of_views(tmp_path, 2)
+    assert [dot.count(f"subgraph cluster_{view} ") for view in ("revenue", "best", "known")] == [
+        1,
+        1,
+        1,
+    ]
+
+
+def test_outputs_are_called_by_the_functions_that_the_query_returns(tmp_path: Path) -> None:
+    def names(a: st.ZSet[A]) -> st.ZSet[str]:
+        return st.map(a, f=lambda a: a.name)
+
+    def numbers(a: st.ZSet[A]) -> st.ZSet[int]:
+        return st.map(a, f=lambda a: a.x)
+
+    def both(a: st.ZSet[A]) -> tuple[st.ZSet[str], st.ZSet[int]]:
+        return names(a), numbers(a)
+
+    def twice(a: st.ZSet[A]) -> tuple[st.ZSet[str], st.ZSet[str]]:
+        return names(a), st.distinct(names(a))
+
+    assert {"names; ZSet[str]", "numbers; ZSet[int]"} <= set(boxes(dot_of(both, tmp_path)))
+    assert "output 1; ZSet[str]" not in boxes(dot_of(twice, tmp_path))
 
 
 @pytest.mark.parametrize("level", [-1, 3, "all"])
