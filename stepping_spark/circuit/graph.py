@@ -299,11 +299,6 @@ class Graph(Generic[In, Out]):
         """The comment on a vertex in the text that it stands for."""
         return self.origins[v].comment
 
-    def view(self, v: Vertex) -> str:
-        """The view whose text a vertex stands for a part of; "" for a vertex of no text."""
-        origin = self.origins.get(v)
-        return "" if origin is None else origin.view
-
     def same_as(self, other: AnyGraph) -> bool:
         """Whether both are the same circuit, whatever the names of vertices."""
         return (

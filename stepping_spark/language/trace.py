@@ -264,7 +264,9 @@ class Tracer:
             if not _skipped(frame):
                 frames.append(frame)
             frame = frame.f_back
-        scope: tuple[str, ...] = ()
+        # The translation of a text has no frame of the user, unless a query in Python asks for it.
+        of_text = not frames or is_ours(frames[-1].f_code.co_filename)
+        scope: tuple[str, ...] = (self.view,) if self.view and of_text else ()
         for frame in reversed(frames):
             if frame not in self.labels:
                 label = (*scope, frame.f_code.co_name)

@@ -46,27 +46,19 @@ def words_of(plan: Plan, *, lines: bool = True) -> dict[str, str]:
     return {name: text if often[text] == 1 else f"{text} [{name}]" for name, text in words.items()}
 
 
-def words_of_streams(plan: Plan) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """For pictures: words for states and streams, by the paths of vertices.
+def words_of_states(plan: Plan) -> dict[str, list[str]]:
+    """For pictures: the contents of the registers of a stream, by the path of its vertex.
 
-    First the contents of the registers of each vertex, if they are more than its path; then the
-    input of each unnamed vertex that picks some of its rows and columns.
+    Registers of which there is no more to say than their paths have none.
     """
-    graph, words = plan.graph, words_of(plan, lines=False)
+    words = words_of(plan, lines=False)
     states: dict[str, list[str]] = {}
     for state in plan.states:
         path, text = plan.names[state.change][0], words[state.register.name]
         is_path = re.match(rf"{re.escape('.'.join(path.parts[1:]))}( by | \[|$)", text)
         if not is_path or (len(path.parts) == 2 and _name(path, state.change.operator)):
             states.setdefault(str(path), []).append(text)
-    streams = {}
-    for v in graph.walk():
-        if v in graph.origins and _UNNAMED.fullmatch(graph.paths[v].parts[-1]):
-            found = _found(v).removesuffix(" rows")
-            source = _source(v, graph, found)
-            if source is not None and not source.key and found in ("", "distinct"):
-                streams[str(graph.paths[v])] = f"{found} {source.words}".strip()
-    return states, streams
+    return states
 
 
 def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:

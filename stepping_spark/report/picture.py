@@ -29,7 +29,7 @@ from stepping_spark.circuit.operators import (
     join_of,
 )
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.register_words import words_of_streams
+from stepping_spark.plan.register_words import words_of_states
 from stepping_spark.rows.schema import GroupedType, StreamType, ZSetType
 
 
@@ -62,7 +62,6 @@ class DrawnCircuit(Protocol[V]):
     def walk(self) -> Iterator[V]: ...
     def line(self, v: V, /) -> Line: ...
     def comment(self, v: V, /) -> str: ...
-    def view(self, v: V, /) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +93,6 @@ class Flat:
     paths: dict[InlinedVertex, PartName] = field(default_factory=dict)
     lines: dict[InlinedVertex, Line] = field(default_factory=dict)
     comments: dict[InlinedVertex, str] = field(default_factory=dict)
-    views: dict[InlinedVertex, str] = field(default_factory=dict)
     bodies: Mapping[Operator, Any] = field(default_factory=dict)
 
     def walk(self) -> Iterator[InlinedVertex]:
@@ -109,10 +107,6 @@ class Flat:
         """The comment on a part in the user's text."""
         return self.comments.get(v, "")
 
-    def view(self, v: InlinedVertex, /) -> str:
-        """The view whose text a part stands for."""
-        return self.views.get(v, "")
-
 
 def flattened(graph: DrawnCircuit[Any]) -> Flat | None:
     """The circuit with the bodies of its vertices inlined, in frames; None if it has none."""
@@ -126,13 +120,10 @@ def flattened(graph: DrawnCircuit[Any]) -> Flat | None:
         inner = graph.bodies.get(v.operator)
         if inner is None:
             parts[v] = _laid(flat, v, parts, graph.paths[v].parts, graph.line(v))
-            flat.views[parts[v]] = graph.view(v)
             continue
         inputs = tuple(parts[i] for i in v.inputs)
         if (inner, inputs) not in insides:
-            before = set(flat.paths)
             insides[inner, inputs] = _inside(flat, inner, inputs, graph.paths[v].parts)
-            flat.views.update(dict.fromkeys(flat.paths.keys() - before, graph.view(v)))
         parts[v] = insides[inner, inputs][inner.outputs[v.operator.number]]
     flat.comments = {parts[v]: graph.comment(v) for v in order}
     flat.loops.update((parts[leaf], parts[v]) for leaf, v in graph.loops.items())
@@ -174,7 +165,7 @@ LEVELS = {
 WIDTH = 32  # characters per line of a label
 TYPE_WIDTH = 36
 MOST_NOTED = 8
-STATE_OF, JOINED = ("state of ", "old state of "), " ⋈ "  # in names of the passes
+STATE_OF = ("state of ", "old state of ")  # in names of the passes
 
 
 @dataclass(frozen=True)
@@ -213,25 +204,13 @@ class Picture:
     arrows: tuple[Arrow, ...]
 
 
-@dataclass(frozen=True)
-class Words:
-    """Words of the user's query for a picture, by the paths of vertices.
-
-    `states` has the contents of the registers with a vertex's sum, and `streams` the input from
-    which an unnamed vertex picks rows.
-    """
-
-    states: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    streams: Mapping[str, str] = field(default_factory=dict)
-
-
 def picture_of(graph: AnyGraph, level: int) -> Picture:
     """The picture of a circuit, at this level of detail."""
     if level not in tuple(LEVELS):
         levels = "; ".join(f"{n}: {title}" for n, title in LEVELS.items())
         raise SteppingError(f"drawing {graph.name}: there is no level {level!r}; {levels}")
     # Every vertex is drawn as the theory calls it, and functions and views in the user's words.
-    words = Words(*words_of_streams(plan_of(graph))) if level < 2 else Words()
+    words = words_of_states(plan_of(graph)) if level < 2 else {}
     flat = flattened(graph)
     if flat is None:
         return _Drawing(graph, level, words).picture()
@@ -241,7 +220,9 @@ def picture_of(graph: AnyGraph, level: int) -> Picture:
 class _Drawing(Generic[V]):
     """Computes the picture of one circuit."""
 
-    def __init__(self, graph: DrawnCircuit[V], level: int, words: Words) -> None:
+    def __init__(
+        self, graph: DrawnCircuit[V], level: int, words: Mapping[str, Sequence[str]]
+    ) -> None:
         self.graph = graph
         self.level = level
         self.words = words
@@ -292,13 +273,12 @@ class _Drawing(Generic[V]):
     # -- the box of a vertex
 
     def _inside(self, v: V) -> tuple[str, ...]:
-        """The functions around a vertex, without the query; and the view of a text, if not alone.
+        """The functions around a vertex, without the query.
 
-        The level of the query's own vertices has them without the frames of views.
+        The first of them may be a view of several. Level 1 draws what is in views, without frames.
         """
-        view = self.graph.view(v) if self.level != 1 else ""
-        views = (view,) if view not in ("", self.graph.name) else ()
-        return (*views, *self.graph.paths[v].parts[1:-1])
+        parts = self.graph.paths[v].parts
+        return parts[1:-1] if self.level == 1 or parts[0] == self.graph.name else parts[:-1]
 
     def _home(self, v: V) -> V:
         """The vertex whose box shows this one too: a register and its index share a box."""
@@ -324,7 +304,9 @@ class _Drawing(Generic[V]):
             return "query"
         inside = self._inside(v)
         if inside:
-            return f"function {inside[0]}"
+            first = self.graph.paths[v].parts[0]  # functions of two views may have one name
+            view = (first,) if self.level == 1 and first != self.graph.name else ()
+            return f"function {'.'.join((*view, inside[0]))}"
         return f"v{self.number[v]}" if self.shown == 1 else None
 
     def _tails(self, v: V) -> list[tuple[str, bool]]:
@@ -365,7 +347,7 @@ class _Drawing(Generic[V]):
             inner = [v for v in self.order if not isinstance(v.operator, Input)]
             return PictureBox(name, "function", lines, stands_for=self._paths(inner))
         if name.startswith("function "):
-            inside = [m for m in self.order if self._inside(m)[:1] == self._inside(v)[:1]]
+            inside = [m for m in self.order if self._box(m) == name]
             lines = (self._inside(v)[0], *_noted(inside), *self._state_lines(inside))
             return PictureBox(name, "function", lines, stands_for=self._paths(inside))
         path = ".".join(self.graph.paths[v].parts)
@@ -415,7 +397,6 @@ class _Drawing(Generic[V]):
                     lines.append(f"cache {cache}")
         else:
             lines = _noted([v]) or [_short(v.operator)]
-            name = self._joined(v, name)
         comments = (self.graph.comment(m) for m in self.members[v])
         texts = (name, *comments, *lines)
         return tuple(line for text in texts if text for line in wrap(text))
@@ -424,21 +405,7 @@ class _Drawing(Generic[V]):
         """The contents of a state in words; nothing if there are none."""
         summed = [m for m in self.members.get(v, [v]) if isinstance(m.operator, Integrate)]
         paths = [".".join(self.graph.paths[i].parts) for m in summed for i in self.sources[m]]
-        return [text for path in paths for text in self.words.states.get(path, ())]
-
-    def _joined(self, v: V, name: str) -> str:
-        """The name of a join, with words for inputs that have no name."""
-        sides = name.split(JOINED)
-        if len(sides) != len(self.sources[v]):
-            return name
-        for i, source in enumerate(self.sources[v]):
-            while isinstance(source.operator, Arrange | Integrate | Delay):
-                (source,) = self.sources[source]
-            bare = self.graph.paths[source].parts[-1]
-            words = self.words.streams.get(".".join(self.graph.paths[source].parts))
-            if words is not None and sides[i].endswith(bare):
-                sides[i] = sides[i].removesuffix(bare) + words
-        return JOINED.join(sides)
+        return [text for path in paths for text in self.words.get(path, ())]
 
     def _own_name(self, v: V) -> str:
         """The user's name for a vertex; "" if it only repeats the operator."""

@@ -339,11 +339,22 @@ def test_level_0_draws_each_view_of_a_text_as_one_box_with_its_states(tmp_path: 
     assert '"function revenue" -> "function known"' not in dot
 
 
-def test_level_1_names_the_states_of_views_by_their_rows(tmp_path: Path) -> None:
-    states = [name for name, look in boxes(of_views(tmp_path, 1)).items() if "cylinder" in look]
-    buckets = "first 3 rows in each of 256; buckets of revenue"
-    assert {"countries by name", buckets, "sum = sum(cents) by country"} <= {*states}
-    assert not any("state of" in name for name in states)
+def test_level_1_draws_the_vertices_of_views_and_their_functions_as_boxes(tmp_path: Path) -> None:
+    shown = set(boxes(of_views(tmp_path, 1)))
+    assert {
+        "filter: cents > 0",
+        "aggregate; keeps sum = sum(cents) by; country",
+        "first_n; keeps revenue; keeps first 3 rows in each of; 256 buckets of revenue",
+        "semijoin; keeps countries by name; keeps orders (country) by; country; keeps distinct rows "
+        "of orders; (country) by country",
+    } <= shown
+
+
+def test_functions_of_two_views_that_have_one_name_are_two_boxes(tmp_path: Path) -> None:
+    text = "CREATE VIEW a AS SELECT DISTINCT n FROM t; CREATE VIEW b AS SELECT DISTINCT m FROM t"
+    st.write_dot(st.compile(st.sql(text, t="n INT, m INT")), tmp_path / "a.dot", level=1)
+    dot = (tmp_path / "a.dot").read_text()
+    assert {'"function a.distinct"', '"function b.distinct"'} <= set(re.findall(r'"[^"]*"', dot))
 
 
 def test_level_2_has_a_frame_for_each_view(tmp_path: Path) -> None:

@@ -592,8 +592,8 @@ def test_what_the_text_says_of_a_view_is_shown() -> None:
     graph = st.compile(st.sql(text, orders="id INT, country STRING, cents INT"))
     said = {v.path: v.comment for v in st.explain(graph).vertices if v.comment}
     assert said == {
-        "views.large": "Large orders,\nfor the report",
-        "views.revenue": "By country",
+        "large.large": "Large orders,\nfor the report",
+        "revenue.revenue": "By country",
     }
     assert "      -- By country\n" in str(st.explain(graph))
     assert "By country" in graph._repr_svg_()
