@@ -127,6 +127,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.driver
 def test_of_a_large_partition_few_rows_are_computed(kept: list[int]) -> None:
     graph = st.compile(running)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))
@@ -179,6 +180,7 @@ def test_sessions_and_nearest_rows_of_a_cut_partition_are_those_of_plain_python(
         assert found == expected
 
 
+@pytest.mark.driver
 @pytest.mark.parametrize("query", NEARBY)
 def test_of_many_sessions_and_prices_those_near_a_change_are_computed(
     query: Callable[..., Any], kept: list[int]

@@ -164,6 +164,7 @@ def stepped(steppers: Sequence[Any], query: Any, seed: int, steps: int) -> None:
         assert found == expected, i
 
 
+@pytest.mark.driver
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.long)])
 @constants(cut_rows=0)
@@ -177,6 +178,7 @@ def test_what_comes_out_is_what_plain_python_gives(
     assert "read_since" in read
 
 
+@pytest.mark.driver
 @pytest.mark.parametrize("name", ["ascending", "descending", "sessions", "forward"])
 @constants(cut_rows=0)
 def test_it_is_so_in_every_store(name: str, make_store: MakeStore, read: list[str]) -> None:
@@ -186,6 +188,7 @@ def test_it_is_so_in_every_store(name: str, make_store: MakeStore, read: list[st
     assert "read_since" in read
 
 
+@pytest.mark.driver
 @constants(cut_rows=0)
 def test_a_step_that_failed_is_not_known_of(
     read: list[str], monkeypatch: pytest.MonkeyPatch
@@ -239,6 +242,7 @@ def test_from_a_store_that_knows_no_order_partitions_are_read_whole(read: list[s
     assert "read_since" not in read
 
 
+@pytest.mark.driver
 @constants(cut_rows=0)
 def test_what_spark_computes_has_the_whole_partition(spark: Any, read: list[str]) -> None:
     """A row that counts many times is more than the driver gives, and so one for Spark."""
@@ -293,6 +297,7 @@ def at_the_end(name: str) -> Callable[..., Any]:
     return query
 
 
+@pytest.mark.driver
 @pytest.mark.parametrize("name", [*FUNCTIONS, "sessions", "asof_join"])
 @constants(cut_rows=100)
 def test_a_row_at_the_end_reads_as_many_rows_of_a_large_partition_as_of_a_small_one(

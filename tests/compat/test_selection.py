@@ -122,6 +122,7 @@ def called(users: st.ZSet[User]) -> st.ZSet[tuple[str, int, str | None]]:
     )
 
 
+@pytest.mark.driver
 def test_the_driver_computes_functions_of_spark_without_a_query(spark: SparkSession) -> None:
     graph = st.compile(called)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))

@@ -139,6 +139,7 @@ def test_a_query_that_somebody_changed(make_store: MakeStore, name: str) -> None
     evolved(make_store, running, graph, life)
 
 
+@pytest.mark.driver
 @pytest.mark.turn(3)
 @pytest.mark.usefixtures("spark")  # asked for its time zone
 @pytest.mark.parametrize("name", CASES)
@@ -209,6 +210,7 @@ ORDERS = [Order(id=i, customer=i % 4, cents=7 * i % 40) for i in range(12)]
 CUSTOMERS = [Customer(id=i, country="cl" if i % 2 else "gh") for i in range(4)]
 
 
+@pytest.mark.driver
 def test_a_constant_above_a_join_reads_what_the_join_has() -> None:
     graph = st.compile(above(10))
     store = st.StoreMemory.from_graph(graph)

@@ -6,6 +6,8 @@ import sys
 from collections import Counter
 from types import FrameType
 
+import pytest
+
 import stepping_spark as st
 from tests.cases import ROOT
 
@@ -40,6 +42,7 @@ def by_city(sales: st.ZSet[Sale], homes: st.ZSet[Home]) -> st.ZSet[Total]:
     )
 
 
+@pytest.mark.driver
 def test_a_step_of_one_row_calls_few_functions() -> None:
     graph = st.compile(by_city)
     stepper = st.Stepper(graph, st.StoreMemory.from_graph(graph))

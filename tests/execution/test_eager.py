@@ -310,6 +310,7 @@ def test_many_steps_of_few_values_are_those_of_all_pairs(query: Callable[..., An
         assert stepper.step(change) == expected.step(change)
 
 
+@pytest.mark.driver
 @pytest.mark.parametrize("query", QUERIES)
 def test_each_of_these_queries_adds_up_first(query: Callable[..., Any]) -> None:
     stepper = stepped(query, (facts(30), Z({dim("a"): 1})))
@@ -333,6 +334,7 @@ def test_a_join_that_is_only_joined_again_is_not_added_up(is_output: bool) -> No
     assert plan.is_added_up_by_joins(Ref(join.vertex)) != is_output
 
 
+@pytest.mark.driver
 def test_a_change_of_what_nothing_reads_looks_at_no_fact() -> None:
     stepper = stepped(total, (facts(30), Z({dim("a"): 1})))
     (out,) = stepper.step((None, Z({dim("a"): -1, dim("b"): 1})))
@@ -341,6 +343,7 @@ def test_a_change_of_what_nothing_reads_looks_at_no_fact() -> None:
     assert ran.why.endswith("30 rows meet no change of what is read")
 
 
+@pytest.mark.driver
 def test_rows_that_differ_in_what_is_read_are_joined_with_that_alone() -> None:
     many = 20_000
     given = Z({fact(i, day=i): 1 for i in range(many)})

@@ -332,6 +332,7 @@ REPLACED: tuple[Any, ...] = (
 )
 
 
+@pytest.mark.driver
 def test_orders_that_go_with_their_lines_give_no_rows_that_cancel() -> None:
     graph = st.compile(listed)
     stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))

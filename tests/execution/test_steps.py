@@ -166,6 +166,7 @@ def test_an_error_of_spark_names_the_row_that_has_the_value(
     stepper.step((Z({o: 1 for o in orders if o.id != bad}),))
 
 
+@pytest.mark.driver
 def test_steps_of_tests_run_where_they_are_asked_to(
     spark: SparkSession, request: pytest.FixtureRequest
 ) -> None:

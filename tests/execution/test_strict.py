@@ -94,6 +94,7 @@ def test_what_counts_is_the_change_as_a_whole(spark: SparkSession, make_store: M
         stepper.step((of((row, -1)), None, None))
 
 
+@pytest.mark.driver
 def test_the_error_shows_the_first_rows_and_the_input(spark: SparkSession) -> None:
     graph = st.compile(query, strict=True)
     orders, lines, _ = st.actions(st.StoreMemory.from_graph(graph), graph)

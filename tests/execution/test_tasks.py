@@ -162,6 +162,7 @@ def test_a_step_is_one_job(spark: SparkSession) -> None:
     assert 2_000 in metrics.kept.values()
 
 
+@pytest.mark.driver
 def test_few_rows_are_not_for_tasks(spark: SparkSession) -> None:
     stepper = stepper_of(sold, local_rows=100)
     stepper.step((sales(50), SHOPS))
@@ -207,6 +208,7 @@ def test_the_driver_goes_on_where_tasks_ended_and_the_other_way_round(spark: Spa
         assert shown(stepper.step(step)) == reference.step(step)
 
 
+@pytest.mark.driver
 def test_an_error_of_a_function_is_told_as_without_tasks(spark: SparkSession) -> None:
     large = st.ZSetPython({Sale(item=1, shop=1, cents=2**62): 1})
     told = []

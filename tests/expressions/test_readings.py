@@ -368,6 +368,7 @@ def by_day(a: Any) -> Any:
     return st.map(a, f=lambda v: (v.id, F.to_date(v.at)))
 
 
+@pytest.mark.driver
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
 def test_a_step_knows_the_time_zone_of_its_session(spark: SparkSession, zone: str) -> None:
     before = str(spark.conf.get("spark.sql.session.timeZone"))
@@ -392,6 +393,7 @@ def test_what_may_differ_is_left_to_spark(spark: SparkSession, f: Callable[[Any]
     assert traced(f).reading is None
 
 
+@pytest.mark.driver
 def test_a_step_with_functions_of_spark_asks_nothing(spark: SparkSession) -> None:
     def query(a: Any) -> Any:
         some = st.filter(a, f=lambda r: ~F.like(r.s, F.lit("%b%")) & (F.year(r.then) > 1000))
@@ -449,6 +451,7 @@ def firsts(orders: Any) -> Any:
     return st.map(orders, f=lambda o: F.make_date(F.year(o.placed), F.month(o.placed), F.lit(1)))
 
 
+@pytest.mark.driver
 @pytest.mark.parametrize("view", [months, words, numbers, firsts])
 def test_the_views_of_a_newcomer_ask_nothing(spark: SparkSession, view: Any) -> None:
     view.__annotations__ = {"orders": st.ZSet[Placed]}

@@ -67,6 +67,7 @@ def test_a_string_in_another_normal_form_is_another_key(optimize: bool) -> None:
     assert found == [Z({st.Pair(left=composed, right=composed): 1})]
 
 
+@pytest.mark.driver
 def test_a_python_function_is_called_once_for_a_row_and_step() -> None:
     called: list[str] = []
 

@@ -221,6 +221,7 @@ def test_a_hint_has_the_size_of_groups(hint: str, registers: int) -> None:
     assert len(plan_of(st.compile(st.sql(text, orders=Order))).registers) == registers
 
 
+@pytest.mark.driver
 def test_an_error_of_a_sum_names_the_operator_and_not_its_change() -> None:
     graph = st.compile(
         st.sql("SELECT country, sum(cents) AS c FROM orders GROUP BY 1", orders=Order)

@@ -126,6 +126,7 @@ def test_batches_are_merged_in_slices_while_tasks_compute(
     assert threads["MainThread"] < 12
 
 
+@pytest.mark.driver
 def test_steps_of_the_driver_and_of_tasks_merge_each_in_its_thread(
     spark: SparkSession, make_store: MakeStore, threads: Counter[str]
 ) -> None:
