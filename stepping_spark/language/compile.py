@@ -139,7 +139,7 @@ def compile(  # noqa: A001 - the interface's name
     inputs = [
         tracer.input(i, label, t, line, label in growing) for i, (label, t) in enumerate(parameters)
     ]
-    streams = streams_of(tracer, inputs, _late(lateness, parameters, line, name), line)
+    streams = streams_of(tracer, inputs, _late(lateness, parameters, line, name), line, name)
     result = tracer.run(query, streams)
     single = not isinstance(result, tuple)
     outputs = (result,) if single else result

@@ -65,17 +65,23 @@ def late(a: ZSet[T]) -> ZSet[T]:
 
 
 def streams_of(
-    current: Tracer, inputs: Sequence[Stream], lateness: Mapping[str, object], line: Line
+    current: Tracer,
+    inputs: Sequence[Stream],
+    lateness: Mapping[str, object],
+    line: Line,
+    query: str,
 ) -> list[Stream]:
     """The streams passed to the query; for inputs with a lateness, without the late rows."""
     labels = [current.label(s.vertex) for s in inputs]
     return [
-        _in_time(current, s, label, lateness[label], line) if label in lateness else s
+        _in_time(current, s, label, lateness[label], line, query) if label in lateness else s
         for label, s in zip(labels, inputs, strict=True)
     ]
 
 
-def _in_time(current: Tracer, stream: Stream, label: str, value: object, line: Line) -> Stream:
+def _in_time(
+    current: Tracer, stream: Stream, label: str, value: object, line: Line, query: str
+) -> Stream:
     """The stream of an input without its late rows; the greatest time is state.
 
     If x is the Z-set of times that a step adds, the greatest time is I(y), y = H_Top(z⁻¹I(y), x).
@@ -93,7 +99,7 @@ def _in_time(current: Tracer, stream: Stream, label: str, value: object, line: L
     distance = _units(lateness, t, where)
 
     def named(name: str, v: Vertex) -> Vertex:
-        current.note(v, f"{label}_{name}", line)
+        current.note(v, f"{label}_{name}", line, (query, f"{label}_lateness"))
         return v
 
     leaf = named("greatest_time", Vertex(Feedback(len(current.loops), ZSetType(t))))

@@ -172,9 +172,9 @@ class Tracer:
         self.note(v, label, line)
         return Stream(v, self)
 
-    def note(self, v: Vertex, label: str, line: Line) -> None:
-        """Record a vertex that exists before the function is called."""
-        self.entries[v] = _Entry((), None, label, line, False)
+    def note(self, v: Vertex, label: str, line: Line, scope: tuple[str, ...] = ()) -> None:
+        """Record a vertex that exists before the function is called; no scope is the query's."""
+        self.entries[v] = _Entry(scope, None, label, line, False)
 
     def label(self, v: Vertex) -> str:
         """The name of a vertex, as far as it is known before the query returns."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from stepping_spark.circuit.graph import AnyGraph, Path, Vertex
+from stepping_spark.circuit.graph import AnyGraph, Path, V, Vertex
 from stepping_spark.circuit.operators import (
     Accumulate,
     Add,
@@ -55,6 +55,9 @@ def words_of_states(plan: Plan) -> dict[str, list[str]]:
     states: dict[str, list[str]] = {}
     for state in plan.states:
         path, text = plan.names[state.change][0], words[state.register.name]
+        waiting = held_back(state.change)
+        if waiting is not None and waiting in plan.graph.origins:
+            path = plan.graph.paths[waiting]
         is_path = re.match(rf"{re.escape('.'.join(path.parts[1:]))}( by | \[|$)", text)
         if not is_path or (len(path.parts) == 2 and _name(path, state.change.operator)):
             states.setdefault(str(path), []).append(text)
@@ -64,13 +67,16 @@ def words_of_states(plan: Plan) -> dict[str, list[str]]:
 def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     v = state.change
     key = [n for n in state.register.key if not n.startswith("_key_")]
-    if isinstance(v.operator, Input):
-        return f"{v.operator.label}{_by(', '.join(key))}"
-    vertex = _held_back(v)
+    label = _label(v, graph)
+    if label is not None:
+        return f"{label}{_by(', '.join(key))}"
+    vertex = held_back(v)
     if vertex is not None and vertex in graph.origins:
-        return f"{_rows_of(vertex)} {_WAITING[type(vertex.operator)]}" + (
-            f" ({graph.line(vertex)})" if lines else ""
-        )
+        line = f" ({graph.line(vertex)})" if lines else ""
+        by = ""
+        if isinstance(vertex.operator, Expire) and state.register.key != ("_key_",):
+            by = _by(", ".join(key) or "time")
+        return f"{_rows_of(vertex, graph)}{by} {_WAITING[type(vertex.operator)]}{line}"
     if v not in graph.origins:
         return state.register.name
     aggregation = _aggregation(v, graph)
@@ -93,11 +99,23 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     return f"{of}{listed}{by}{line}"
 
 
+def _label(v: Vertex, graph: AnyGraph) -> str | None:
+    """The words for an input, its rows in time, or its greatest time; None for other vertices."""
+    if isinstance(v.operator, Input):
+        return v.operator.label or None
+    for label, late in graph.lateness.items():
+        if late.in_time is v:
+            return f"{label} in time"
+        if graph.loops[late.greatest] is v:
+            return f"greatest {late.at} of {label}"
+    return None
+
+
 _WAITING = {Hold: "whose time is to come", Expire: "that no watermark has passed yet"}
 """The words for the rows that an operator holds back."""
 
 
-def _held_back(v: Vertex) -> Vertex | None:
+def held_back(v: V) -> V | None:
     """The vertex that holds rows back, if `v` is its input minus its output."""
     if isinstance(v.operator, Add) and isinstance(v.inputs[-1].operator, Neg):
         (source,) = v.inputs[-1].inputs
@@ -105,13 +123,16 @@ def _held_back(v: Vertex) -> Vertex | None:
     return None
 
 
-def _rows_of(v: Vertex) -> str:
-    """The input whose rows a vertex holds back: "some orders"; "rows" for several inputs."""
-    while v.inputs and not isinstance(v.operator, Input):
-        v = v.inputs[0]
-        if len(v.inputs) > 1:
-            return "rows"
-    return f"some {v.operator.label}" if isinstance(v.operator, Input) else "rows"
+def _rows_of(v: Vertex, graph: AnyGraph) -> str:
+    """The rows that a vertex holds back: of an input, "some orders", or of an aggregation."""
+    v = v.inputs[0]
+    aggregation = _aggregation(v, graph)
+    use = None if aggregation is None else _kept_for(v, aggregation)
+    if use is not None:
+        return use
+    while (label := _label(v, graph)) is None and len(v.inputs) == 1:
+        (v,) = v.inputs
+    return "rows" if label is None else f"some {label}"
 
 
 _UNNAMED = re.compile(r"(map|filter|distinct|top|top_of_\d+)(_\d+)?")
@@ -148,7 +169,7 @@ def _source(v: Vertex, graph: AnyGraph, found: str) -> _Source | None:
     some, named = "", None
     itself = None if found else v
     v = v.inputs[1] if found else v
-    while not isinstance(v.operator, Input):
+    while (label := _label(v, graph)) is None and v.inputs:
         is_result = _is_result(v, graph)
         for part, (name, op) in enumerate(reversed(_named_parts(v, graph))):
             if name and named is None and (v is not itself or part):
@@ -163,7 +184,7 @@ def _source(v: Vertex, graph: AnyGraph, found: str) -> _Source | None:
             v = v.inputs[-1]
             continue
         return named or (_results(v, graph, some, columns) if is_result else None)
-    return _Source(some + v.operator.label, columns) if v.operator.label else named
+    return named if label is None else _Source(some + label, columns)
 
 
 def _results(v: Vertex, graph: AnyGraph, some: str, columns: Mapping[str, str]) -> _Source:

@@ -29,7 +29,7 @@ from stepping_spark.circuit.operators import (
     join_of,
 )
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.register_words import words_of_states
+from stepping_spark.plan.register_words import held_back, words_of_states
 from stepping_spark.rows.schema import GroupedType, StreamType, ZSetType
 
 
@@ -403,8 +403,12 @@ class _Drawing(Generic[V]):
 
     def _contents(self, v: V) -> list[str]:
         """The contents of a state in words; nothing if there are none."""
-        summed = [m for m in self.members.get(v, [v]) if isinstance(m.operator, Integrate)]
-        paths = [".".join(self.graph.paths[i].parts) for m in summed for i in self.sources[m]]
+        of = self.members.get(v, [v])
+        of = [*of, *(s for m in of if isinstance(m.operator, Delay) for s in self.sources[m])]
+        summed = dict.fromkeys(m for m in of if isinstance(m.operator, Integrate))
+        summands = [self.graph.loops.get(i, i) for m in summed for i in self.sources[m]]
+        streams = [held_back(i) or i for i in summands]
+        paths = [".".join(self.graph.paths[i].parts) for i in streams if i in self.graph.paths]
         return [text for path in paths for text in self.words.get(path, ())]
 
     def _own_name(self, v: V) -> str:
@@ -422,19 +426,20 @@ class _Drawing(Generic[V]):
 
     def _state_lines(self, inside: list[V]) -> tuple[str, ...]:
         """The states of a function, one line for each."""
-        lines: list[str] = []
+        kept: dict[str, None] = {}
         texts: dict[str, None] = {}
         for v in inside:
             if self.home[v] is v and _is_state(v.operator):
                 contents = self._contents(v)
+                kept.update(dict.fromkeys(contents))
                 if contents:
-                    lines.extend(line for text in contents for line in folded(f"keeps {text}"))
                     continue
                 t = v.type
                 of = str(t.row) if isinstance(t, ZSetType) else str(t)
                 of = f"sums of {t.sum}" if isinstance(t, GroupedType) else of
                 keys = ", ".join(self._keys(v))
                 texts[f"keeps {shorten(of)}" + (f" by {keys}" if keys else "")] = None
+        lines = [line for text in kept for line in folded(f"keeps {text}")]
         return (*lines, *(line for text in texts for line in wrap(text)))
 
     # -- the keys of a state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 import os
 import re
@@ -323,9 +324,9 @@ CREATE VIEW known AS SELECT c.name FROM countries c WHERE c.name IN (SELECT coun
 
 
 def of_views(tmp_path: Path, level: int) -> str:
-    columns = {"orders": "id BIGINT, country STRING, cents BIGINT", "countries": "name STRING"}
+    orders, countries = "id BIGINT, country STRING, cents BIGINT", "name STRING"
     path = tmp_path / "views.dot"
-    st.write_dot(st.compile(st.sql(VIEWS, **columns)), path, level=level)
+    st.write_dot(st.compile(st.sql(VIEWS, orders=orders, countries=countries)), path, level=level)
     return path.read_text()
 
 
@@ -381,6 +382,26 @@ def test_outputs_are_called_by_the_functions_that_the_query_returns(tmp_path: Pa
 
     assert {"names; ZSet[str]", "numbers; ZSet[int]"} <= set(boxes(dot_of(both, tmp_path)))
     assert "output 1; ZSet[str]" not in boxes(dot_of(twice, tmp_path))
+
+
+class Click(st.Data):
+    user: str
+    day: dt.date
+
+
+def test_what_a_lateness_needs_is_one_box(tmp_path: Path) -> None:
+    def visitors(clicks: st.ZSet[Click]) -> st.ZSet[Click]:
+        return st.distinct(clicks)
+
+    graph = st.compile(visitors, lateness={"clicks": (lambda c: c.day, dt.timedelta(days=1))})
+    st.write_dot(graph, tmp_path / "graph.dot", level=1)
+    assert set(boxes((tmp_path / "graph.dot").read_text())) == {
+        "clicks; ZSet[Click]",
+        "clicks_lateness; keeps greatest day of clicks",
+        "distinct; keeps some clicks in time by; user, day that no watermark has; passed yet; "
+        "keeps some clicks in time by day; that no watermark has passed yet",
+        "output; ZSet[Click]",
+    }
 
 
 @pytest.mark.parametrize("level", [-1, 3, "all"])

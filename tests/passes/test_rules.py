@@ -282,44 +282,47 @@ RULES: list[tuple[Pass, Callable[..., Any], str, str]] = [
     (
         drop_settled,
         each,
-        """\
-        times = input()
-        times_greatest_time = feedback(times_greatest_time_change)
-        state of times_greatest_time = integrate(times_greatest_time)
-        old state of times_greatest_time = delay(state of times_greatest_time)
-        times_in_time = in_time(times, old state of times_greatest_time) \
-[_value_ from the watermark on]
-        distinct.state of times_in_time = integrate(times_in_time)
+        """        times = input()
+        times_lateness.times_greatest_time = feedback(times_lateness.times_greatest_time_change)
+        times_lateness.state of times_greatest_time = integrate(times_lateness.times_greatest_time)
+        times_lateness.old state of times_greatest_time = delay(times_lateness.state of \
+times_greatest_time)
+        times_lateness.times_in_time = in_time(times, times_lateness.old state of \
+times_greatest_time) [_value_ from the watermark on]
+        distinct.state of times_in_time = integrate(times_lateness.times_in_time)
         distinct.old state of times_in_time = delay(distinct.state of times_in_time)
-        distinct.distinct = haitch(distinct.old state of times_in_time, times_in_time)
-        times_times = map(times_in_time) [_value_]
-        times_times_added = positive_part(times_times)
-        times_greatest_time_change = haitch(old state of times_greatest_time, times_times_added) \
-[top 1 by _value_ desc of each (0)]
-        times_late = late(times, old state of times_greatest_time) [_value_ before the watermark]
-        return distinct.distinct
-        run times_late""",
-        """\
-        times = input()
-        times_greatest_time = feedback(times_greatest_time_change)
-        state of times_greatest_time = integrate(times_greatest_time)
-        old state of times_greatest_time = delay(state of times_greatest_time)
-        times_in_time = in_time(times, old state of times_greatest_time) \
-[_value_ from the watermark on]
-        distinct.expire = expire(times_in_time, state of times_greatest_time) \
+        distinct.distinct = haitch(distinct.old state of times_in_time, \
+times_lateness.times_in_time)
+        times_lateness.times_times = map(times_lateness.times_in_time) [_value_]
+        times_lateness.times_times_added = positive_part(times_lateness.times_times)
+        times_lateness.times_greatest_time_change = haitch(times_lateness.old state of \
+times_greatest_time, times_lateness.times_times_added) [top 1 by _value_ desc of each (0)]
+        times_lateness.times_late = late(times, times_lateness.old state of times_greatest_time) \
 [_value_ before the watermark]
+        return distinct.distinct
+        run times_lateness.times_late""",
+        """        times = input()
+        times_lateness.times_greatest_time = feedback(times_lateness.times_greatest_time_change)
+        times_lateness.state of times_greatest_time = integrate(times_lateness.times_greatest_time)
+        times_lateness.old state of times_greatest_time = delay(times_lateness.state of \
+times_greatest_time)
+        times_lateness.times_in_time = in_time(times, times_lateness.old state of \
+times_greatest_time) [_value_ from the watermark on]
+        distinct.expire = expire(times_lateness.times_in_time, times_lateness.state of \
+times_greatest_time) [_value_ before the watermark]
         distinct.neg = neg(distinct.expire)
-        distinct.add = add(times_in_time, distinct.neg)
+        distinct.add = add(times_lateness.times_in_time, distinct.neg)
         distinct.state of add = integrate(distinct.add)
         distinct.old state of add = delay(distinct.state of add)
-        distinct.distinct = haitch(distinct.old state of add, times_in_time)
-        times_times = map(times_in_time) [_value_]
-        times_times_added = positive_part(times_times)
-        times_greatest_time_change = haitch(old state of times_greatest_time, times_times_added) \
-[top 1 by _value_ desc of each (0)]
-        times_late = late(times, old state of times_greatest_time) [_value_ before the watermark]
+        distinct.distinct = haitch(distinct.old state of add, times_lateness.times_in_time)
+        times_lateness.times_times = map(times_lateness.times_in_time) [_value_]
+        times_lateness.times_times_added = positive_part(times_lateness.times_times)
+        times_lateness.times_greatest_time_change = haitch(times_lateness.old state of \
+times_greatest_time, times_lateness.times_times_added) [top 1 by _value_ desc of each (0)]
+        times_lateness.times_late = late(times, times_lateness.old state of times_greatest_time) \
+[_value_ before the watermark]
         return distinct.distinct
-        run times_late""",
+        run times_lateness.times_late""",
     ),
     (
         collate_at_once,
