@@ -10,6 +10,7 @@ computed separately, and their results are joined by key.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -198,7 +199,8 @@ class AggregateCall:
     option: float | str | bool | None = None
 
     def __str__(self) -> str:
-        return f"{self.field} = {self.call}"
+        says_kind = re.fullmatch(rf"{self.kind}(_\d+)?", self.field)
+        return self.call if says_kind else f"{self.field} = {self.call}"
 
     @property
     def call(self) -> str:

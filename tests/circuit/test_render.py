@@ -344,7 +344,7 @@ def test_level_1_draws_the_vertices_of_views_and_their_functions_as_boxes(tmp_pa
     shown = set(boxes(of_views(tmp_path, 1)))
     assert {
         "filter: cents > 0",
-        "aggregate; keeps sum = sum(cents) by; country",
+        "aggregate; keeps sum(cents) by country",
         "first_n; keeps revenue; keeps first 3 rows in each of; 256 buckets of revenue",
         "semijoin; keeps countries by name; keeps orders (country) by; country; "
         "keeps distinct rows of orders; (country) by country",

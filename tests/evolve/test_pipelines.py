@@ -158,7 +158,7 @@ def test_an_evolution_says_what_it_reads_and_fills_while_it_does(
     told = [
         "input 'orders' is read again: up to 0, 4 rows",
         "1 register to fill, and the changes of views",
-        "filled: sum = sum(cents) by country, 2 rows",
+        "filled: sum(cents) by country, 2 rows",
         "step 2: the state is that of the query",
         "step 2: 2 rows into",
     ]
