@@ -106,7 +106,7 @@ def _label(v: Vertex, graph: AnyGraph) -> str | None:
     for label, late in graph.lateness.items():
         if late.in_time is v:
             return f"{label} in time"
-        if graph.loops[late.greatest] is v:
+        if graph.loops.get(late.greatest) is v:
             return f"greatest {late.at} of {label}"
     return None
 
@@ -170,20 +170,21 @@ def _source(v: Vertex, graph: AnyGraph, found: str) -> _Source | None:
     itself = None if found else v
     v = v.inputs[1] if found else v
     while (label := _label(v, graph)) is None and v.inputs:
-        is_result = _is_result(v, graph)
+        is_result, before = _is_result(v, graph), (some, columns)
         for part, (name, op) in enumerate(reversed(_named_parts(v, graph))):
             if name and named is None and (v is not itself or part):
                 named = _Source(some + name, columns)
-            if isinstance(op, Filter) and not is_result:
+            if isinstance(op, Filter):
                 some = "some "
             elif isinstance(op, Map) and only_projects(op):
                 columns = _named(op.f) if columns.keys() <= {VALUE} else columns
-            elif is_result or not _is_of_buckets(op):
+            elif not _is_of_buckets(op):
                 break
         else:
-            v = v.inputs[-1]
-            continue
-        return named or (_results(v, graph, some, columns) if is_result else None)
+            if not is_result:
+                v = v.inputs[-1]
+                continue
+        return named or (_results(v, graph, *before) if is_result else None)
     return named if label is None else _Source(some + label, columns)
 
 

@@ -281,7 +281,7 @@ def _wrong_with(line: bytes, schema: pa.Schema, types: dict[str, str]) -> str:
     for field in schema:
         if _parsed([line], pa.schema([field])) is None:
             value = row.get(field.name)
-            as_count = "datetime" in types[field.name] and isinstance(value, int | float)
+            as_count = "datetime" in types[field.name] and type(value) is int
             return (
                 f"column {field.name!r}: expected {types[field.name]}, found "
                 f"{dumps(value, ensure_ascii=False)}{_COUNTED if as_count else ''}"
