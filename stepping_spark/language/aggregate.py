@@ -198,7 +198,8 @@ def aggregate(
     requests = [_request(name, value, row, where) for name, value in by_field.items()]
     groups = groups_of(by, row)
     named = "Row" if target is None else str(target)
-    note = (f"{named} by {groups.shown}" if groups else named, *map(str, requests))
+    title = f"{target or ''} {'' if groups is None else f'by {groups.shown}'}".strip()
+    note = tuple(filter(None, (title, *map(str, requests))))
     doubted = _doubted(groups, requests)
     texts = {request.field: request.call for request in requests}
     stream, groups, requests = _mapped(a, row, groups, requests)
