@@ -58,7 +58,7 @@ def words_of_states(plan: Plan) -> dict[str, list[str]]:
         waiting = held_back(state.change)
         if waiting is not None and waiting in plan.graph.origins:
             path = plan.graph.paths[waiting]
-        is_path = re.match(rf"{re.escape('.'.join(path.parts[1:]))}( by | \[|$)", text)
+        is_path = re.match(rf"{re.escape(_called(path, plan.graph))}( by | \[|$)", text)
         if not is_path or (len(path.parts) == 2 and _name(path, state.change.operator)):
             states.setdefault(str(path), []).append(text)
     return states
@@ -84,19 +84,26 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
         use = _kept_for(v, aggregation)
         if use is not None:
             return use
-    called = graph.paths[v].parts[1:]
+    path = graph.paths[v]
     line = f" ({graph.line(v)})" if lines else ""
-    unnamed = aggregation is not None or _UNNAMED.fullmatch(called[-1]) is not None
+    unnamed = aggregation is not None or _UNNAMED.fullmatch(path.parts[-1]) is not None
     found = _found(v) if unnamed else ""
     source = _source(v, graph, found) if unnamed else None
     if source is None:
-        return f"{'.'.join(called)}{_by(', '.join(n for n in key if n != VALUE))}{line}"
+        by = _by(", ".join(n for n in key if n != VALUE))
+        return f"{_called(path, graph)}{by}{line}"
     of = f"{found} of {source.words}" if found else source.words
     by = _by(", ".join(source.columns.get(n, n) for n in key))
     if source.key is not None:
         return f"{of}{_by(source.key)}{by and ','}{by}"
     listed = f" ({', '.join(source.columns.values())})" if source.columns else ""
     return f"{of}{listed}{by}{line}"
+
+
+def _called(path: Path, graph: AnyGraph) -> str:
+    """A path without the query, but with the view, if there are several; a view by its name."""
+    first, *inner = path.parts
+    return ".".join(inner if first == graph.name or inner == [first] else path.parts)
 
 
 def _label(v: Vertex, graph: AnyGraph) -> str | None:

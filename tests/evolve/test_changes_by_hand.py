@@ -319,3 +319,18 @@ def test_two_aggregations_in_one_line_have_words_of_their_own() -> None:
         f"results of {total}, by customer",
         f"results of {most}, by customer",
     }
+
+
+@pytest.mark.parametrize("n", [8, 9])
+def test_a_plan_of_many_views_counts_those_that_stay(n: int) -> None:
+    views = [f"CREATE VIEW v{i} AS SELECT DISTINCT k + {i} AS k FROM t" for i in range(n)]
+    before, after = (
+        st.compile(st.sql("; ".join(texts), t="k INT"))
+        for texts in (views, [*views, "CREATE VIEW w AS SELECT max(k) AS k FROM v1"])
+    )
+    store = st.StoreMemory.from_graph(before)
+    st.Stepper(before, store).step((st.ZSetPython(),))
+    said = str(st.evolution(after, store)).splitlines()
+    assert sum("kept: " in line for line in said) == (n if n == 8 else 1)
+    assert (f"  kept: {n} registers" in said, f"  {n} views: as before" in said) == (n > 8, n > 8)
+    assert "  view w: new, from v1.map by k" in " ".join(said)

@@ -30,6 +30,8 @@ from stepping_spark.stepper.evolve.circuit import (
 from stepping_spark.stepper.evolve.filling import Filling, filling_of
 from stepping_spark.stepper.evolve.old_streams import KeptCircuit, OldStreams, OtherColumns
 
+MANY_LINES = 8  # of one kind, beyond which a plan counts what stays as it is
+
 AS_BEFORE = "as before"
 CHANGES = "changes"
 NEW = "new"
@@ -135,8 +137,11 @@ class Evolution:
         of_state |= {
             in_state: self.words.get(name, in_state) for name, in_state in self.names.items()
         }
-        for name in self.kept:
-            yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"
+        if len(self.kept) > MANY_LINES:
+            yield f"  kept: {len(self.kept)} registers"
+        else:
+            for name in self.kept:
+                yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"
         for name, sources in self.filled.items():
             read = origin(sources) or "nothing: it is empty"
             yield f"  filled: {self.words.get(name, name)}, from {read}"
@@ -147,11 +152,19 @@ class Evolution:
         for name in self.read_again:
             n = self.rows_again.get(name)
             yield f"  read again: input {name}{'' if n is None else f', {count_told(n)}'}"
+        said = {*self.why, *self.counts}
+        same = [n for n, outcome in self.views.items() if outcome == AS_BEFORE and n not in said]
+        if len(same) <= MANY_LINES:
+            same = []
         for name, outcome in self.views.items():
+            if name in same:
+                continue
             why = f" ({self.why[name]})" if name in self.why else ""
             read = origin(self.changed.get(name, ()))
             counted = "" if name not in self.counts else f", {_counts_text(*self.counts[name])}"
             yield f"  view {name}: {outcome}{why}{counted}{', from ' if read else ''}{read}"
+        if same:
+            yield f"  {len(same)} views: {AS_BEFORE}"
         for name in self.gone:
             yield f"  view {name}: left out"
 
