@@ -51,14 +51,13 @@ def words_of_states(plan: Plan) -> dict[str, list[str]]:
 
     Registers of which there is no more to say than their paths have none.
     """
-    words = words_of(plan, lines=False)
     states: dict[str, list[str]] = {}
     for state in plan.states:
-        path, text = plan.names[state.change][0], words[state.register.name]
+        path, text = plan.names[state.change][0], _words(state, plan.graph, lines=False)
         waiting = held_back(state.change)
         if waiting is not None and waiting in plan.graph.origins:
             path = plan.graph.paths[waiting]
-        is_path = re.match(rf"{re.escape(_called(path, plan.graph))}( by | \[|$)", text)
+        is_path = re.match(rf"{re.escape(_called(path, plan.graph))}( by |$)", text)
         if not is_path or (len(path.parts) == 2 and _name(path, state.change.operator)):
             states.setdefault(str(path), []).append(text)
     return states
@@ -93,7 +92,8 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
         by = _by(", ".join(n for n in key if n != VALUE))
         return f"{_called(path, graph)}{by}{line}"
     of = f"{found} of {source.words}" if found else source.words
-    by = _by(", ".join(source.columns.get(n, n) for n in key))
+    names = (source.columns.get(n, n) for n in key)
+    by = _by(", ".join(n for n in names if n != VALUE))
     if source.key is not None:
         return f"{of}{_by(source.key)}{by and ','}{by}"
     listed = f" ({', '.join(source.columns.values())})" if source.columns else ""
