@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from stepping_spark.circuit.graph import AnyGraph, Path, V, Vertex
@@ -69,34 +69,44 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     label = _label(v, graph)
     if label is not None:
         return f"{label}{_by(', '.join(key))}"
-    vertex = held_back(v)
-    if vertex is not None and vertex in graph.origins:
-        line = f" ({graph.line(vertex)})" if lines else ""
-        by = ""
-        if isinstance(vertex.operator, Expire) and state.register.key != ("_key_",):
-            by = _by(", ".join(key) or "time")
-        return f"{_rows_of(vertex, graph)}{by} {_WAITING[type(vertex.operator)]}{line}"
-    if v not in graph.origins:
+    waiting = held_back(v)
+    of = v if waiting is None or waiting not in graph.origins else waiting
+    if of not in graph.origins:
         return state.register.name
+    line = f" ({graph.line(of)})" if lines else ""
+    if of is waiting:
+        return f"{_words_of_waiting(waiting, state.register.key, key, graph)}{line}"
     aggregation = _aggregation(v, graph)
     if aggregation is not None and (_is_state(v) or not _is_result(v, graph)):
         use = _kept_for(v, aggregation)
         if use is not None:
             return use
+    return _words_of_rows(v, key, graph, line)
+
+
+def _words_of_waiting(v: Vertex, key: Sequence[str], names: Sequence[str], graph: AnyGraph) -> str:
+    """The words for rows that a vertex holds back; `names` are the columns of the key."""
+    by = ""
+    if isinstance(v.operator, Expire) and key != ("_key_",):
+        by = _by(", ".join(names) or "time")
+    return f"{_rows_of(v, graph)}{by} {_WAITING[type(v.operator)]}"
+
+
+def _words_of_rows(v: Vertex, key: Sequence[str], graph: AnyGraph, line: str) -> str:
+    """The words for rows that are picked from a stream or found in it; otherwise the path."""
     path = graph.paths[v]
-    line = f" ({graph.line(v)})" if lines else ""
-    unnamed = aggregation is not None or _UNNAMED.fullmatch(path.parts[-1]) is not None
+    unnamed = _aggregation(v, graph) is not None or _UNNAMED.fullmatch(path.parts[-1])
     found = _found(v) if unnamed else ""
     source = _source(v, graph, found) if unnamed else None
+    columns = {} if source is None else source.columns
+    names = [columns.get(n, n) for n in key]
+    by = _by(", ".join(n for n in names if n != VALUE))
     if source is None:
-        by = _by(", ".join(n for n in key if n != VALUE))
         return f"{_called(path, graph)}{by}{line}"
     of = f"{found} of {source.words}" if found else source.words
-    names = (source.columns.get(n, n) for n in key)
-    by = _by(", ".join(n for n in names if n != VALUE))
     if source.key is not None:
         return f"{of}{_by(source.key)}{by and ','}{by}"
-    listed = f" ({', '.join(source.columns.values())})" if source.columns else ""
+    listed = f" ({', '.join(columns.values())})" if columns else ""
     return f"{of}{listed}{by}{line}"
 
 
