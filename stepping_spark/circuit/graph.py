@@ -22,6 +22,7 @@ from stepping_spark.circuit.operators import (
     Input,
     Integrate,
     Linearity,
+    Narrowed,
     Operator,
     parts_of,
 )
@@ -73,9 +74,13 @@ class Vertex:
     @property
     def signature(self) -> Signature:
         """The operator with its arguments, and the digest: the same in every process."""
-        detail = self.operator.describe()
-        words = f"{self.operator.user_name}{f' [{detail}]' if detail else ''}"
-        return Signature(words, self.digest)
+        op = self.operator
+        if isinstance(op, Narrowed):
+            if op.unnarrowed is None:
+                return self.inputs[0].signature
+            op = op.unnarrowed
+        detail = op.describe()
+        return Signature(f"{op.user_name}{f' [{detail}]' if detail else ''}", self.digest)
 
     def __repr__(self) -> str:
         takes = ", ".join(str(v.type) for v in self.inputs)
@@ -86,9 +91,14 @@ def _digest(v: Vertex) -> str:
     """The identity of a vertex in every process: its operator and its inputs.
 
     A linear operator has the same result for rows that are equal in the fields that it reads, so
-    the rest of a row does not count. For any other operator the whole row counts.
+    the rest of a row does not count. For any other operator the whole row counts. Nor do columns
+    count that a pass has left out.
     """
     op, types = v.operator, [i.type for i in v.inputs]
+    if isinstance(op, Narrowed):
+        if op.unnarrowed is None:
+            return v.inputs[0].digest
+        op = op.unnarrowed
     texts = [op.name, op.identity(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
     if op.linearity in (Linearity.NONLINEAR, Linearity.PER_KEY):
         texts += [identity_of(t.schema) for t in (*types, v.type)]

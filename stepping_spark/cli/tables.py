@@ -85,8 +85,9 @@ def graph_of(
         query = query_of(entries, stated)
         otherwise = f"; or its columns, as --columns {_COLUMNS_OF}"
         read = _read_by(query, inputs, file, otherwise)
-        bound: Any = by_name(query, read, ())
-        graph: st.Graph[Any, Any] = st.compile(bound)
+        whole_rows = entries.get("whole_rows", False)
+        bound: Any = by_name(query, read, None if whole_rows else ())
+        graph: st.Graph[Any, Any] = st.compile(bound, whole_rows=whole_rows)
         return graph
 
     return naming_target(file, compiled)
@@ -103,7 +104,7 @@ def query_of(entries: Mapping[str, Any], stated: Mapping[str, str]) -> Any:
     if "dbt" not in entries:
         file = Path(entries["sql"])
         text = SqlText(_text_of(file), file.name, file=str(file))
-        query = st.sql(text, whole_rows=entries.get(WHOLE_ROWS, False))
+        query = st.sql(text)
         read = query.takes(stated) if hasattr(query, "takes") else ()
         for name in stated.keys() - read:
             raise click.UsageError(
@@ -111,7 +112,7 @@ def query_of(entries: Mapping[str, Any], stated: Mapping[str, str]) -> Any:
                 "out, or correct the name"
             )
     else:
-        options = {n: entries[n] for n in (*OF_DBT, WHOLE_ROWS) if n in entries and n != "into"}
+        options = {n: entries[n] for n in OF_DBT if n in entries and n != "into"}
         query = st.dbt_project(entries["dbt"], **options)
     return query.with_tables(stated) if hasattr(query, "with_tables") else query
 
@@ -191,10 +192,8 @@ class _File(TypedDict, total=False):
     max_bytes: int
 
 
-OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict")
+OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict", "whole_rows")
 """The entries of a pipeline in a TOML file, besides its views and tables."""
-
-WHOLE_ROWS = "whole_rows"
 
 DDL = "ddl"
 """The entry of a source in a TOML file with its columns and their types."""
@@ -218,7 +217,6 @@ def _read(file: Path) -> dict[str, Any]:
         "store",
         "sources",
         "sinks",
-        WHOLE_ROWS,
         *OPTIONS,
         *(OF_DBT if of == ["dbt"] else ()),
     }

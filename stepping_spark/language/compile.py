@@ -22,7 +22,9 @@ from stepping_spark.language.lateness import EXAMPLE as LATENESS
 from stepping_spark.language.lateness import streams_of
 from stepping_spark.language.primitives import differentiate, integrate
 from stepping_spark.language.trace import Stream, Tracer, hints, local_names, stream_type, too_deep
+from stepping_spark.passes import PASSES
 from stepping_spark.passes import optimize as run_passes
+from stepping_spark.passes.unread_columns import drop_unread
 from stepping_spark.rows.schema import StreamType, ZSetType
 
 Ins = TypeVarTuple("Ins")
@@ -44,6 +46,7 @@ class Options(TypedDict, total=False):
     append_only: Iterable[str]
     strict: bool | Iterable[str]
     lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None
+    whole_rows: bool
 
 
 # Python has no type for a tuple of any length in which each change may be None.
@@ -93,6 +96,7 @@ def compile(  # noqa: A001 - the interface's name
     append_only: Iterable[str] = (),
     strict: bool | Iterable[str] = False,
     lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None = None,
+    whole_rows: bool = False,
 ) -> AnyGraph:
     """Trace a query into a circuit, and optimize it.
 
@@ -117,6 +121,10 @@ def compile(  # noqa: A001 - the interface's name
     sessions, as-of joins, joins by time, and operators whose key has the time. Rows of the outputs
     stay. `st.explain` shows which state expires so, and why other state does not.
 
+    The state of joins has only the columns that the query reads. With `whole_rows` it has all
+    columns of their inputs. It is larger then, but another query that reads more columns is filled
+    from it; otherwise the inputs are read again: see `Stepper.evolve`.
+
     Raises `CompileError`, with the user's line, for everything that cannot become a circuit.
 
     >>> def query(a: st.ZSet[int]) -> st.ZSet[int]:
@@ -132,7 +140,7 @@ def compile(  # noqa: A001 - the interface's name
     _check_is_function(query)
     line, name = _line(query), query.__name__
     names = local_names(query)
-    tracer = Tracer()
+    tracer = Tracer(whole_rows=whole_rows)
     parameters = _parameters(query, names, line, name)
     growing = set(_named("append_only", append_only, parameters, line, name))
     strict_labels = _named("strict", strict, parameters, line, name)
@@ -163,8 +171,9 @@ def compile(  # noqa: A001 - the interface's name
     graph = dataclasses.replace(graph, made_by=tuple(map(graph.signature, graph.outputs)))
     graph = _with_missing_rows(graph, [label for label in strict_labels if label not in growing])
     if optimize:
+        passes = tuple(p for p in PASSES if not (whole_rows and p is drop_unread))
         try:
-            graph = dataclasses.replace(run_passes(graph), optimized=True)
+            graph = dataclasses.replace(run_passes(graph, passes), optimized=True)
         except RecursionError:
             raise too_deep(f"{line}: {name}") from None
     return graph

@@ -159,6 +159,7 @@ class Tracer:
     lateness: dict[str, Lateness] = field(default_factory=dict)  # by input
     view: str = ""  # the view whose text is being translated
     comments: dict[Vertex, str] = field(default_factory=dict)  # comments in the text
+    whole_rows: bool = False  # whether states keep columns that nothing reads
 
     def input(
         self, number: int, label: str, type_: StreamType, line: Line, append_only: bool = False

@@ -24,6 +24,7 @@ from stepping_spark.passes.incremental import (
     recognise_integrals,
 )
 from stepping_spark.passes.top_n import build_towers, first_of_ranked, keep_only_first
+from stepping_spark.passes.unread_columns import drop_unread
 
 Pass = Callable[[AnyCircuit], AnyCircuit]
 
@@ -31,6 +32,7 @@ PASSES: tuple[Pass, ...] = (
     recognise_integrals,
     recognise_differences,
     cancel,
+    drop_unread,
     push_integrals,
     cancel,
     first_of_ranked,

@@ -17,6 +17,7 @@ from stepping_spark.circuit.operators import (
     Fused,
     Join,
     Map,
+    Narrowed,
     Operator,
     RowByRow,
     only_projects,
@@ -157,13 +158,24 @@ class _Merging:
         if not only_projects(f) and not (only_projects(g) and f.f.in_sql):
             return None
         try:
-            both = _composed(f.f, g.f)
+            merged = _merged(f, g)
         except NotComposed:
             return None
-        vertex = Vertex(Map(both, note=f.note or g.note), *before.inputs)
+        vertex = Vertex(merged, *before.inputs)
         line = named.line if only_projects(g) else self.origins[a].line  # where values are made
         adopt(vertex, dataclasses.replace(named, line=line), self.origins)
         return vertex
+
+
+def _merged(f: Map, g: Map) -> Map:
+    """The map `f` of the result of the map `g`, as one map. Raises `NotComposed`."""
+    both, note = _composed(f.f, g.f), f.note or g.note
+    if not isinstance(f, Narrowed):
+        return Map(both, note=note)
+    whole = g.whole if isinstance(g, Narrowed) else g.f
+    if f.whole is not None:
+        whole = f.whole if whole is None else _composed(f.whole, whole)
+    return Narrowed(both, note=note, whole=whole)
 
 
 def _composed(f: Expr, g: Expr) -> Expr:

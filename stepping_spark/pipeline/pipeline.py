@@ -95,9 +95,9 @@ class Pipeline(Closing):
     several steps, between which readers of a sink see a part of it. If a Spark session runs, its
     tasks read a first load of Delta or Iceberg, or as many bytes of new Parquet files, as one step
     instead, unless `max_bytes` or `max_rows` is set, or tasks cannot compute the query.
-    `append_only`, `strict` and `lateness` are
-    as for `st.compile`, `limits` and `profile` as for `st.Stepper`; the store has these limits too.
-    Rows are late by step, the pieces of a version, too.
+    `append_only`, `strict`, `lateness` and `whole_rows` are as for `st.compile`, `limits` and
+    `profile` as for `st.Stepper`; the store has these limits too. Rows are late by step, the pieces
+    of a version, too.
 
     A query that compares with the time of the step, by `st.temporal_filter` or by `current_date` in
     SQL, is stepped whenever the time has changed, with or without changes of the sources. The
@@ -142,6 +142,7 @@ class Pipeline(Closing):
         append_only: Iterable[str] = (),
         strict: bool | Iterable[str] = False,
         lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None = None,
+        whole_rows: bool = False,
         limits: Limits | None = None,
         profile: bool = False,
         evolve: bool = False,
@@ -153,8 +154,10 @@ class Pipeline(Closing):
         self.evolves = False
         self.renamed: dict[str, str] = {}
         chosen = {**(sources or {}), **inputs}
-        named = by_name(query, chosen, lateness or ())
-        self.graph, self.views = graph_of(named, append_only, strict, lateness)
+        named = by_name(query, chosen, None if whole_rows else lateness or ())
+        self.graph, self.views = graph_of(
+            named, append_only, strict, lateness, whole_rows=whole_rows
+        )
         self._limits, self._profile = checked_limits(limits), profile
         portion = Portion(
             at_least_1("max_versions", max_versions),

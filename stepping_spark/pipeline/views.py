@@ -16,6 +16,7 @@ from stepping_spark.base.errors import CompileError, InputError, short
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph, Graph
 from stepping_spark.circuit.operators import Input
+from stepping_spark.language.compile import Options
 from stepping_spark.language.compile import compile as compiled
 from stepping_spark.language.trace import hints, local_names
 from stepping_spark.pipeline.inputs import Feed, short_name
@@ -36,22 +37,30 @@ def graph_of(
     append_only: Iterable[str],
     strict: bool | Iterable[str],
     lateness: Mapping[str, tuple[Callable[[Any], Any], object]] | None,
+    *,
+    whole_rows: bool,
 ) -> tuple[AnyGraph, tuple[str, ...]]:
     """The circuit of a query, or of several by name, and the names of its views."""
     if isinstance(query, Graph):
-        if tuple(append_only) or strict or lateness:
+        if tuple(append_only) or strict or lateness or whole_rows:
             raise InputError(
-                f"{user_line()}: the query is compiled already; give append_only=, strict= and "
-                "lateness= to st.compile"
+                f"{user_line()}: the query is compiled already; give append_only=, strict=, "
+                "lateness= and whole_rows= to st.compile"
             )
         return replace(query, called=view_names(query)), view_names(query)
+    options: Options = {
+        "append_only": append_only,
+        "strict": strict,
+        "lateness": lateness,
+        "whole_rows": whole_rows,
+    }
     if not isinstance(query, Mapping):
-        graph = compiled(query, append_only=append_only, strict=strict, lateness=lateness)
+        graph = compiled(query, **options)
         return replace(graph, called=view_names(graph)), view_names(graph)
     if not query:
         raise InputError(f"{user_line()}: no query is given; write st.Pipeline(query, …)")
     together = _together(query)
-    graph = compiled(together, append_only=append_only, strict=strict, lateness=lateness)
+    graph = compiled(together, **options)
     return replace(graph, called=tuple(query)), tuple(query)
 
 
@@ -361,12 +370,12 @@ def declared_of(query: object) -> Declared | None:
 
 
 def by_name(
-    queries: QueriesArgument, sources: Mapping[str, SourceArgument], whole: Collection[str]
+    queries: QueriesArgument, sources: Mapping[str, SourceArgument], whole: Collection[str] | None
 ) -> QueryFunction | Mapping[str, QueryFunction] | AnyGraph:
     """A single query itself, or several queries by the names of their views.
 
     Queries in SQL get the columns of their tables from `sources`, or from sources of their own:
-    those that a query reads, and for tables in `whole` all columns.
+    those that a query reads, and for tables in `whole` all columns; None: for all tables.
     """
     if isinstance(queries, Graph):
         return queries
@@ -399,7 +408,7 @@ def by_name(
 def _bound(
     queries: Sequence[QueryFunction],
     sources: Mapping[str, SourceArgument],
-    whole: Collection[str],
+    whole: Collection[str] | None,
 ) -> list[QueryFunction]:
     """The queries; those in SQL have the columns of their tables from sources.
 
@@ -411,7 +420,7 @@ def _bound(
     classes = {n: c for q in queries if q not in unbound for n, c in _row_classes(q).items()}
     declarations = [declared_of(query) for query in unbound]
     given = [{**(d.sources if d else {}), **sources, **classes} for d in declarations]
-    bound = with_sources(unbound, given, {*whole, *classes})
+    bound = with_sources(unbound, given, None if whole is None else {*whole, *classes})
     for query, declaration in zip(bound, declarations, strict=True):
         if declaration is not None:
             declare(query, declaration)

@@ -35,6 +35,7 @@ from stepping_spark.circuit.operators import (
     Neg,
     Top,
     Window,
+    only_narrows,
     parts_of,
 )
 from stepping_spark.circuit.physical import Sorting, cut_by
@@ -144,10 +145,19 @@ class RegisterAllocation:
         return keys[::-1]
 
     def _register_name(self, change: Vertex, key: tuple[Expr, ...]) -> str:
-        path = str(self.names[change][0])
+        path = str(self._name_of(change))
         if not key:
             return path
         return f"{path} by {shown_key(key)}"
+
+    def _name_of(self, change: Vertex) -> Path:
+        """The name of a stream; without some columns, the name of the stream with all of them."""
+        v, graph = self._identities.unfused(change), self._identities.graph
+        if not only_narrows(v.operator) or v not in graph.paths:
+            return self.names[change][0]
+        while only_narrows(v.operator):
+            (v,) = v.inputs
+        return graph.paths[v]
 
 
 def _orders(stages: tuple[Stage, ...]) -> dict[tuple[Vertex, tuple[Expr, ...]], Sorting]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from stepping_spark.circuit.graph import AnyGraph, Path, V, Vertex
@@ -21,6 +21,7 @@ from stepping_spark.circuit.operators import (
     Neg,
     Operator,
     Top,
+    only_narrows,
     parts_of,
 )
 from stepping_spark.circuit.operators.groups import ReducePlan
@@ -64,11 +65,13 @@ def words_of_states(plan: Plan) -> dict[str, list[str]]:
 
 
 def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
-    v = state.change
+    v, columns = state.change, _left(state.change)
+    while only_narrows(v.operator):
+        (v,) = v.inputs
     key = [n for n in state.register.key if not n.startswith("_key_")]
     label = _label(v, graph)
     if label is not None:
-        return f"{label}{_by(', '.join(key))}"
+        return f"{label}{_listed(columns)}{_by(', '.join(key))}"
     waiting = held_back(v)
     of = v if waiting is None or waiting not in graph.origins else waiting
     if of not in graph.origins:
@@ -81,7 +84,7 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
         use = _kept_for(v, aggregation)
         if use is not None:
             return use
-    return _words_of_rows(v, key, graph, line)
+    return _words_of_rows(v, columns, key, graph, line)
 
 
 def _words_of_waiting(v: Vertex, key: Sequence[str], names: Sequence[str], graph: AnyGraph) -> str:
@@ -92,9 +95,26 @@ def _words_of_waiting(v: Vertex, key: Sequence[str], names: Sequence[str], graph
     return f"{_rows_of(v, graph)}{by} {_WAITING[type(v.operator)]}"
 
 
-def _words_of_rows(v: Vertex, key: Sequence[str], graph: AnyGraph, line: str) -> str:
+def _left(v: Vertex) -> list[str]:
+    """The columns that are left of rows of which others have been left out."""
+    columns = v.type.schema.columns
+    is_flat = not any(isinstance(t, Struct) for _, t in columns)
+    narrows = only_narrows(parts_of(v.operator)[-1])
+    return [n for n, _ in columns] if narrows and is_flat else []
+
+
+def _listed(columns: Iterable[str]) -> str:
+    listed = ", ".join(columns)
+    return f" ({listed})" if listed else ""
+
+
+def _words_of_rows(
+    v: Vertex, left: Sequence[str], key: Sequence[str], graph: AnyGraph, line: str
+) -> str:
     """The words for rows that are picked from a stream or found in it; otherwise the path."""
-    path = graph.paths[v]
+    path, origin = graph.paths[v], graph.origins[v]
+    if left and origin.parts:
+        path = origin.parts[-2].path  # the last one leaves out columns
     unnamed = _aggregation(v, graph) is not None or _UNNAMED.fullmatch(path.parts[-1])
     found = _found(v) if unnamed else ""
     source = _source(v, graph, found) if unnamed else None
@@ -102,12 +122,11 @@ def _words_of_rows(v: Vertex, key: Sequence[str], graph: AnyGraph, line: str) ->
     names = [columns.get(n, n) for n in key]
     by = _by(", ".join(n for n in names if n != VALUE))
     if source is None:
-        return f"{_called(path, graph)}{by}{line}"
+        return f"{_called(path, graph)}{_listed(left)}{by}{line}"
     of = f"{found} of {source.words}" if found else source.words
     if source.key is not None:
         return f"{of}{_by(source.key)}{by and ','}{by}"
-    listed = f" ({', '.join(columns.values())})" if columns else ""
-    return f"{of}{listed}{by}{line}"
+    return f"{of}{_listed(columns.values() or left)}{by}{line}"
 
 
 def _called(path: Path, graph: AnyGraph) -> str:

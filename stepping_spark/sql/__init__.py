@@ -35,9 +35,7 @@ __all__ = ["sql"]
 _api = Late("stepping_spark.sql.api")
 
 
-def sql(
-    text: Any, /, *, to: type[Data] | None = None, whole_rows: bool = False, **tables: Any
-) -> Any:
+def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
     """A query function from the text of a query in Spark's SQL.
 
     `tables` has the tables of the text by name: a row class, a schema of Spark or Arrow, a DDL
@@ -52,9 +50,8 @@ def sql(
     their class, which has a field for each column, by name. A field has the name of its column if
     Python allows it.
 
-    The state has the columns of tables that the text reads. With `whole_rows` it has all columns of
-    each table whose rows it stores. It is larger then, but a later text that reads more columns is
-    filled from it; otherwise the tables are read again.
+    The state has the columns of tables that the text reads, or all columns of each table whose rows
+    it stores: see `whole_rows` of `st.compile`.
 
     The text becomes operators of `st`: the changes of tables maintain the view, and nothing is
     recomputed in full. `st.explain` shows the state and the cost of a step of these operators. A
@@ -71,16 +68,16 @@ def sql(
     {Row(country='AT', cents=10): 1}
     """
     sqlglot.parse  # noqa: B018 - the error where it is missing names the extra
-    return _api.sql(text, to=to, whole_rows=whole_rows, **tables)
+    return _api.sql(text, to=to, **tables)
 
 
 def with_sources(
-    queries: Sequence[Any], sources: Sequence[Mapping[str, Any]], whole: Collection[str] = ()
+    queries: Sequence[Any], sources: Sequence[Mapping[str, Any]], whole: Collection[str] | None = ()
 ) -> list[Any]:
     """Queries of one pipeline, with the columns of their missing tables from sources.
 
     `sources` has the sources for each query, by the names of tables. A table has the same row class
     for all queries. It has the columns that any of them reads, so a pipeline reads no others; for
-    tables in `whole`, all columns.
+    tables in `whole`, all columns; None: for all tables.
     """
     return list(_api.with_sources(queries, sources, whole))

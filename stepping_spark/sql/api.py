@@ -63,9 +63,7 @@ DEPTH = 5_000
 """The recursion limit while a text is read: about ten calls for each nested expression."""
 
 
-def sql(
-    text: Any, /, *, to: type[Data] | None = None, whole_rows: bool = False, **tables: Any
-) -> Any:
+def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
     """See `stepping_spark.sql.sql`."""
     text = text if isinstance(text, str) else _text_of(text)
     if len(text) > LONGEST:
@@ -74,12 +72,10 @@ def sql(
             "put long lists of values into a table, and join it"
         )
     with _not_too_deep(), translating("query"):
-        return _query_of(text, tables, to, whole_rows=whole_rows)
+        return _query_of(text, tables, to)
 
 
-def _query_of(
-    text: str, tables: Mapping[str, Any], to: type[Data] | None, *, whole_rows: bool
-) -> Any:
+def _query_of(text: str, tables: Mapping[str, Any], to: type[Data] | None) -> Any:
     statements = statements_of(text)
     read_tables = tables_in(statements)
     places = {node.name: node for s in statements for node in tables_of(s.tree)}
@@ -109,7 +105,7 @@ def _query_of(
         return planned[names]
 
     if streams:
-        return _emitted(views(sql_tables), sql_tables, streams, to, whole_rows=whole_rows)
+        return _emitted(views(sql_tables), sql_tables, streams, to)
     name = _function_name(statements)
 
     def query(tables: Mapping[str, SqlTable]) -> Callable[..., Any]:
@@ -121,12 +117,12 @@ def _query_of(
 
         def streams_of(streams: Mapping[str, Stream]) -> Any:
             with _not_too_deep(), translating("query"):
-                return _emitted(written, tables, streams, to, whole_rows=whole_rows)
+                return _emitted(written, tables, streams, to)
 
         return function_of({n: t for n, t in tables.items() if n in used}, name, text, streams_of)
 
     def read(tables: Mapping[str, SqlTable]) -> ColumnsRead:
-        return columns_of_views(views(tables), tables, whole_rows=whole_rows)
+        return columns_of_views(views(tables))
 
     names = {name.lower() for name in sql_tables}
     missing = [name for name in read_tables if name.lower() not in names]
@@ -177,8 +173,6 @@ def _emitted(
     tables: Mapping[str, SqlTable],
     streams: Mapping[str, Stream],
     to: type[Data] | None,
-    *,
-    whole_rows: bool,
 ) -> Any:
     """The streams of the views."""
     tables_of_views = {
@@ -188,16 +182,12 @@ def _emitted(
     outputs = []
     for view in views:
         if to is None:
-            tables_of_views[view.name] = made_of(
-                view, tables_of_views, clock, whole_rows=whole_rows
-            )
+            tables_of_views[view.name] = made_of(view, tables_of_views, clock)
             outputs.append(tables_of_views[view.name].stream)
         else:  # other views read the columns without the types of this class
-            outputs.append(made_of(view, tables_of_views, clock, to, whole_rows=whole_rows).stream)
+            outputs.append(made_of(view, tables_of_views, clock, to).stream)
             unnamed = replace(view, name="")
-            tables_of_views[view.name] = made_of(
-                unnamed, tables_of_views, clock, whole_rows=whole_rows
-            )
+            tables_of_views[view.name] = made_of(unnamed, tables_of_views, clock)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -206,20 +196,17 @@ def made_of(
     tables: Mapping[str, SqlTable],
     clock: str,
     to: type[Data] | None = None,
-    *,
-    whole_rows: bool,
 ) -> SqlTable:
     """A view as a table: the stream of its rows, and the places of the view's columns.
 
-    `clock` is the Spark type of the step's time in the circuit. With `whole_rows`, registers have
-    all columns of tables.
+    `clock` is the Spark type of the step's time in the circuit.
     """
     name = view.name or "query"
     with standing_at(line_of([view.at], name)), translating(name):
         inputs = {n: (t.stream, t.columns) for n, t in tables.items()}
         emitter = Emitter(view.text, inputs, clock, name)
         facts = emitter.facts()
-        plan = optimized(view.plan, facts, whole_rows=whole_rows)
+        plan = optimized(view.plan, facts, whole_rows=tracer().whole_rows)
         _check_held(plan, facts, view.text)
         return _made_of(view, plan, emitter, to)
 
@@ -351,12 +338,8 @@ ColumnsRead: TypeAlias = "dict[str, set[str]]"
 """The names of columns that are read, by table."""
 
 
-def columns_of_views(
-    views: Iterable[View], tables: Mapping[str, SqlTable], *, whole_rows: bool
-) -> ColumnsRead:
+def columns_of_views(views: Iterable[View]) -> ColumnsRead:
     """The columns of tables that views read."""
-    if whole_rows:
-        return {name: set(table.columns) for name, table in tables.items()}
     read: ColumnsRead = {}
     for view in views:
         for name, columns in columns_of_plan(view.plan).items():
@@ -365,7 +348,7 @@ def columns_of_views(
 
 
 def with_sources(
-    queries: Sequence[Any], sources: Sequence[Mapping[str, Any]], whole: Collection[str]
+    queries: Sequence[Any], sources: Sequence[Mapping[str, Any]], whole: Collection[str] | None
 ) -> list[Any]:
     """See `stepping_spark.sql.with_sources`."""
     tables: dict[str, SqlTable] = {}
@@ -374,7 +357,7 @@ def with_sources(
             tables[name] = tables.get(name) or table_of(name, given[name])
     read = [query.columns_read(tables) for query in queries]
     for name, table in tables.items():
-        if name not in whole:
+        if whole is not None and name not in whole:
             columns = (of_query.get(name, ()) for of_query in read)
             tables[name] = table.narrowed(set().union(*columns))
     return [query.with_tables(tables) for query in queries]

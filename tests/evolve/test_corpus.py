@@ -107,7 +107,7 @@ class Views:
         tables: dict[str, Any] = {n: columns for n, columns in ddl.items() if n in words}
         self.names = list(views)
         self.graph = dataclasses.replace(
-            st.compile(st.sql(text, whole_rows=whole_rows, **tables)), called=tuple(views)
+            st.compile(st.sql(text, **tables), whole_rows=whole_rows), called=tuple(views)
         )
         types = zip(input_names(self.graph), self.graph.inputs, strict=True)
         self.types: dict[str, Any] = {name: v.type for name, v in types}

@@ -335,11 +335,11 @@ def _(shop: Shop) -> None:
         for c in ("count(*)", "sum(id)")
     ]
     types = {"orders": Order, "customers": Customer}
-    views = [{"met": st.sql(text, whole_rows=True, **types)} for text in texts]
+    views = [{"met": st.sql(text, **types)} for text in texts]
     sources = {"orders": "orders", "customers": "customers"}
     shutil.rmtree(shop.place / "state")
-    shop.run(views[0], sources=sources)
-    assert shop.plan(views[1], sources=sources).read_again == ()
+    shop.run(views[0], sources=sources, whole_rows=True)
+    assert shop.plan(views[1], sources=sources, whole_rows=True).read_again == ()
     assert shop.rows("met") == [("de", 3), ("fr", 3)]
 
 
@@ -385,10 +385,10 @@ def kept_whole(t: Any) -> Any:
 def _(shop: Shop) -> None:
     shop.make("orders", id=[4], country=["it"], cents=[1])
     deltalake.DeltaTable(str(shop.place / "orders")).delete("id = 1")
-    shop.run({"v": kept_whole(Order)})
-    assert shop.plan({"v": kept_whole(Perhaps)}).read_again == ("orders",)
+    shop.run({"v": kept_whole(Order)}, whole_rows=True)
+    assert shop.plan({"v": kept_whole(Perhaps)}, whole_rows=True).read_again == ("orders",)
     shop.make("orders", id=[5], country=["no"], cents=[None])
-    shop.run({"v": kept_whole(Perhaps)})
+    shop.run({"v": kept_whole(Perhaps)}, whole_rows=True)
     assert shop.rows("v") == [("de", 2), ("fr", 3), ("it", 4), ("no", 5)]
 
 

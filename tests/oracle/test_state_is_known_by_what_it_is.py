@@ -299,8 +299,9 @@ def test_a_state_goes_on_when_an_input_gets_a_column_that_nothing_reads(tmp_path
 
 
 def test_a_state_that_keeps_the_rows_says_which_column_is_new(tmp_path: Path) -> None:
-    taken(OF_CLASSES, tmp_path / "state")
-    wider = OF_CLASSES.replace("amount: int\n\nROWS", "amount: int\n    note: str = ''\n\nROWS")
+    whole = OF_CLASSES.replace("lambda p: p.left", "lambda p: p.right")
+    taken(whole, tmp_path / "state")
+    wider = whole.replace("amount: int\n\nROWS", "amount: int\n    note: str = ''\n\nROWS")
     with pytest.raises(st.StoreMismatch, match="'note'") as e:
         gone_on(wider, tmp_path / "state")
     assert "st.map" in str(e.value)

@@ -70,9 +70,9 @@ class Maintained:
     whole_rows: bool = False
 
     def __post_init__(self) -> None:
-        query = st.sql(self.text, whole_rows=self.whole_rows, **self.ddls)
+        query = st.sql(self.text, **self.ddls)
         self.classes = query.rows
-        self.graph = st.compile(query)
+        self.graph = st.compile(query, whole_rows=self.whole_rows)
         self.stepper = self._stepper(self.make_store(self.graph))
 
     def _stepper(self, store: Store) -> Any:

@@ -224,7 +224,7 @@ def test_a_state_with_whole_rows_has_all_columns_of_tables_below_joins() -> None
     )
     tables: dict[str, Any] = TABLES
     for whole_rows in (False, True):
-        graph = st.compile(st.sql(text, whole_rows=whole_rows, **tables))
+        graph = st.compile(st.sql(text, **tables), whole_rows=whole_rows)
         names = {n for r in plan_of_graph(graph).registers for n, _ in r.schema.columns}
         wanted = {"name", "score", "amount", "product"}
         assert wanted <= names if whole_rows else not wanted & names
@@ -240,11 +240,12 @@ def test_a_circuit_is_the_same_if_tables_have_only_the_columns_that_are_read(
     read = Counter[bool]()
     for name, text in [*queries().items()][part::PARTS]:
         graphs = []
-        query: Any = st.sql(text, whole_rows=whole_rows)
+        query: Any = st.sql(text)
         if not hasattr(query, "with_tables"):
             continue  # it reads no table
-        for bound in query.with_tables(TABLES), with_sources([query], [TABLES])[0]:
-            graph = st.compile(bound)
+        kept = None if whole_rows else ()
+        for bound in query.with_tables(TABLES), with_sources([query], [TABLES], kept)[0]:
+            graph = st.compile(bound, whole_rows=whole_rows)
             columns = sum(len(v.type.schema.columns) for v in graph.inputs)
             graphs.append((columns, re.sub(r"  \(.*", "", str(st.explain(graph)))))
         (every, whole), (some, narrow) = graphs

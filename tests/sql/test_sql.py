@@ -149,7 +149,7 @@ def test_a_column_that_rows_cannot_hold_is_an_error_only_where_it_is_read(
     table: Any, whole_rows: bool
 ) -> None:
     def graph(text: str) -> Any:
-        return st.compile(st.sql(text, t=table, whole_rows=whole_rows))
+        return st.compile(st.sql(text, t=table), whole_rows=whole_rows)
 
     read = [
         "*",

@@ -38,6 +38,10 @@ from stepping_spark.rows.schema import (
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 
 
+NAMED_COLUMNS = 3
+"""The columns that the name of a stream lists; if there are more, it has their number."""
+
+
 @dataclass(frozen=True)
 class Nothing(GivesSets):
     """A stream without rows: the only linear operator without an input."""
@@ -96,6 +100,38 @@ class Map(KeepsSigns, Carrier):
     def items(self, value: Any) -> Iterable[tuple[Any, int]]:
         """The rows, with their weights, of a result of the function."""
         return ((value, 1),)
+
+
+@dataclass(frozen=True)
+class Narrowed(Map):
+    """A map without the columns of its result that no reader needs.
+
+    `whole` is the function with all columns; None if the map leaves out columns of its input. Which
+    columns are left out is no part of the identity of a stream.
+    """
+
+    whole: Expr | None = None
+
+    @property
+    def name(self) -> str:
+        return "map"
+
+    def named_after(self, *inputs: str) -> str:
+        if self.whole is not None or not isinstance(self.f.type, Struct):
+            return ""
+        names = [n for n, _ in self.f.type.fields]
+        listed = ", ".join(names) if len(names) <= NAMED_COLUMNS else f"{len(names)} columns"
+        return f"{inputs[0]} ({listed})"
+
+    @property
+    def unnarrowed(self) -> Map | None:
+        """The map with all columns; None if its input has them."""
+        return None if self.whole is None else Map(self.whole, self.carried, self.note)
+
+
+def only_narrows(op: Operator) -> bool:
+    """Whether an operator only leaves out columns of its input."""
+    return isinstance(op, Narrowed) and op.whole is None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ def dbt_project(
     select: Collection[str] = (),
     exclude: Collection[str] = (),
     checks: bool = True,
-    whole_rows: bool = False,
     **tables: Any,
 ) -> Any:
     """The models of a dbt project as one query function, for `st.Pipeline` or `st.compile`.
@@ -52,7 +51,7 @@ def dbt_project(
     log. `checks=False` leaves them out.
 
     The SQL is read as Spark's. If the project is compiled for another database, `"x"` is a name in
-    it; functions and types still are those of Spark. `whole_rows` is as for `st.sql`.
+    it; functions and types still are those of Spark.
 
     Returns the function. Its `written` maps each view to its key: the `unique_key`, else a column
     with the tests `unique` and `not_null`. Its `left_out` maps models and tests that are not
@@ -90,6 +89,5 @@ def dbt_project(
         select=select,
         exclude=exclude,
         checks=checks,
-        whole_rows=whole_rows,
         tables=tables,
     )

@@ -70,7 +70,6 @@ def dbt_project(
     select: Collection[str],
     exclude: Collection[str],
     checks: bool,
-    whole_rows: bool,
     tables: Mapping[str, Any],
 ) -> Any:
     """See `stepping_spark.pipeline.dbt.dbt_project`."""
@@ -82,7 +81,7 @@ def dbt_project(
             dbt_manifest.adapter,
         )
     models = chosen(dbt_manifest, select, exclude, checks=checks)
-    project = _Project(dbt_manifest, models, whole_rows=whole_rows)
+    project = _Project(dbt_manifest, models)
     project.read()
     odd = [name for name in tables if name not in {*project.inputs, *project.unread}]
     if odd:
@@ -102,7 +101,6 @@ class _Project:
 
     manifest: DbtManifest
     choice: ModelChoice
-    whole_rows: bool = field(kw_only=True)
     statements: dict[str, SqlStatement] = field(default_factory=dict)
     reads: dict[str, list[str]] = field(default_factory=dict)
     inputs: dict[str, DbtNode] = field(default_factory=dict)
@@ -243,7 +241,7 @@ class _Project:
 
     def _columns_read(self, tables: Mapping[str, SqlTable]) -> ColumnsRead:
         views, apart, _ = self._planned(tables)
-        return columns_of_views((views[id_] for id_ in apart), tables, whole_rows=self.whole_rows)
+        return columns_of_views(views[id_] for id_ in apart)
 
     def _planned(self, tables: Mapping[str, SqlTable]) -> _Planned:
         """The plans of the views; planned once for tables with the same names of columns."""
@@ -298,9 +296,7 @@ class _Project:
                 if not view.tables <= tables.keys():
                     continue  # no output reads it, so its table is no input
                 try:
-                    table = tables[view.name] = made_of(
-                        view, tables, clock, whole_rows=self.whole_rows
-                    )
+                    table = tables[view.name] = made_of(view, tables, clock)
                     streams[node.id] = table.stream
                 except CompileError as e:
                     refused[node.id] = str(e)

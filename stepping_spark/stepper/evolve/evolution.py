@@ -349,7 +349,10 @@ class _Finder:
         step = self.store.last_step()
         sizes = self._sizes(names.values())
         rows = _rows(names, sizes)
-        return Evolution(self.graph.name, step, rows, {}, (), (), views, names=names, sizes=sizes)
+        words = words_of(self.plan)
+        return Evolution(
+            self.graph.name, step, rows, {}, (), (), views, names=names, words=words, sizes=sizes
+        )
 
     def _words_before(self) -> dict[str, str]:
         """The contents of the state's registers, in words of the old query."""

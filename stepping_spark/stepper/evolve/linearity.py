@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.operators import Add, Filter, Map, Neg, Operator, RowByRow
+from stepping_spark.circuit.operators import Add, Filter, Map, Narrowed, Neg, Operator, RowByRow
 from stepping_spark.expressions.expr import (
     Build,
     Call,
@@ -33,6 +33,7 @@ from stepping_spark.expressions.expr import (
     field_of,
     replaced,
 )
+from stepping_spark.rows.types import Struct
 
 FieldsOf = Mapping[tuple[str, ...], Expr]
 """Functions of another row for fields of a row, by the paths of the fields."""
@@ -169,8 +170,16 @@ def _made_by(f: Expr) -> FieldsOf:
 
 def _columns(f: Expr) -> FieldsOf:
     """The fields of a row that a map copies."""
-    pairs = _made_by(f).items()
-    return {e.path: Field(e.type, path) for path, e in pairs if isinstance(e, Field) and e.path}
+    return {e.path: Field(e.type, path) for path, e in _copied(f, ()) if e.path}
+
+
+def _copied(f: Expr, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Field]]:
+    """The fields that a function copies, each with its path in the result."""
+    if isinstance(f, Field):
+        yield path or ("_value_",), f
+    elif isinstance(f, Build) and isinstance(f.type, Struct):
+        for (name, _), part in zip(f.type.fields, f.fields, strict=True):
+            yield from _copied(part, (*path, name))
 
 
 def _over(operators: Iterable[Operator], columns: FieldsOf) -> list[Operator] | None:
@@ -191,6 +200,8 @@ def _function(op: Operator) -> Any:
 
 
 def _with(op: Operator, f: Expr) -> Operator:
+    if isinstance(op, Narrowed):
+        return Map(f)
     changes: dict[str, Any] = {"f": f}
     return dataclasses.replace(op, **changes)
 

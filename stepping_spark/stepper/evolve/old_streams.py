@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from stepping_spark.circuit.operators import (
     Filter,
     Input,
     Map,
+    Narrowed,
     Nothing,
     Operator,
 )
@@ -26,7 +27,14 @@ from stepping_spark.relations.store import Now
 from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.schema import Schema, StreamType, ZSetType
 from stepping_spark.rows.types import Optional, Struct, unwrap
-from stepping_spark.stepper.evolve.circuit import FORMAT, Reader, Unreadable, checksum, ids_of
+from stepping_spark.stepper.evolve.circuit import (
+    FORMAT,
+    Reader,
+    Unreadable,
+    checksum,
+    ids_of,
+    narrowed,
+)
 
 
 class KeptCircuit:
@@ -53,6 +61,7 @@ class KeptCircuit:
             self.words = {str(sums): str(words) for sums, words in circuit.get("words", {}).items()}
             self.ids = [str(v["id"]) for v in circuit["vertices"]]
             self._vertices = circuit["vertices"]
+            self.narrowed = _narrowed_places(self._vertices)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
             raise Unreadable(f"the circuit of the state is damaged: {e}") from None
 
@@ -133,7 +142,10 @@ class OldStreams:
     ) -> None:
         self._circuit, self._frontier, self._reader = circuit, frontier, reader
         self._then = then
-        self._by_id = {identity: v for v, identity in ids_of(graph, graph.walk()).items()}
+        self._by_id: dict[str, list[Vertex]] = {}
+        for vertex, identity in ids_of(graph, graph.walk()).items():
+            self._by_id.setdefault(identity, []).append(vertex)
+        self._narrowed = narrowed(graph.walk())
         self._placed: dict[int, str] = {}
         self._made: dict[int, Vertex] = {}
         for name, description in kept.items():
@@ -149,9 +161,9 @@ class OldStreams:
     def _stream(self, place: int) -> Vertex | None:
         """The stream of a register, as a vertex of the new circuit; None if it cannot be built."""
         stream = self._made.get(place) or self._same(place)
-        if stream is None:
+        if stream is None or not self.has_rows_of(place, stream):
             with suppress(Unreadable):
-                stream = self._circuit.vertex(
+                return self._circuit.vertex(
                     place,
                     lambda at: None if at == place else self._vertex_at(at),
                     self._reader,
@@ -165,7 +177,8 @@ class OldStreams:
         A column may be NULL now that was not before. Raises `Unreadable` if the old stream is
         unknown, and `OtherColumns` if it had other columns.
         """
-        if self._by_id.get(self._circuit.ids[place]) is now and self.has_rows_of(place, now):
+        alike = self._by_id.get(self._circuit.ids[place], ())
+        if now in alike and self.has_rows_of(place, now):
             return now
         stream = _with_nulls(
             self._circuit.vertex(place, self._vertex_at, self._reader, self._then), now
@@ -182,10 +195,14 @@ class OldStreams:
         return schema.kinds == v.type.schema.kinds
 
     def _same(self, place: int) -> Vertex | None:
-        """The equal vertex of the new circuit, over rows of the same class; None without one."""
-        v = self._by_id.get(self._circuit.ids[place])
+        """The equal vertex of the new circuit, with all its columns; None without one."""
+        alike = self._by_id.get(self._circuit.ids[place], ())
         source = self._circuit.input_at(place, self._reader)
-        return v if v is not None and (source is None or v.type == source.type) else None
+        if source is not None:
+            return next((v for v in alike if v.type == source.type), None)
+        if place in self._circuit.narrowed:
+            return next((v for v in alike if self.has_rows_of(place, v)), None)
+        return next((v for v in alike if v not in self._narrowed), None)
 
     def _vertex_at(self, place: int) -> Vertex | None:
         """The vertex for a place, if it is in the new circuit, or the state has its sum."""
@@ -200,9 +217,12 @@ class OldStreams:
                 stream = self._made[place] = Vertex(Input(_number(self._frontier), called, t))
                 self._frontier[stream] = self._placed[place]
             return stream
-        v = self._by_id.get(self._circuit.ids[place])
         source = self._circuit.input_at(place, self._reader)
-        return None if v is None or source is None else _fewer(v, source)
+        if source is None:
+            return None
+        alike = self._by_id.get(self._circuit.ids[place], ())
+        inputs = (v for v in alike if isinstance(v.operator, Input))
+        return next((_fewer(v, source) for v in inputs), None)
 
 
 def _listed(schema: Schema) -> str:
@@ -239,6 +259,15 @@ def _fewer(v: Vertex, given: Input) -> Vertex | None:
     if any(columns.get(name) != t for name, t in was.row.fields):
         return None
     return Vertex(Map(Build(was.row, tuple(Field(t, (n,)) for n, t in was.row.fields))), v)
+
+
+def _narrowed_places(vertices: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The places of streams of which columns may be left out, as `circuit.narrowed` finds them."""
+    places: set[int] = set()
+    for place, v in enumerate(vertices):
+        if v["operator"].get("is") == Narrowed.__name__ or not places.isdisjoint(v["of"]):
+            places.add(place)
+    return places
 
 
 def _as_of(t: RowType, then: Now) -> Filter:

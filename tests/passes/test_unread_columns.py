@@ -1,0 +1,221 @@
+"""The columns that the state of joins has: those that are read, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from pyspark.sql import functions as F
+
+import stepping_spark as st
+from stepping_spark.plan.planner import plan_of
+
+
+class Order(st.Data):
+    id: int
+    customer: int
+    cents: int
+    note: str | None
+
+
+class Customer(st.Data):
+    id: int
+    country: str
+    name: str
+
+
+class Country(st.Data):
+    code: str
+    label: str
+    size: int
+
+
+class Met(st.Data):
+    order: Order
+    customer: Customer
+
+
+Orders: TypeAlias = st.ZSet[Order]
+Customers: TypeAlias = st.ZSet[Customer]
+Countries: TypeAlias = st.ZSet[Country]
+
+
+def joined(orders: Any, customers: Any) -> Any:
+    return st.join(orders, customers, on_left=lambda o: o.customer, on_right=lambda c: c.id)
+
+
+def summed(rows: Any, by: Any, cents: Any) -> Any:
+    return st.group_reduce_flatten(rows, by=by, zero=int, pick_value=cents)
+
+
+def totals(orders: Orders, customers: Customers) -> Any:
+    return summed(joined(orders, customers), lambda p: p.right.country, lambda p: p.left.cents)
+
+
+def filtered(orders: Orders, customers: Customers) -> Any:
+    large = st.filter(orders, f=lambda o: o.cents > 3)
+    return st.map(joined(large, customers), f=lambda p: p.right.name)
+
+
+def of_a_map(orders: Orders, customers: Customers) -> Any:
+    met = st.map(joined(orders, customers), f=lambda p: Met(order=p.left, customer=p.right))
+    kept = st.filter(met, f=lambda m: m.order.cents != 2)
+    return summed(kept, lambda m: m.customer.name, lambda m: m.order.id)
+
+
+def twice(orders: Orders, customers: Customers, countries: Countries) -> Any:
+    met = joined(orders, customers)
+    both = st.join(met, countries, on_left=lambda p: p.right.country, on_right=lambda c: c.code)
+    return st.map(both, f=lambda p: (p.left.left.cents, p.right.label))
+
+
+def at_once(orders: Orders, customers: Customers, countries: Countries) -> Any:
+    rows = st.delta_join(
+        orders,
+        st.Lookup(customers, on=lambda row: row[0].customer, key=lambda c: c.id),
+        st.Lookup(countries, on=lambda row: row[1].country, key=lambda c: c.code),
+    )
+    return st.map(rows, f=lambda r: (r[0].cents, r[2].label))
+
+
+def counted(orders: Orders, customers: Customers) -> Any:
+    return st.count(joined(orders, customers))
+
+
+def semi(orders: Orders, customers: Customers) -> Any:
+    some = st.semijoin(orders, customers, on_left=lambda o: o.customer, on_right=lambda c: c.id)
+    return st.map(some, f=lambda o: o.cents)
+
+
+def two_views(orders: Orders, customers: Customers) -> Any:
+    met = joined(orders, customers)
+    return st.map(met, f=lambda p: p.left.cents), st.map(met, f=lambda p: p.left.id)
+
+
+def with_itself(orders: Orders) -> Any:
+    pairs = st.join(orders, orders, on_left=lambda o: o.customer, on_right=lambda o: o.id)
+    return st.map(pairs, f=lambda p: (p.left.cents, p.right.cents))
+
+
+def added(orders: Orders, others: Orders, customers: Customers) -> Any:
+    return st.map(joined(st.add(orders, others), customers), f=lambda p: p.left.cents)
+
+
+def of_spark(orders: Orders, customers: Customers) -> Any:
+    return st.map(joined(orders, customers), f=lambda p: F.upper(p.right.name))
+
+
+def whole_pairs(orders: Orders, customers: Customers) -> Any:
+    return joined(orders, customers)
+
+
+def by_python(orders: Orders, customers: Customers) -> Any:
+    named: Any = st.python(lambda p: p.left.note or "", to=str)
+    return st.map(joined(orders, customers), f=named)
+
+
+def stored_anyway(orders: Orders, customers: Customers) -> Any:
+    last: Any = st.window(
+        orders, by=lambda o: o.customer, order=lambda o: o.id, place=st.win.row_number()
+    )
+    return last, totals(orders, customers)
+
+
+ORDER, CUSTOMER = {"id", "customer", "cents", "note"}, {"id", "country", "name"}
+# The query, and the columns of registers of rows. Of rows of which none is read, the first stays.
+KEPT: list[tuple[Callable[..., Any], dict[str, set[str]]]] = [
+    (totals, {"orders by customer": {"customer", "cents"}, "customers by id": {"id", "country"}}),
+    (filtered, {"large by customer": {"customer"}, "customers by id": {"id", "name"}}),
+    (of_a_map, {"orders by customer": {"id", "customer", "cents"},
+                "customers by id": {"id", "name"}}),
+    (counted, {"orders by customer": {"id", "customer"}, "customers by id": {"id"}}),
+    (two_views, {"orders by customer": {"id", "customer", "cents"}, "customers by id": {"id"}}),
+    (with_itself, {"orders by customer": {"id", "customer", "cents"},
+                   "orders by id": {"id", "customer", "cents"}}),
+    (of_spark, {"orders by customer": {"customer"}, "customers by id": {"id", "name"}}),
+    (whole_pairs, {"orders by customer": ORDER, "customers by id": CUSTOMER}),
+    (by_python, {"orders by customer": ORDER, "customers by id": CUSTOMER}),
+    (stored_anyway, {"orders by customer": ORDER, "customers by id": {"id", "country"}}),
+]  # fmt: skip
+QUERIES = [*(query for query, _ in KEPT), twice, at_once, semi, added]
+
+
+def columns(graph: Any) -> dict[str, set[str]]:
+    """The columns of the registers of rows of inputs, without computed keys."""
+    registers = {r.name.removeprefix(f"{graph.name}."): r for r in plan_of(graph).registers}
+    return {
+        name: {n for n, _ in r.schema.columns if not n.startswith("_")}
+        for name, r in registers.items()
+    }
+
+
+@pytest.mark.parametrize(("query", "kept"), KEPT, ids=[query.__name__ for query, _ in KEPT])
+def test_a_join_keeps_the_columns_that_are_read(
+    query: Callable[..., Any], kept: dict[str, set[str]]
+) -> None:
+    found = columns(st.compile(query))
+    assert {name: found[name] for name in kept} == kept
+
+
+def test_whole_rows_are_kept_if_the_query_is_compiled_so() -> None:
+    for query in (totals, counted, two_views):
+        found = columns(st.compile(query, whole_rows=True))
+        assert found["orders by customer"] == ORDER
+        assert found["customers by id"] == CUSTOMER
+
+
+def test_joins_of_joins_keep_what_the_last_reader_needs() -> None:
+    found = columns(st.compile(twice))
+    assert found["orders by customer"] == {"customer", "cents"}
+    assert found["customers by id"] == {"id", "country"}
+    assert found["countries by code"] == {"code", "label"}
+    found = columns(st.compile(at_once))
+    assert found["customers by id"] == {"id", "country"}
+    assert found["countries by code"] == {"code", "label"}
+    assert all("note" not in of for of in found.values())
+
+
+def test_a_column_that_nothing_reads_is_no_part_of_a_state() -> None:
+    """So a row class may gain and lose such columns, and the state goes on."""
+    narrow = st.compile(totals)
+    whole = st.compile(totals, whole_rows=True)
+    sums = [[str(r.sums) for r in plan_of(graph).registers] for graph in (narrow, whole)]
+    assert sums[0] == sums[1]
+
+
+ids, texts = some.integers(0, 2), some.sampled_from(["a", "b"])
+orders = some.builds(Order, id=ids, customer=ids, cents=ids, note=texts | some.none())
+customers = some.builds(Customer, id=ids, country=texts, name=texts)
+countries = some.builds(Country, code=texts, label=texts, size=ids)
+ROWS = {Order: orders, Customer: customers, Country: countries}
+
+
+def changes(rows: Any) -> Any:
+    """Changes of rows, with deletions."""
+    counts = some.integers(-2, 2).filter(bool)
+    return some.dictionaries(rows, counts, max_size=4).map(st.ZSetPython)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("query", QUERIES, ids=[query.__name__ for query in QUERIES])
+@settings(max_examples=10, deadline=None)
+@given(data=some.data())
+def test_the_changes_are_those_of_the_query_as_written(
+    query: Callable[..., Any], spark: Any, data: Any
+) -> None:
+    graph = st.compile(query)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    plain: Any = st.Stepper(
+        whole := st.compile(query, whole_rows=True), st.StoreMemory.from_graph(whole)
+    )
+    inputs: Any = graph.inputs
+    rows = [ROWS[v.type.row.python] for v in inputs]
+    for _ in range(3):
+        step = tuple(data.draw(changes(of)) for of in rows)
+        outs, wanted = (
+            x if isinstance(x, tuple) else (x,) for x in (stepper.step(step), plain.step(step))
+        )
+        assert [o.to_python() for o in outs] == [o.to_python() for o in wanted]
