@@ -7,8 +7,8 @@ the types of their columns. It leaves out the names of the user's row classes, a
 no expression reads.
 
 Two kinds of expression do not show which fields they read. An expression that only Spark evaluates
-reads at most the columns whose names appear in its text. A Python function may read the whole row,
-and the name of its class too (`repr(row)`).
+reads at most the columns, or parts of columns, whose names appear in its text. A Python function
+may read the whole row, and the name of its class too (`repr(row)`).
 
 A state is the sum of a function's past results. If the function changes, a deletion would remove
 results that were never added. So this text goes into the digests by which a store distinguishes
@@ -32,6 +32,7 @@ import enum
 import functools
 import hashlib
 import linecache
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType
@@ -39,7 +40,7 @@ from typing import Any
 
 from stepping_spark.expressions.expr import Literal, Opaque, PythonCall
 from stepping_spark.rows.atoms import Atom, RowType
-from stepping_spark.rows.schema import StreamType, ZSetType, kind_of
+from stepping_spark.rows.schema import Columns, StreamType, ZSetType, kind_of
 from stepping_spark.rows.types import Struct
 
 FunctionNode = ast.Lambda | ast.FunctionDef
@@ -301,9 +302,47 @@ def read_unseen(argument: Any, inputs: tuple[StreamType, ...]) -> str:
             if isinstance(e, PythonCall):
                 texts.append(_with_classes(t.row) if isinstance(t, ZSetType) else str(t))
             else:
-                columns = [(n, c) for n, c in t.schema.all if n in e.text or not n.isidentifier()]
-                texts.append(identity_of(columns))
+                read = read_in_text(e.text, t.schema.all)
+                texts.append(identity_of([(".".join(path), of) for path, of in read]))
     return " ".join(texts)
+
+
+_QUOTED = re.compile(r"`(?:[^`]|``)*`(?:\.`(?:[^`]|``)*`)*")
+"""A column, or a part of one, as the fields of rows write it: `left`.`cents`."""
+
+_STAR = re.compile(r"(?:^|[(,.])\s*\*\s*(?:[,)]|$)")
+"""All columns."""
+
+
+def read_in_text(text: str, columns: Columns) -> list[tuple[tuple[str, ...], RowType]]:
+    """The columns that an expression of Spark may read, by its text, or the parts of a column.
+
+    A column is read whole if the text has its name without quotes, in any case.
+    """
+    quoted = (names[1:-1].split("`.`") for names in _QUOTED.findall(text))
+    paths = {tuple(name.replace("``", "`") for name in names) for names in quoted}
+    rest = _QUOTED.sub(" ", text).lower()
+    is_star = _STAR.search(text) is not None
+    read: list[tuple[tuple[str, ...], RowType]] = []
+    for name, t in columns:
+        own = sorted(path for path in paths if path[0].lower() == name.lower())
+        parts = [(path, _at(t, path[1:])) for path in own if path[0] == name]
+        known = [(path, of) for path, of in parts if of is not None]
+        if is_star or name.lower() in rest or not name.isidentifier() or len(known) < len(own):
+            read.append(((name,), t))
+        else:
+            read += known
+    return read
+
+
+def _at(t: RowType, path: tuple[str, ...]) -> RowType | None:
+    """The type of a part of a row; None if the row has no such part."""
+    for name in path:
+        fields = dict(t.fields) if isinstance(t, Struct) else {}
+        if name not in fields:
+            return None
+        t = fields[name]
+    return t
 
 
 def _hidden(value: Any) -> Iterator[Opaque | PythonCall]:

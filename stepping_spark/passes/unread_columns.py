@@ -32,8 +32,9 @@ from stepping_spark.circuit.operators import (
     Present,
 )
 from stepping_spark.expressions.expr import Build, Expr, Field, Opaque, PythonCall
+from stepping_spark.expressions.fingerprint import read_in_text
 from stepping_spark.rows.atoms import RowType
-from stepping_spark.rows.row_class import OPEN, open_class
+from stepping_spark.rows.row_class import open_class
 from stepping_spark.rows.schema import Carrying, StreamType, ZSetType
 from stepping_spark.rows.types import Struct
 
@@ -275,10 +276,7 @@ def _read_by(e: Expr, result: Paths, t: StreamType) -> Paths:
     if isinstance(e, PythonCall):
         return WHOLE
     if isinstance(e, Opaque):
-        if e.reading is not None:
-            return _read_by(e.reading, WHOLE, t)
-        names = (n for n, _ in t.schema.columns if n in e.text or not n.isidentifier())
-        return frozenset((n,) for n in names)
+        return frozenset(path for path, _ in read_in_text(e.text, t.schema.columns))
     if isinstance(e, Build) and isinstance(e.type, Struct) and () not in result:
         named = zip((n for n, _ in e.type.fields), e.fields, strict=True)
         read = ((part, _under(result, n)) for n, part in named)
@@ -300,7 +298,7 @@ def _with_fields(t: Struct, fields: tuple[tuple[str, RowType], ...]) -> Struct:
     names = tuple(n for n, _ in fields)
     if t.python is tuple or (t.name == "Pair" and len(names) == len(t.fields)):
         return Struct(t.name, fields, t.python)
-    return Struct(OPEN, fields, open_class(names))
+    return Struct(t.name, fields, open_class(names))
 
 
 def _projection(row: RowType, target: RowType, path: tuple[str, ...]) -> Expr:

@@ -431,12 +431,12 @@ aggregate.old state of map_2, aggregate.map_2) [collated of flatten + top 1 by _
         """\
         orders = input()
         users = input()
-        join.orders (user, amount) = map(orders) [Row(user=user, amount=amount)]
-        join.state of orders (user, amount) = integrate(join.orders (user, amount))
+        join.orders = map(orders) [user, amount]
+        join.state of orders = integrate(join.orders)
         join.state of users = integrate(users)
-        join.state of orders (user, amount) ⋈ state of users = join(join.state of orders (user, \
-amount), join.state of users) [user = id]
-        join.differentiate = differentiate(join.state of orders (user, amount) ⋈ state of users)
+        join.state of orders ⋈ state of users = join(join.state of orders, join.state of users) \
+[user = id]
+        join.differentiate = differentiate(join.state of orders ⋈ state of users)
         named = map(join.differentiate) [Row(amount=left.amount, name=right.name)]
         group_reduce_flatten.state of named = integrate(named)
         group_reduce_flatten.accumulate = accumulate(group_reduce_flatten.state of named) \

@@ -38,10 +38,6 @@ from stepping_spark.rows.schema import (
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 
 
-NAMED_COLUMNS = 3
-"""The columns that the name of a stream lists; if there are more, it has their number."""
-
-
 @dataclass(frozen=True)
 class Nothing(GivesSets):
     """A stream without rows: the only linear operator without an input."""
@@ -117,11 +113,13 @@ class Narrowed(Map):
         return "map"
 
     def named_after(self, *inputs: str) -> str:
-        if self.whole is not None or not isinstance(self.f.type, Struct):
-            return ""
-        names = [n for n, _ in self.f.type.fields]
-        listed = ", ".join(names) if len(names) <= NAMED_COLUMNS else f"{len(names)} columns"
-        return f"{inputs[0]} ({listed})"
+        return inputs[0] if self.whole is None else ""
+
+    def describe(self) -> str:
+        """The columns that are left, if they are fields of the row; otherwise the function."""
+        parts = self.f.parts()
+        is_flat = self.whole is None and all(isinstance(p, Field) for p in parts)
+        return ", ".join(map(str, parts)) if is_flat else str(self.f)
 
     @property
     def unnarrowed(self) -> Map | None:
