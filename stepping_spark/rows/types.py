@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import decimal
 import enum
 import functools
@@ -302,7 +303,32 @@ def bound(annotation: Any, bindings: Mapping[Any, Any]) -> Any:
 
 def _not_storable(annotation: Any) -> TypeError:
     name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return TypeError(f"{name} cannot be stored in a Spark column; these can: {STORABLE}")
+    instead = _instead(typing.get_origin(annotation) or annotation, typing.get_args(annotation))
+    remedy = f"use {instead}; " if instead else ""
+    return TypeError(f"{name} cannot be stored in a Spark column; {remedy}these can: {STORABLE}")
+
+
+_SIMILAR: Mapping[Any, str] = {
+    bytearray: "bytes",
+    complex: "tuple[float, float]",
+    dt.time: "a timedelta since midnight",
+    list: "list[int], or another type in the brackets",
+    tuple: "tuple[int, str], or other types in the brackets",
+    typing.Literal: "the type of the values, or a string Enum",
+    typing.Union: "a field for each type, each with | None",
+    pytypes.UnionType: "a field for each type, each with | None",
+}
+"""For types of Python that no column can hold, what can be used instead."""
+
+
+def _instead(origin: Any, args: tuple[Any, ...]) -> str:
+    """What can be used instead of a type; "" if nothing is similar."""
+    names = [a.__name__ if isinstance(a, type) else str(a) for a in args]
+    if origin is dict:
+        return f"list[tuple[{', '.join(names or ('str', 'int'))}]]"
+    if origin in (set, frozenset):
+        return f"list[{names[0] if names else 'int'}]"
+    return _SIMILAR.get(origin, "")
 
 
 def unwrap(t: RowType) -> RowType:

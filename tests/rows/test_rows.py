@@ -7,10 +7,11 @@ import decimal
 import enum
 import functools
 import math
+import re
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -535,6 +536,42 @@ def test_a_field_type_that_cannot_be_stored_is_an_error_when_the_class_is_made()
     said = str(e.value)
     assert said.startswith("Bad.things: dict[str, int] cannot be stored in a Spark column; ")
     assert "these can: bool, int, float, str, bytes, Decimal, date" in said
+
+
+@pytest.mark.parametrize(
+    ("annotation", "instead"),
+    [
+        (dict, list[tuple[str, int]]),
+        (dict[str, list[int]], list[tuple[str, list[int]]]),
+        (list[dict[int, str]], list[tuple[int, str]]),
+        (set, list[int]),
+        (frozenset[str], list[str]),
+        (complex, tuple[float, float]),
+        (bytearray, bytes),
+    ],
+)
+def test_an_error_of_a_field_type_names_one_that_can_be_stored(
+    annotation: Any, instead: Any
+) -> None:
+    shown = instead.__name__ if isinstance(instead, type) else str(instead)
+    with pytest.raises(TypeError, match=f"use {re.escape(shown)}; these can: "):
+        type("Bad", (Data,), {"__annotations__": {"things": annotation}})
+    type("Good", (Data,), {"__annotations__": {"things": instead}})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "instead"),
+    [
+        (dt.time, "a timedelta"),
+        (int | str, "a field for each"),
+        (Literal["a"], "the type of the values"),
+        (list, "list[int], or another"),
+        (tuple, "tuple[int, str], or other"),
+    ],
+)
+def test_an_error_of_a_field_type_says_what_is_similar(annotation: Any, instead: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"use {instead}")):
+        type("Bad", (Data,), {"__annotations__": {"things": annotation}})
 
 
 class Number(enum.Enum):
