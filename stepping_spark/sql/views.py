@@ -416,22 +416,28 @@ _Columns = tuple[tuple[str, str, bool], ...]
 
 def _of_ddl(text: str, where: str) -> _Columns:
     """The columns of a DDL string."""
+    remedy = "write each column with its type, as in 'id BIGINT, name STRING'"
     try:
         columns = _columns_said(text)
     except sqlglot.errors.ParseError as e:
-        raise CompileError(f"{where}: {text!r} is no DDL: {e}") from None
+        found = [repr(str(error["highlight"])) for error in e.errors if error.get("highlight")]
+        at = f", from {found[0]} on" if found else ""
+        raise CompileError(f"{where}: {text!r} is no DDL{at}; {remedy}") from None
     if not columns:
-        raise CompileError(f"{where}: the DDL {text!r} has no columns")
+        raise CompileError(f"{where}: the DDL {text!r} has no columns with a type; {remedy}")
+    names = [n.lower() for n, _, _ in columns]
+    twice = next((n for n, _, _ in columns if names.count(n.lower()) > 1), None)
+    if twice is not None:
+        raise CompileError(
+            f"{where}: the DDL {text!r} has the column {twice!r} twice; leave one out"
+        )
     return columns
 
 
 @functools.lru_cache(_TABLES_KEPT)
 def _columns_said(text: str) -> _Columns:
-    tree = sqlglot.parse_one(f"CREATE TABLE t ({text})", read="spark")
     columns = []
-    for column in tree.this.expressions:
-        if not isinstance(column, exp.ColumnDef):  # a constraint
-            continue
+    for column in _definitions(text):
         kinds = [c.kind for c in column.args.get("constraints") or ()]
         collation = next((k for k in kinds if isinstance(k, exp.CollateColumnConstraint)), None)
         required = any(
@@ -443,6 +449,20 @@ def _columns_said(text: str) -> _Columns:
             kind = f"{kind} collate {collation.this.name}"
         columns.append((column.name, kind, not required))
     return tuple(columns)
+
+
+def _definitions(text: str) -> list[exp.ColumnDef]:
+    """The columns of a table, or of a struct, whose types may be behind colons."""
+    texts = f"CREATE TABLE t ({text})", f"CAST(t AS STRUCT<{text}>)"
+    try:
+        table = sqlglot.parse_one(texts[0], read="spark").this.expressions
+    except sqlglot.errors.ParseError:
+        if ":" not in text:
+            raise
+        table = []
+    if not any(isinstance(e, exp.ColumnDef) for e in table) and ":" in text:
+        table = sqlglot.parse_one(texts[1], read="spark").args["to"].expressions
+    return [e for e in table if isinstance(e, exp.ColumnDef)]  # others are constraints
 
 
 _TEXT = re.compile(r"\b(var)?char\(\d+\)")  # strings to Spark, of any length
