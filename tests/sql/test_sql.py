@@ -139,6 +139,29 @@ def test_a_field_may_have_the_name_of_another_column(tmp_path: Path) -> None:
 TAGS = pa.map_(pa.string(), pa.int32())
 
 
+@pytest.mark.parametrize(
+    ("ddl", "said"),
+    [
+        ("id BIGNT", "'id BIGNT' is no DDL, from 'BIGNT' on; write each column with its type"),
+        ("id BIGINT name STRING", "is no DDL, from 'name' on; write each"),
+        ("CREATE TABLE t (id INT)", "is no DDL, from 'TABLE' on; write each"),
+        ("id: BIGNT", "'id: BIGNT' is no DDL"),
+        ("id, name", "has no columns with a type; write each column with its type"),
+        ("", "has no columns with a type; write each column with its type"),
+        ("id BIGINT, ID STRING", "has the column 'id' twice; leave one out"),
+    ],
+)
+def test_columns_that_are_no_ddl_are_refused(ddl: str, said: str) -> None:
+    with pytest.raises(st.CompileError, match=re.escape(said)):
+        st.sql("SELECT count(*) AS n FROM t", t=ddl)
+
+
+def test_a_type_in_ddl_may_be_behind_a_colon() -> None:
+    texts = "id BIGINT NOT NULL, at STRUCT<x: DATE>", "id: BIGINT NOT NULL, at: STRUCT<x: DATE>"
+    graphs = [st.compile(st.sql("SELECT id, at.x FROM t", t=text)) for text in texts]
+    assert str(graphs[0]) == str(graphs[1])
+
+
 @pytest.mark.parametrize("whole_rows", [False, True])
 @pytest.mark.parametrize(
     "table",
