@@ -171,11 +171,18 @@ def _changes(name: str, stored: Register, wanted: Register) -> Iterator[str]:
         for r in (stored, wanted)
     )
     more = [n for n, _ in want[0] if n not in dict(have[0])]
-    if more and [(n, t) for n, t in want[0] if n not in more] == have[0] and have[1] == want[1]:
+    fewer = [n for n, _ in have[0] if n not in dict(want[0])]
+    same = stored.sums.shown == wanted.sums.shown and have[1] == want[1]
+    if more and same and [(n, t) for n, t in want[0] if n not in more] == have[0]:
         yield (
-            f"register {name!r} keeps whole rows, and the circuit has a column of them that the "
-            f"state has not: {', '.join(map(repr, more))}. To go on with the state, take it off "
-            "before: st.map(rows, f=lambda row: …), to the class that the rows had"
+            f"register {name!r}: the circuit keeps a column that the state has not: "
+            f"{', '.join(map(repr, more))}. If the query does not need it, leave it out before: "
+            "st.map(rows, f=lambda row: …), to the class that the rows had"
+        )
+    elif fewer and same and [(n, t) for n, t in have[0] if n not in fewer] == want[0]:
+        yield (
+            f"register {name!r}: the state has a column that the query does not read: "
+            f"{', '.join(map(repr, fewer))}. With whole_rows=True the query keeps it, too"
         )
     elif [[n for n, _ in part] for part in have] != [[n for n, _ in part] for part in want]:
         yield (

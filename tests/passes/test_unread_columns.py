@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -16,6 +17,7 @@ from stepping_spark.expressions.fingerprint import read_in_text
 from stepping_spark.plan.planner import plan_of
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.types import Optional, row_type
+from tests.cases import Z
 
 
 class Order(st.Data):
@@ -198,6 +200,28 @@ def test_a_column_that_is_left_out_is_no_part_of_the_identity_of_a_stream(
     graphs = [st.compile(query, whole_rows=whole_rows) for whole_rows in (False, True)]
     narrow, whole = ([str(r.sums) for r in plan_of(graph).registers] for graph in graphs)
     assert narrow == whole
+
+
+def test_a_state_with_more_columns_is_refused_or_becomes_one_without_them(tmp_path: Path) -> None:
+    ann = Customer(id=1, country="de", name="Ann")
+    tea = Order(id=1, customer=1, cents=2, note=None)
+    narrow, whole = (st.compile(totals, whole_rows=whole_rows) for whole_rows in (False, True))
+    with st.StoreParquet.from_graph(whole, tmp_path / "state", create=True) as store:
+        st.Stepper(whole, store).step((Z({tea: 1}), Z({ann: 1})))
+    with pytest.raises(st.StoreMismatch) as e:
+        st.StoreParquet.from_graph(narrow, tmp_path / "state")
+    assert "has a column that the query does not read: 'id', 'note'. With whole_rows" in str(
+        e.value
+    )
+    with st.StoreParquet.from_graph(whole, tmp_path / "state") as store:
+        assert store.last_step() == 1
+    with st.StoreParquet.from_graph(narrow, tmp_path / "state", evolve=True) as store:
+        stepper: Any = st.Stepper(narrow, store, evolve=True)
+        assert not any(out.to_python() for out in stepper.evolve())
+        (out,) = stepper.step((Z({tea: -1}), None))
+        assert out.to_python() == Z({st.Pair(left=2, right="de"): -1})
+    with st.StoreParquet.from_graph(narrow, tmp_path / "state") as store:
+        assert store.last_step() == 3
 
 
 ROW = (("id", INT), ("left", row_type(Order)), ("right", Optional(row_type(Customer))))
