@@ -31,12 +31,21 @@ from stepping_spark.circuit.operators import (
     Operator,
     Present,
 )
-from stepping_spark.expressions.expr import Build, Expr, Field, Opaque, PythonCall
+from stepping_spark.expressions.expr import (
+    Build,
+    Call,
+    Expr,
+    Field,
+    Literal,
+    Opaque,
+    PythonCall,
+)
 from stepping_spark.expressions.fingerprint import read_in_text
-from stepping_spark.rows.atoms import RowType
+from stepping_spark.expressions.portable import choice
+from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.row_class import open_class
 from stepping_spark.rows.schema import Carrying, StreamType, ZSetType
-from stepping_spark.rows.types import Struct
+from stepping_spark.rows.types import Optional, Struct, unwrap
 
 Paths = frozenset[tuple[str, ...]]
 """The parts of a row that are read: paths of names, each with everything below it."""
@@ -245,7 +254,7 @@ def _under(paths: Paths, name: str) -> Paths:
 def _cut(paths: Paths, t: StreamType) -> Paths:
     """The same parts, or more: parts that rows without the other columns can have.
 
-    A row that may be NULL stays whole, tuples keep all members, and a row keeps a column.
+    Tuples keep all members, and a row keeps a column.
     """
     if not isinstance(t, ZSetType) or isinstance(t.row, Carrying):
         return WHOLE
@@ -253,6 +262,7 @@ def _cut(paths: Paths, t: StreamType) -> Paths:
 
 
 def _kept(paths: Paths, t: RowType) -> Iterator[tuple[str, ...]]:
+    t = unwrap(t)
     if () in paths or not isinstance(t, Struct) or not t.fields:
         yield ()
         return
@@ -277,8 +287,9 @@ def _read_by(e: Expr, result: Paths, t: StreamType) -> Paths:
         return WHOLE
     if isinstance(e, Opaque):
         return frozenset(path for path, _ in read_in_text(e.text, t.schema.columns))
-    if isinstance(e, Build) and isinstance(e.type, Struct) and () not in result:
-        named = zip((n for n, _ in e.type.fields), e.fields, strict=True)
+    row = unwrap(e.type)
+    if isinstance(e, Build) and isinstance(row, Struct) and () not in result:
+        named = zip((n for n, _ in row.fields), e.fields, strict=True)
         read = ((part, _under(result, n)) for n, part in named)
         return frozenset().union(*(_read_by(part, of, t) for part, of in read if of))
     return _read_by_each(e.parts(), t)
@@ -286,6 +297,8 @@ def _read_by(e: Expr, result: Paths, t: StreamType) -> Paths:
 
 def _narrowed(t: RowType, read: Paths) -> RowType:
     """The type of rows with the parts that are read."""
+    if isinstance(t, Optional):
+        return Optional(_narrowed(t.inner, read))
     if () in read or not isinstance(t, Struct):
         return t
     parts = ((n, of, _under(read, n)) for n, of in t.fields)
@@ -303,31 +316,42 @@ def _with_fields(t: Struct, fields: tuple[tuple[str, RowType], ...]) -> Struct:
 
 def _projection(row: RowType, target: RowType, path: tuple[str, ...]) -> Expr:
     """The part of a row at a path, which has this type there, with no other columns than these."""
-    if row == target:
+    if unwrap(row) == unwrap(target):
         return Field(target, path)
-    assert isinstance(row, Struct)
-    assert isinstance(target, Struct)
-    types = dict(row.fields)
-    fields = (_projection(types[n], t, (*path, n)) for n, t in target.fields)
-    return Build(target, tuple(fields))
+    source, result = unwrap(row), unwrap(target)
+    assert isinstance(source, Struct)
+    assert isinstance(result, Struct)
+    types = dict(source.fields)
+    fields = tuple(_projection(types[n], t, (*path, n)) for n, t in result.fields)
+    if not isinstance(row, Optional):
+        return Build(target, fields)
+    known = Call(BOOL, "isNotNull", (Field(row, path),))
+    return choice(known, Build(result, fields), Literal(target, None))
 
 
 def _restricted(e: Expr, read: Paths, row: RowType) -> Expr:
     """An expression over a row of this type, without the parts of its result that none reads."""
-    if () in read:
+    result = unwrap(e.type)
+    if () in read or not isinstance(result, Struct):
         return e
-    if isinstance(e, Build) and isinstance(e.type, Struct):
-        parts = [(n, p, _under(read, n)) for (n, _), p in zip(e.type.fields, e.fields, strict=True)]
+    if isinstance(e, Build):
+        parts = [(n, p, _under(read, n)) for (n, _), p in zip(result.fields, e.fields, strict=True)]
         kept = [(n, _restricted(p, of, row)) for n, p, of in parts if of]
-        target = _with_fields(e.type, tuple((n, p.type) for n, p in kept))
-        return Build(target, tuple(p for _, p in kept))
-    if isinstance(e, Field) and isinstance(e.type, Struct):
+        target = _with_fields(result, tuple((n, p.type) for n, p in kept))
+        t = target if result is e.type else Optional(target)
+        return Build(t, tuple(p for _, p in kept))
+    if isinstance(e, Field):
         return _projection(_at(row, e.path), _narrowed(e.type, read), e.path)
+    if isinstance(e, Literal) and e.constant is None:
+        return Literal(_narrowed(e.type, read), None)
     return e
 
 
 def _at(row: RowType, path: tuple[str, ...]) -> RowType:
+    is_null = False
     for name in path:
-        assert isinstance(row, Struct)
-        row = dict(row.fields)[name]
-    return row
+        is_null = is_null or isinstance(row, Optional)
+        struct = unwrap(row)
+        assert isinstance(struct, Struct)
+        row = dict(struct.fields)[name]
+    return Optional(unwrap(row)) if is_null else row

@@ -87,6 +87,52 @@ def at_once(orders: Orders, customers: Customers, countries: Countries) -> Any:
     return st.map(rows, f=lambda r: (r[0].cents, r[2].label))
 
 
+def padded(orders: Orders, customers: Customers, *, how: Any) -> Any:
+    return st.outer_join(
+        orders, customers, on_left=lambda o: o.customer, on_right=lambda c: c.id, how=how
+    )
+
+
+def left(orders: Orders, customers: Customers) -> Any:
+    met = padded(orders, customers, how="left")
+    return st.map(met, f=lambda p: (p.left.cents, p.right.country))
+
+
+def right(orders: Orders, customers: Customers) -> Any:
+    met = padded(orders, customers, how="right")
+    return st.map(met, f=lambda p: (p.left.cents, p.right.country))
+
+
+def full(orders: Orders, customers: Customers) -> Any:
+    met = padded(orders, customers, how="full")
+    return st.map(met, f=lambda p: (p.left.cents, p.right.country))
+
+
+def left_of_left(orders: Orders, customers: Customers, countries: Countries) -> Any:
+    met = padded(orders, customers, how="left")
+    both = st.outer_join(
+        met, countries, on_left=lambda p: p.right.country, on_right=lambda c: c.code
+    )
+    return st.map(both, f=lambda p: (p.left.left.cents, p.left.right.name, p.right.label))
+
+
+def padded_or_not(orders: Orders, customers: Customers) -> Any:
+    """One reader needs the whole row that may be NULL, and a join only one column of it."""
+    met = padded(orders, customers, how="left")
+    again = st.join(met, customers, on_left=lambda p: p.left.id, on_right=lambda c: c.id)
+    wide = st.map(met, f=lambda p: p.right)
+    return wide, st.map(again, f=lambda p: (p.left.right.country, p.right.name))
+
+
+def left_at_once(orders: Orders, customers: Customers, countries: Countries) -> Any:
+    rows = st.delta_join(
+        orders,
+        st.Lookup(customers, on=lambda row: row[0].customer, key=lambda c: c.id, how="left"),
+        st.Lookup(countries, on=lambda row: row[1].country, key=lambda c: c.code, how="left"),
+    )
+    return st.map(rows, f=lambda r: (r[0].cents, r[1].country, r[2].label))
+
+
 def counted(orders: Orders, customers: Customers) -> Any:
     return st.count(joined(orders, customers))
 
@@ -147,6 +193,9 @@ KEPT: list[tuple[Callable[..., Any], dict[str, set[str]]]] = [
     (two_views, {"orders by customer": {"id", "customer", "cents"}, "customers by id": {"id"}}),
     (with_itself, {"orders by customer": {"id", "customer", "cents"},
                    "orders by id": {"id", "customer", "cents"}}),
+    (left, {"orders by customer": {"customer", "cents"}, "customers by id": {"id", "country"}}),
+    (right, {"orders by customer": {"customer", "cents"}, "customers by id": {"id", "country"}}),
+    (full, {"orders by customer": {"customer", "cents"}, "customers by id": {"id", "country"}}),
     (of_spark, {"orders by customer": {"customer"}, "customers by id": {"id", "name"}}),
     (summed_by_spark, {"orders by customer": {"customer", "cents"},
                        "customers by id": {"id", "name"}}),
@@ -154,7 +203,10 @@ KEPT: list[tuple[Callable[..., Any], dict[str, set[str]]]] = [
     (by_python, {"orders by customer": ORDER, "customers by id": CUSTOMER}),
     (stored_anyway, {"orders by customer": ORDER, "customers by id": {"id", "country"}}),
 ]  # fmt: skip
-QUERIES = [*(query for query, _ in KEPT), twice, at_once, semi, added]
+QUERIES = [
+    *(query for query, _ in KEPT), twice, at_once, semi, added,
+    left_of_left, padded_or_not, left_at_once,
+]  # fmt: skip
 
 
 def columns(graph: Any) -> dict[str, set[str]]:
