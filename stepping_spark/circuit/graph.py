@@ -22,8 +22,8 @@ from stepping_spark.circuit.operators import (
     Input,
     Integrate,
     Linearity,
-    Narrowed,
     Operator,
+    PrunedMap,
     parts_of,
 )
 from stepping_spark.circuit.operators.groups import ReducePlan
@@ -75,10 +75,10 @@ class Vertex:
     def signature(self) -> Signature:
         """The operator with its arguments, and the digest: the same in every process."""
         op = self.operator
-        if isinstance(op, Narrowed):
-            if op.unnarrowed is None:
+        if isinstance(op, PrunedMap):
+            if op.unpruned is None:
                 return self.inputs[0].signature
-            op = op.unnarrowed
+            op = op.unpruned
         detail = op.describe()
         return Signature(f"{op.user_name}{f' [{detail}]' if detail else ''}", self.digest)
 
@@ -95,10 +95,10 @@ def _digest(v: Vertex) -> str:
     count that a pass has left out.
     """
     op, types = v.operator, [i.type for i in v.inputs]
-    if isinstance(op, Narrowed):
-        if op.unnarrowed is None:
+    if isinstance(op, PrunedMap):
+        if op.unpruned is None:
             return v.inputs[0].digest
-        op = op.unnarrowed
+        op = op.unpruned
     texts = [op.name, op.identity(), op.reads_unseen(*types), *(i.digest for i in v.inputs)]
     if op.linearity in (Linearity.NONLINEAR, Linearity.PER_KEY):
         texts += [identity_of(t.schema) for t in (*types, v.type)]

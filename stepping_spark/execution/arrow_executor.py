@@ -98,15 +98,19 @@ class StageInputs:
         """The relation of a leaf whose parts are all on the driver."""
         relation = self._leaves.get(leaf)
         if relation is None:
-            schema = schema_of(leaf)
+            schema = (leaf.change if isinstance(leaf, Read) else leaf.vertex).type.schema
             relations: list[DriverRelation] = []
             for p in step.parts(leaf):
                 assert isinstance(p, DriverRelation)
                 if p.table.num_rows:
                     relations.append(p if p.schema is schema else p.select(schema))
-            table = on_driver(relations, schema) if relations else schema.empty
-            once = not relations or (len(relations) == 1 and relations[0].consolidated)
-            relation = self._leaves[leaf] = DriverRelation(table, schema, once)
+            if len(relations) == 1 and relations[0].table.schema.equals(schema.arrow):
+                relation = relations[0]
+            elif relations:
+                relation = DriverRelation(on_driver(relations, schema), schema)
+            else:
+                relation = DriverRelation(schema.empty, schema, consolidated=True)
+            self._leaves[leaf] = relation
         return relation
 
     def forget(self, leaves: Sequence[Leaf]) -> None:

@@ -121,6 +121,8 @@ class Scheduler:
         self._strict = {v: label for label, v in plan.graph.strict.items()}
         refused = ((k, x) for k, x in plan.graph.lateness.items() if x.refused)
         self._late = {x.late: (label, x) for label, x in refused}
+        self._looked_at = {v for v in plan.graph.walk() if isinstance(v.operator, IdentityPrint)}
+        self._looked_at |= self._strict.keys() | self._late.keys()
         self._named: dict[Materialized, tuple[str, tuple[tuple[str, Vertex | None], ...]]] = {}
         self._once = Materializer(plan, self._projection, self._adders, limits)
         self._queries = SparkExecutor(
@@ -438,9 +440,10 @@ class Scheduler:
         m, relation = computed.stream, computed.relation
         if m.may_make_null:
             self._check_nulls(computed)
-        self._refuse(step, m.vertex, relation)
+        if m.vertex in self._looked_at:
+            self._refuse(step, m.vertex, relation)
+            _print(m.vertex, relation)
         step.values[m.vertex] = relation
-        _print(m.vertex, relation)
         self._add(step, m.vertex, relation)
         self._note(step, computed)
 
@@ -472,7 +475,9 @@ class Scheduler:
         if m not in self._named:
             self._named[m] = (str(names[m.vertex][0]), self._within(m, loop))
         path, within = self._named[m]
-        inner = {p: computed.rows.get(v, _UNKNOWN) if v else _UNKNOWN for p, v in within}
+        inner: dict[str, tuple[int | None, int | None]] = {}
+        for p, v in within:
+            inner[p] = computed.rows.get(v, _UNKNOWN) if v else _UNKNOWN
         step.metrics.note(path, computed.cost, read, rows_of(computed.relation), inner)
 
     def _within(

@@ -5,8 +5,9 @@ parts merge without a pass; vertices that a pass makes equal merge too. A pass c
 step, never its result: `compile(query, optimize=False)` runs none of them.
 
 `incremental` turns queries on whole tables into queries on changes, `top_n` keeps the first rows of
-groups, `cleanup` merges, shares and removes vertices. `watermarks` derives lower bounds for values
-of future rows, and `expire_state` removes the rows that no later change can touch.
+groups, `unread_columns` leaves columns out of the state of joins, `cleanup` merges, shares and
+removes vertices. `watermarks` derives lower bounds for values of future rows, and `expire_state`
+removes the rows that no later change can touch.
 """
 
 from __future__ import annotations

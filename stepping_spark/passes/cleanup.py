@@ -17,8 +17,8 @@ from stepping_spark.circuit.operators import (
     Fused,
     Join,
     Map,
-    Narrowed,
     Operator,
+    PrunedMap,
     RowByRow,
     only_projects,
     parts_of,
@@ -170,12 +170,12 @@ class _Merging:
 def _merged(f: Map, g: Map) -> Map:
     """The map `f` of the result of the map `g`, as one map. Raises `NotComposed`."""
     both, note = _composed(f.f, g.f), f.note or g.note
-    if not isinstance(f, Narrowed):
+    if not isinstance(f, PrunedMap):
         return Map(both, note=note)
-    whole = g.whole if isinstance(g, Narrowed) else g.f
+    whole = g.whole if isinstance(g, PrunedMap) else g.f
     if f.whole is not None:
         whole = f.whole if whole is None else _composed(f.whole, whole)
-    return Narrowed(both, note=note, whole=whole)
+    return PrunedMap(both, note=note, whole=whole)
 
 
 def _composed(f: Expr, g: Expr) -> Expr:

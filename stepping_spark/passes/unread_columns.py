@@ -26,10 +26,10 @@ from stepping_spark.circuit.operators import (
     LookUp,
     Map,
     MapMany,
-    Narrowed,
     Neg,
     Operator,
     Present,
+    PrunedMap,
 )
 from stepping_spark.expressions.expr import (
     Build,
@@ -52,8 +52,6 @@ Paths = frozenset[tuple[str, ...]]
 
 WHOLE: Paths = frozenset({()})
 
-_PASSES_ROWS_ON = (Add, Neg, Integrate, Differentiate, Delay)
-
 
 def drop_unread(graph: AnyCircuit) -> AnyCircuit:
     """Let a join store only the columns of its inputs that are read: saves state, and its reads.
@@ -67,18 +65,17 @@ def drop_unread(graph: AnyCircuit) -> AnyCircuit:
     for v in graph.walk():
         if _is_of_join(v, of_join):
             of_join.add(v)
-    return _Narrowing(graph, _Readers(graph, of_join), of_join).narrowed()
+    return _Pruning(graph, _Readers(graph, of_join), of_join).pruned()
 
 
 def _is_of_join(v: Vertex, of_join: set[Vertex]) -> bool:
     """Whether each row of a stream is made of rows of a join; `of_join` knows its inputs."""
-    if isinstance(v.operator, Join | LookUp):
+    if v.operator.linearity in (Linearity.BILINEAR, Linearity.LOOK_UP):
         return True
-    passes_on = isinstance(v.operator, (Map, MapMany, Filter, *_PASSES_ROWS_ON))
-    return passes_on and any(i in of_join for i in v.inputs)
+    return v.operator.linearity is Linearity.LINEAR and any(i in of_join for i in v.inputs)
 
 
-def _is_narrowed(v: Vertex, of_join: set[Vertex]) -> bool:
+def _is_pruned(v: Vertex, of_join: set[Vertex]) -> bool:
     """Whether a map makes only the columns that are read: one of rows of a join."""
     op = v.operator
     if not isinstance(op, Map) or op.carried or v.inputs[0] not in of_join:
@@ -116,7 +113,7 @@ class _Readers:
         """Add what an operator needs of its inputs, if these parts of its own rows are read."""
         match v.operator:
             case Map(f=f, carried=()):
-                made = read if _is_narrowed(v, self._of_join) else WHOLE
+                made = read if _is_pruned(v, self._of_join) else WHOLE
                 self._add(v.inputs[0], _read_by(f, made, v.inputs[0].type))
             case MapMany(f=f, carried=()) | Explode(f=f, carried=()):
                 self._add(v.inputs[0], _read_by(f, WHOLE, v.inputs[0].type))
@@ -132,7 +129,7 @@ class _Readers:
                 self._add_lookup(lookup, v.inputs, read)
             case Present(key=parts):
                 self._store(v.inputs[0], parts, frozenset())
-            case op if isinstance(op, _PASSES_ROWS_ON):
+            case Add() | Neg() | Integrate() | Differentiate() | Delay():
                 for i in v.inputs:
                     self._add(i, read)
             case op:
@@ -172,7 +169,7 @@ class _Readers:
         self.of[v] |= read
 
 
-class _Narrowing:
+class _Pruning:
     """Builds the circuit anew, with rows of the columns that are read."""
 
     def __init__(self, graph: AnyCircuit, readers: _Readers, of_join: set[Vertex]) -> None:
@@ -180,7 +177,7 @@ class _Narrowing:
         self._origins = dict(graph.origins)
         self._new: dict[Vertex, Vertex] = {}
 
-    def narrowed(self) -> AnyCircuit:
+    def pruned(self) -> AnyCircuit:
         for v in self._graph.walk():
             built = Vertex(self._operator(v), *self._inputs(v)) if v.inputs else v
             adopt(built, self._origins[v], self._origins)
@@ -189,10 +186,10 @@ class _Narrowing:
 
     def _operator(self, v: Vertex) -> Operator:
         op = v.operator
-        if not isinstance(op, Map) or not _is_narrowed(v, self._of_join):
+        if not isinstance(op, Map) or not _is_pruned(v, self._of_join):
             return op
         f = _restricted(op.f, self._readers.of[v], _row_of(self._new[v.inputs[0]].type))
-        return op if f == op.f else Narrowed(f, note=op.note, whole=op.f)
+        return op if f == op.f else PrunedMap(f, note=op.note, whole=op.f)
 
     def _inputs(self, v: Vertex) -> Iterator[Vertex]:
         match v.operator:
@@ -214,10 +211,10 @@ class _Narrowing:
         new = self._new[v]
         if not isinstance(v.type, ZSetType):
             return new
-        row, target = _row_of(new.type), _narrowed(v.type.row, read)
+        row, target = _row_of(new.type), _pruned(v.type.row, read)
         if row == target:
             return new
-        picked = _below_integral(Narrowed(_projection(row, target, ())), new)
+        picked = _below_integral(PrunedMap(_projection(row, target, ())), new)
         adopt(picked, inner_origin(self._origins[v], picked), self._origins)
         return picked
 
@@ -295,14 +292,14 @@ def _read_by(e: Expr, result: Paths, t: StreamType) -> Paths:
     return _read_by_each(e.parts(), t)
 
 
-def _narrowed(t: RowType, read: Paths) -> RowType:
+def _pruned(t: RowType, read: Paths) -> RowType:
     """The type of rows with the parts that are read."""
     if isinstance(t, Optional):
-        return Optional(_narrowed(t.inner, read))
+        return Optional(_pruned(t.inner, read))
     if () in read or not isinstance(t, Struct):
         return t
     parts = ((n, of, _under(read, n)) for n, of in t.fields)
-    return _with_fields(t, tuple((n, _narrowed(of, p)) for n, of, p in parts if p))
+    return _with_fields(t, tuple((n, _pruned(of, p)) for n, of, p in parts if p))
 
 
 def _with_fields(t: Struct, fields: tuple[tuple[str, RowType], ...]) -> Struct:
@@ -341,9 +338,9 @@ def _restricted(e: Expr, read: Paths, row: RowType) -> Expr:
         t = target if result is e.type else Optional(target)
         return Build(t, tuple(p for _, p in kept))
     if isinstance(e, Field):
-        return _projection(_at(row, e.path), _narrowed(e.type, read), e.path)
+        return _projection(_at(row, e.path), _pruned(e.type, read), e.path)
     if isinstance(e, Literal) and e.constant is None:
-        return Literal(_narrowed(e.type, read), None)
+        return Literal(_pruned(e.type, read), None)
     return e
 
 

@@ -35,7 +35,7 @@ from stepping_spark.circuit.operators import (
     Neg,
     Top,
     Window,
-    only_narrows,
+    only_prunes,
     parts_of,
 )
 from stepping_spark.circuit.physical import Sorting, cut_by
@@ -153,9 +153,9 @@ class RegisterAllocation:
     def _name_of(self, change: Vertex) -> Path:
         """The name of a stream; without some columns, the name of the stream with all of them."""
         v, graph = self._identities.unfused(change), self._identities.graph
-        if not only_narrows(v.operator) or v not in graph.paths:
+        if not only_prunes(v.operator) or v not in graph.paths:
             return self.names[change][0]
-        while only_narrows(v.operator):
+        while only_prunes(v.operator):
             (v,) = v.inputs
         return graph.paths[v]
 

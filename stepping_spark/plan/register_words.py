@@ -21,7 +21,7 @@ from stepping_spark.circuit.operators import (
     Neg,
     Operator,
     Top,
-    only_narrows,
+    only_prunes,
     parts_of,
 )
 from stepping_spark.circuit.operators.groups import ReducePlan
@@ -66,7 +66,7 @@ def words_of_states(plan: Plan) -> dict[str, list[str]]:
 
 def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     v, columns = state.change, _left(state.change)
-    while only_narrows(v.operator):
+    while only_prunes(v.operator):
         (v,) = v.inputs
     key = [n for n in state.register.key if not n.startswith("_key_")]
     label = _label(v, graph)
@@ -99,8 +99,8 @@ def _left(v: Vertex) -> list[str]:
     """The columns that are left of rows of which others have been left out."""
     columns = v.type.schema.columns
     is_flat = not any(isinstance(t, Struct) for _, t in columns)
-    narrows = only_narrows(parts_of(v.operator)[-1])
-    return [n for n, _ in columns] if narrows and is_flat else []
+    prunes = only_prunes(parts_of(v.operator)[-1])
+    return [n for n, _ in columns] if prunes and is_flat else []
 
 
 def _listed(columns: Iterable[str]) -> str:

@@ -221,7 +221,7 @@ def test_an_error_of_a_function_is_told_as_without_tasks(spark: SparkSession) ->
         assert stepper.store.last_step() == 1
         stepper.step((sales(30), None))
         assert where(stepper) == {"tasks"}
-    of_row = re.compile(r" for the row \(left=\{'item': 1, .*?\): ")  # which the driver finds
+    of_row = re.compile(r" for the row \(left=\{'shop': 1, .*?\): ")  # which the driver finds
     assert told[0] == of_row.sub(": ", told[1]) != told[1]
 
 
@@ -342,7 +342,7 @@ def test_a_plan_for_workers_is_without_classes_of_the_user() -> None:
 
 
 def test_a_plan_is_cut_where_rows_change_places() -> None:
-    plan = plan_of(st.compile(sold))
+    plan = plan_of(st.compile(sold, whole_rows=True))
     cut = [
         {plan.names[p.member.vertex][0].parts[-1] for p in segment.pieces if isinstance(p, Piece)}
         for segment in segments_of(plan).segments
@@ -352,7 +352,7 @@ def test_a_plan_is_cut_where_rows_change_places() -> None:
 
 
 def test_only_what_changes_has_a_part_and_rows_are_not_sent_to_find_others() -> None:
-    plan = plan_of(st.compile(sold))
+    plan = plan_of(st.compile(sold, whole_rows=True))
     sales_in, shops_in = plan.graph.inputs
     segments = segments_of(plan, [shops_in])
     pieces = [p for segment in segments.segments for p in segment.pieces]

@@ -99,7 +99,7 @@ class Map(KeepsSigns, Carrier):
 
 
 @dataclass(frozen=True)
-class Narrowed(Map):
+class PrunedMap(Map):
     """A map without the columns of its result that no reader needs.
 
     `whole` is the function with all columns; None if the map leaves out columns of its input. Which
@@ -122,14 +122,14 @@ class Narrowed(Map):
         return ", ".join(map(str, parts)) if is_flat else str(self.f)
 
     @property
-    def unnarrowed(self) -> Map | None:
+    def unpruned(self) -> Map | None:
         """The map with all columns; None if its input has them."""
         return None if self.whole is None else Map(self.whole, self.carried, self.note)
 
 
-def only_narrows(op: Operator) -> bool:
+def only_prunes(op: Operator) -> bool:
     """Whether an operator only leaves out columns of its input."""
-    return isinstance(op, Narrowed) and op.whole is None
+    return isinstance(op, PrunedMap) and op.whole is None
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,13 @@ from stepping_spark.execution.arrow.kernels import Context, Kernel, NeedsPrefix,
 from stepping_spark.execution.arrow.window_delta import cut_of
 from stepping_spark.expressions.arrow_evaluator import relation_of, spread, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays
+from stepping_spark.expressions.expr import Field
 from stepping_spark.plan.step_ir import Apply, Leaf, Read, Term, type_of
 from stepping_spark.relations.arrow import concat, negate, one_array
 from stepping_spark.relations.relation import DriverRelation, FanOut
 from stepping_spark.relations.sums.arrow import contributions
 from stepping_spark.rows.atoms import INT_MIN
-from stepping_spark.rows.schema import COUNT, StreamType
+from stepping_spark.rows.schema import COUNT, Schema, StreamType
 
 
 def prepared(n: Physical) -> Kernel:
@@ -76,6 +77,9 @@ def _hole(n: Hole) -> Kernel:
 
 def _project(n: Project, rows: Kernel) -> Kernel:
     schema, relation = n.schema, relation_of(n.schema)
+    names = _columns_picked(n)
+    if names is not None:
+        return lambda run: _picked(rows(run), names, schema)
     values = values_of(n.of.schema, n.exprs)
     diffs = [d for d, _ in n.schema.diffs]
     split = [(c.expr.type, c.spread) for c in n.cells]
@@ -88,6 +92,26 @@ def _project(n: Project, rows: Kernel) -> Kernel:
         return DriverRelation(relation([*columns, *[table.column(d) for d in diffs]]), schema)
 
     return project
+
+
+def _columns_picked(n: Project) -> list[str] | None:
+    """The columns that a projection picks; None if it computes one, or takes a row apart."""
+    types = dict(n.of.schema.columns)
+    names = []
+    for cell, (_, t) in zip(n.cells, n.schema.columns, strict=False):
+        e = cell.expr
+        if not isinstance(e, Field) or len(e.path) != 1 or cell.spread:
+            return None
+        if e.path[0] not in types or types[e.path[0]].arrow != t.arrow:
+            return None
+        names.append(e.path[0])
+    return [*names, *(d for d, _ in n.schema.diffs)]
+
+
+def _picked(rows: DriverRelation, names: Sequence[str], schema: Schema) -> DriverRelation:
+    columns = list(map(rows.table.column, names))
+    table = pa.Table.from_arrays(columns, schema=schema.arrow)
+    return DriverRelation(table, schema, rows.consolidated and table.num_rows == 1)
 
 
 def _where(n: Where, rows: Kernel) -> Kernel:

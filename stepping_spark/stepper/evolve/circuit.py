@@ -26,7 +26,7 @@ from functools import cache
 from typing import Any
 
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex
-from stepping_spark.circuit.operators import Input, Narrowed, Operator
+from stepping_spark.circuit.operators import Input, Operator, PrunedMap
 from stepping_spark.circuit.physical import Frame, Sorting, WindowCall
 from stepping_spark.expressions.expr import Expr, Literal, Opaque, PythonCall
 from stepping_spark.expressions.fingerprint import identity_of
@@ -269,7 +269,7 @@ def _as_json(
     for v in (*graph.walk(), *more):
         place(v)
     ids = ids_of(graph, places)
-    typed = {*graph.outputs, *more, *narrowed(places)}
+    typed = {*graph.outputs, *more, *pruned(places)}
     return {
         "name": graph.name,
         "inputs": [list(pair) for pair in inputs_of(graph)],
@@ -289,11 +289,11 @@ def _as_json(
     }, places
 
 
-def narrowed(vertices: Iterable[Vertex]) -> set[Vertex]:
+def pruned(vertices: Iterable[Vertex]) -> set[Vertex]:
     """The streams of which a pass may have left out columns; each vertex comes after its inputs."""
     streams: set[Vertex] = set()
     for v in vertices:
-        if isinstance(v.operator, Narrowed) or any(i in streams for i in v.inputs):
+        if isinstance(v.operator, PrunedMap) or any(i in streams for i in v.inputs):
             streams.add(v)
     return streams
 

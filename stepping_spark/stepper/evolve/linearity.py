@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from stepping_spark.circuit.graph import Vertex
-from stepping_spark.circuit.operators import Add, Filter, Map, Narrowed, Neg, Operator, RowByRow
+from stepping_spark.circuit.operators import Add, Filter, Map, Neg, Operator, PrunedMap, RowByRow
 from stepping_spark.expressions.expr import (
     Build,
     Call,
@@ -200,7 +200,7 @@ def _function(op: Operator) -> Any:
 
 
 def _with(op: Operator, f: Expr) -> Operator:
-    if isinstance(op, Narrowed):
+    if isinstance(op, PrunedMap):
         return Map(f)
     changes: dict[str, Any] = {"f": f}
     return dataclasses.replace(op, **changes)

@@ -15,9 +15,9 @@ from stepping_spark.circuit.operators import (
     Filter,
     Input,
     Map,
-    Narrowed,
     Nothing,
     Operator,
+    PrunedMap,
 )
 from stepping_spark.circuit.operators.time import Temporal
 from stepping_spark.expressions.coercion import coerce
@@ -33,7 +33,7 @@ from stepping_spark.stepper.evolve.circuit import (
     Unreadable,
     checksum,
     ids_of,
-    narrowed,
+    pruned,
 )
 
 
@@ -61,7 +61,7 @@ class KeptCircuit:
             self.words = {str(sums): str(words) for sums, words in circuit.get("words", {}).items()}
             self.ids = [str(v["id"]) for v in circuit["vertices"]]
             self._vertices = circuit["vertices"]
-            self.narrowed = _narrowed_places(self._vertices)
+            self.pruned = _pruned_places(self._vertices)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
             raise Unreadable(f"the circuit of the state is damaged: {e}") from None
 
@@ -145,7 +145,7 @@ class OldStreams:
         self._by_id: dict[str, list[Vertex]] = {}
         for vertex, identity in ids_of(graph, graph.walk()).items():
             self._by_id.setdefault(identity, []).append(vertex)
-        self._narrowed = narrowed(graph.walk())
+        self._pruned = pruned(graph.walk())
         self._placed: dict[int, str] = {}
         self._made: dict[int, Vertex] = {}
         for name, description in kept.items():
@@ -200,9 +200,9 @@ class OldStreams:
         source = self._circuit.input_at(place, self._reader)
         if source is not None:
             return next((v for v in alike if v.type == source.type), None)
-        if place in self._circuit.narrowed:
+        if place in self._circuit.pruned:
             return next((v for v in alike if self.has_rows_of(place, v)), None)
-        return next((v for v in alike if v not in self._narrowed), None)
+        return next((v for v in alike if v not in self._pruned), None)
 
     def _vertex_at(self, place: int) -> Vertex | None:
         """The vertex for a place, if it is in the new circuit, or the state has its sum."""
@@ -261,11 +261,11 @@ def _fewer(v: Vertex, given: Input) -> Vertex | None:
     return Vertex(Map(Build(was.row, tuple(Field(t, (n,)) for n, t in was.row.fields))), v)
 
 
-def _narrowed_places(vertices: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The places of streams of which columns may be left out, as `circuit.narrowed` finds them."""
+def _pruned_places(vertices: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The places of streams of which columns may be left out, as `circuit.pruned` finds them."""
     places: set[int] = set()
     for place, v in enumerate(vertices):
-        if v["operator"].get("is") == Narrowed.__name__ or not places.isdisjoint(v["of"]):
+        if v["operator"].get("is") == PrunedMap.__name__ or not places.isdisjoint(v["of"]):
             places.add(place)
     return places
 
