@@ -251,9 +251,9 @@ def _under(paths: Paths, name: str) -> Paths:
 def _cut(paths: Paths, t: StreamType) -> Paths:
     """The same parts, or more: parts that rows without the other columns can have.
 
-    Tuples keep all members, and a row keeps a column.
+    Tuples keep all members, and a row keeps a column. A row that may be NULL itself stays whole.
     """
-    if not isinstance(t, ZSetType) or isinstance(t.row, Carrying):
+    if not isinstance(t, ZSetType) or not isinstance(t.row, Struct) or isinstance(t.row, Carrying):
         return WHOLE
     return frozenset(_kept(paths, t.row))
 

@@ -124,6 +124,13 @@ def padded_or_not(orders: Orders, customers: Customers) -> Any:
     return wide, st.map(again, f=lambda p: (p.left.right.country, p.right.name))
 
 
+def rows_that_may_be_null(orders: Orders, customers: Customers) -> Any:
+    rows = st.map(padded(orders, customers, how="left"), f=lambda p: p.right)
+    some = st.filter(rows, f=lambda c: F.coalesce(F.lower(c.country), F.lit("a")) == "a")
+    again = st.join(some, orders, on_left=lambda c: c.id, on_right=lambda o: o.customer)
+    return some, st.map(again, f=lambda p: (p.left.name, p.right.cents))
+
+
 def left_at_once(orders: Orders, customers: Customers, countries: Countries) -> Any:
     rows = st.delta_join(
         orders,
@@ -205,7 +212,7 @@ KEPT: list[tuple[Callable[..., Any], dict[str, set[str]]]] = [
 ]  # fmt: skip
 QUERIES = [
     *(query for query, _ in KEPT), twice, at_once, semi, added,
-    left_of_left, padded_or_not, left_at_once,
+    left_of_left, padded_or_not, rows_that_may_be_null, left_at_once,
 ]  # fmt: skip
 
 

@@ -39,7 +39,7 @@ from stepping_spark.circuit.operators import (
 from stepping_spark.rows.schema import ZSetType
 
 BEFORE, CHANGE = "before", "change"
-MOST = 4_096
+MOST = 65_536
 """The most terms of a polynomial; larger ones are not examined."""
 
 # A product: a leaf (a stream, at a time), or an operator over products.
