@@ -130,6 +130,29 @@ def test_columns_that_are_stated_are_those_of_the_table() -> None:
     assert code == 0, said
 
 
+@pytest.mark.parametrize("whole_rows", [True, False])
+def test_a_file_may_say_that_a_state_keeps_whole_rows(whole_rows: bool) -> None:
+    text = (
+        "CREATE VIEW met AS SELECT a.customer AS id, sum(b.{}) AS total "
+        "FROM orders a JOIN orders b ON a.id = b.id GROUP BY a.customer"
+    )
+    Path("v.sql").write_text(text.format("id"))
+    Path("v.toml").write_text(
+        f"whole_rows = {str(whole_rows).lower()}\n{READ}[sinks.met]\ndelta = 'met'\nkey = 'id'\n"
+    )
+    done = CliRunner().invoke(main, ["run", "v.toml"])
+    assert done.exit_code == 0, done.output
+    shown = CliRunner().invoke(main, ["state", "show", "parquet:state"]).output
+    assert ("orders (id, customer) by id" in " ".join(shown.split())) != whole_rows, shown
+    Path("v.sql").write_text(text.format("cents"))
+    plan = CliRunner().invoke(main, ["run", "v.toml", "--evolve", "--dry-run"]).output
+    assert ("read again: input orders" in plan) != whole_rows, plan
+    done = CliRunner().invoke(main, ["run", "v.toml", "--evolve"])
+    assert done.exit_code == 0, done.output
+    rows = deltalake.DeltaTable("met").to_pyarrow_table().to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [(1, 3), (2, 7)]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -607,3 +607,27 @@ def test_a_view_of_the_time_is_stepped_when_the_time_of_the_machine_changes(
         (2, Counter({1: -1, 2: -1})),
         (3, Counter({3: -1})),
     ]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"append_only": ["people"]},
+        {"strict": True},
+        {"lateness": {"people": (lambda p: p, 1)}},
+        {"whole_rows": True},
+    ],
+    ids=lambda option: "".join(option),
+)
+def test_options_of_a_compiled_query_are_for_its_compilation(option: dict[str, Any]) -> None:
+    def ages(people: st.ZSet[int]) -> st.ZSet[int]:
+        return st.distinct(people)
+
+    changes: dict[str, Any] = {"people": [(1, Z({3: 1}))]}
+    with pytest.raises(InputError, match=r"compiled already; .* to st\.compile"):
+        st.Pipeline(st.compile(ages), store="memory", **changes, **option)
+    seen: dict[Any, Any] = {}
+    graph: Any = st.compile(ages, **option)
+    with st.Pipeline(graph, store="memory", into={"ages": seen.setdefault}, **changes) as pipeline:
+        pipeline.run()
+    assert seen[1] == Z({3: 1})
