@@ -41,7 +41,7 @@ from typing import Any
 from stepping_spark.expressions.expr import Literal, Opaque, PythonCall
 from stepping_spark.rows.atoms import Atom, RowType
 from stepping_spark.rows.schema import Columns, StreamType, ZSetType, kind_of
-from stepping_spark.rows.types import Struct
+from stepping_spark.rows.types import Struct, unwrap
 
 FunctionNode = ast.Lambda | ast.FunctionDef
 
@@ -338,7 +338,8 @@ def read_in_text(text: str, columns: Columns) -> list[tuple[tuple[str, ...], Row
 def _at(t: RowType, path: tuple[str, ...]) -> RowType | None:
     """The type of a part of a row; None if the row has no such part."""
     for name in path:
-        fields = dict(t.fields) if isinstance(t, Struct) else {}
+        row = unwrap(t)
+        fields = dict(row.fields) if isinstance(row, Struct) else {}
         if name not in fields:
             return None
         t = fields[name]

@@ -122,8 +122,8 @@ def compile(  # noqa: A001 - the interface's name
     stay. `st.explain` shows which state expires so, and why other state does not.
 
     The state of joins has only the columns that the query reads. With `whole_rows` it has all
-    columns of their inputs. It is larger then, but another query that reads more columns is filled
-    from it; otherwise the inputs are read again: see `Stepper.evolve`.
+    columns of their inputs. It is larger then, but a join of another query that reads more columns
+    is filled from it; otherwise the inputs are read again: see `Stepper.evolve`.
 
     Raises `CompileError`, with the user's line, for everything that cannot become a circuit.
 
@@ -140,6 +140,11 @@ def compile(  # noqa: A001 - the interface's name
     _check_is_function(query)
     line, name = _line(query), query.__name__
     names = local_names(query)
+    if type(whole_rows) is not bool:
+        raise CompileError(
+            f"{line}: {name}: whole_rows={whole_rows!r}: expected True, so that the state of all "
+            "joins has all columns, or False"
+        )
     tracer = Tracer(whole_rows=whole_rows)
     parameters = _parameters(query, names, line, name)
     growing = set(_named("append_only", append_only, parameters, line, name))

@@ -176,13 +176,15 @@ def _changes(name: str, stored: Register, wanted: Register) -> Iterator[str]:
     if more and same and [(n, t) for n, t in want[0] if n not in more] == have[0]:
         yield (
             f"register {name!r}: the circuit keeps a column that the state has not: "
-            f"{', '.join(map(repr, more))}. If the query does not need it, leave it out before: "
-            "st.map(rows, f=lambda row: …), to the class that the rows had"
+            f"{', '.join(map(repr, more))}. If whole_rows=True is new, leave it out; if the column "
+            "is new in the row class, take it off before: st.map(rows, f=lambda row: …), to a "
+            "class without it"
         )
     elif fewer and same and [(n, t) for n, t in have[0] if n not in fewer] == want[0]:
         yield (
             f"register {name!r}: the state has a column that the query does not read: "
-            f"{', '.join(map(repr, fewer))}. With whole_rows=True the query keeps it, too"
+            f"{', '.join(map(repr, fewer))}. If the state was made with whole_rows=True, compile "
+            "the query so, too"
         )
     elif [[n for n, _ in part] for part in have] != [[n for n, _ in part] for part in want]:
         yield (

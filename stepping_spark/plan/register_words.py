@@ -213,7 +213,8 @@ def _source(v: Vertex, graph: AnyGraph, found: str) -> _Source | None:
             if isinstance(op, Filter):
                 some = "some "
             elif isinstance(op, Map) and only_projects(op):
-                columns = _named(op.f) if columns.keys() <= {VALUE} else columns
+                names = _named(op.f)
+                columns = {n: names.get(c, c) for n, c in columns.items()} or names
             elif not _is_of_buckets(op):
                 break
         else:

@@ -60,7 +60,7 @@ def class_of(schema: pa.Schema, name: str, required: Collection[str] = ()) -> ty
         annotations[attribute] = annotation
     if not annotations:
         raise TypeError(
-            f"a row class needs a column that a row can hold; there are {', '.join(left_out)}"
+            f"a row can hold none of the columns {', '.join(left_out)}"
             if left_out
             else "a row class needs a column, and the schema has none"
         )

@@ -65,6 +65,11 @@ DEPTH = 5_000
 
 def sql(text: Any, /, *, to: type[Data] | None = None, **tables: Any) -> Any:
     """See `stepping_spark.sql.sql`."""
+    if isinstance(tables.get("whole_rows"), bool):
+        raise CompileError(
+            f"{user_line()}: sql: whole_rows is an argument of st.compile and st.Pipeline; give it "
+            "there"
+        )
     text = text if isinstance(text, str) else _text_of(text)
     if len(text) > LONGEST:
         raise CompileError(

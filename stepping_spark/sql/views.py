@@ -470,6 +470,7 @@ _TEXT = re.compile(r"\b(var)?char\(\d+\)")  # strings to Spark, of any length
 
 @functools.lru_cache(_TABLES_KEPT)
 def _of_kinds(columns: _Columns, name: str) -> SqlTable:
+    _check_once([n for n, _, _ in columns], name)
     kinds = {n: _TEXT.sub("string", kind) for n, kind, _ in columns}
     schema = pa.schema([pa.field(n, _arrow_type(kinds[n]), null) for n, _, null in columns])
     return _with_kinds(_class_of(schema, name), kinds, name)
@@ -479,7 +480,7 @@ def _arrow_type(kind: str) -> pa.DataType:
     """The Arrow type of a column; an opaque one if rows cannot hold its values."""
     try:
         return row_type_of(kind, nullable=True).arrow
-    except TypeError:
+    except (TypeError, ValueError):  # a decimal of more than 38 digits is the latter
         return pa.opaque(pa.null(), kind, "Spark")
 
 
@@ -492,7 +493,16 @@ _NARROW = {
 """The Spark types of numbers that are narrower than the types of rows."""
 
 
+def _check_once(columns: Sequence[str], name: str) -> None:
+    twice = next((c for c in columns if columns.count(c) > 1), None)
+    if twice is not None:
+        raise CompileError(
+            f"{user_line()}: table {name}: the schema has the column {twice!r} twice; leave one out"
+        )
+
+
 def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
+    _check_once(schema.names, name)
     cls = _class_of(schema, name)
     kinds = {n: kind for n, (_, kind) in _of_class(cls, name).columns.items()}
     kinds |= {f.name: _narrowed(kinds[f.name], f.type) for f in schema if f.name in kinds}

@@ -148,7 +148,7 @@ def test_what_has_no_columns_is_refused(tmp_path: Path) -> None:
         st.row_class([(1, None)])
     with pytest.raises(InputError, match="required= names 'x', and the columns are a"):
         st.row_class(pa.schema({"a": pa.int64()}), required=["x"])
-    with pytest.raises(InputError, match=r"there are t \(time64\[us\]\)"):
+    with pytest.raises(InputError, match=r"columns t \(time64\[us\]\)"):
         st.row_class(pa.schema({"t": pa.time64("us")}))
 
 

@@ -149,11 +149,26 @@ TAGS = pa.map_(pa.string(), pa.int32())
         ("id, name", "has no columns with a type; write each column with its type"),
         ("", "has no columns with a type; write each column with its type"),
         ("id BIGINT, ID STRING", "has the column 'id' twice; leave one out"),
+        ("id DECIMAL(50, 2)", "a row can hold none of the columns id (decimal(50,2))"),
+        ("id MAP<STRING, INT>", "a row can hold none of the columns id (map<string,int>)"),
+        (
+            pa.schema([pa.field("id", pa.int64()), pa.field("id", pa.string())]),
+            "table t: the schema has the column 'id' twice; leave one out",
+        ),
     ],
 )
-def test_columns_that_are_no_ddl_are_refused(ddl: str, said: str) -> None:
+def test_columns_that_are_no_ddl_are_refused(ddl: Any, said: str) -> None:
     with pytest.raises(st.CompileError, match=re.escape(said)):
         st.sql("SELECT count(*) AS n FROM t", t=ddl)
+
+
+def test_whole_rows_are_for_the_compilation() -> None:
+    with pytest.raises(st.CompileError, match=r"an argument of st\.compile and st\.Pipeline"):
+        st.sql("SELECT 1 AS n FROM t", t="id INT", whole_rows=True)
+    compiled: Any = st.compile
+    for whole_rows in ("yes", 1, None, ["t"]):
+        with pytest.raises(st.CompileError, match=r"whole_rows=.*: expected True"):
+            compiled(st.sql("SELECT 1 AS n FROM t", t="id INT"), whole_rows=whole_rows)
 
 
 def test_a_type_in_ddl_may_be_behind_a_colon() -> None:
