@@ -468,7 +468,7 @@ def field_of(e: Expr, path: tuple[str, ...], t: RowType) -> Expr:
         names = [n for n, _ in row_type.fields]
         return field_of(e.fields[names.index(path[0])], path[1:], t)
     if isinstance(e, Literal) and e.constant is None:
-        return Literal(t, None)
+        return Literal(Optional(unwrap(t)), None)
     raise NotComposed
 
 

@@ -307,28 +307,29 @@ def read_unseen(argument: Any, inputs: tuple[StreamType, ...]) -> str:
     return " ".join(texts)
 
 
-_QUOTED = re.compile(r"`(?:[^`]|``)*`(?:\.`(?:[^`]|``)*`)*")
+_QUOTED = re.compile(r"`[^`'\"]*`(?:\.`[^`'\"]*`)*")
 """A column, or a part of one, as the fields of rows write it: `left`.`cents`."""
 
-_STAR = re.compile(r"(?:^|[(,.])\s*\*\s*(?:[,)]|$)")
-"""All columns."""
+_PRODUCT = re.compile(r"(?<=[\w)`'\"]) *\* *(?=[\w(`'\"+-])")
+"""An asterisk between two operands; any other may stand for all columns."""
 
 
 def read_in_text(text: str, columns: Columns) -> list[tuple[tuple[str, ...], RowType]]:
     """The columns that an expression of Spark may read, by its text, or the parts of a column.
 
-    A column is read whole if the text has its name without quotes, in any case.
+    A column is read whole if the text has its name without quotes, in any case. All columns are if
+    the text may have an asterisk for them, or a backtick that is not of a name.
     """
     quoted = (names[1:-1].split("`.`") for names in _QUOTED.findall(text))
-    paths = {tuple(name.replace("``", "`") for name in names) for names in quoted}
+    paths = {tuple(names) for names in quoted}
     rest = _QUOTED.sub(" ", text).lower()
-    is_star = _STAR.search(text) is not None
+    is_all = "*" in _PRODUCT.sub(" ", text) or "unresolvedstar" in rest or "`" in rest
     read: list[tuple[tuple[str, ...], RowType]] = []
     for name, t in columns:
         own = sorted(path for path in paths if path[0].lower() == name.lower())
         parts = [(path, _at(t, path[1:])) for path in own if path[0] == name]
         known = [(path, of) for path, of in parts if of is not None]
-        if is_star or name.lower() in rest or not name.isidentifier() or len(known) < len(own):
+        if is_all or name.lower() in rest or not name.isidentifier() or len(known) < len(own):
             read.append(((name,), t))
         else:
             read += known

@@ -44,7 +44,7 @@ from stepping_spark.expressions.fingerprint import read_in_text
 from stepping_spark.expressions.portable import choice
 from stepping_spark.rows.atoms import BOOL, RowType
 from stepping_spark.rows.row_class import open_class
-from stepping_spark.rows.schema import Carrying, StreamType, ZSetType
+from stepping_spark.rows.schema import VALUE, Carrying, StreamType, ZSetType
 from stepping_spark.rows.types import Optional, Struct, unwrap
 
 Paths = frozenset[tuple[str, ...]]
@@ -59,7 +59,8 @@ def drop_unread(graph: AnyCircuit) -> AnyCircuit:
     π(a ⋈ b) = π(π_l(a) ⋈ π_r(b)), if π_l and π_r keep the keys and what π reads of their side. A
     stream that several joins read keeps what any of them needs, so that they share a register. It
     stays whole if another operator stores it by the key of one of the joins. A stream for a reader
-    outside of the circuit stays whole too.
+    outside of the circuit stays whole too. A value that nothing reads is not computed, and so
+    cannot fail.
     """
     of_join: set[Vertex] = set()
     for v in graph.walk():
@@ -91,11 +92,15 @@ class _Readers:
         self.of: dict[Vertex, Paths] = defaultdict(frozenset)
         """By stream: the parts that any reader needs."""
         self.stored: dict[Vertex, Paths] = defaultdict(frozenset)
-        """By stream that joins store: the parts that these need."""
+        """By stream of which joins store the sum, or read it: the parts that these need."""
         self._keys: dict[Vertex, set[tuple[Expr, ...]]] = defaultdict(set)  # of joins, by stream
         self._taken: dict[Vertex, set[tuple[Expr, ...]]] = defaultdict(set)  # of other registers
+        self._stored_whole = set(graph.loops)  # streams with a register that has all columns
         for v in _read_outside(graph):
             self.of[v] = WHOLE
+            stream, over_steps = summed(v)
+            if over_steps:
+                self._stored_whole.add(stream)
         for v in reversed(list(graph.walk())):  # each reader before what it reads
             self._add_stored(v)
             self.of[v] = _cut(self.of[v], v.type)
@@ -104,7 +109,7 @@ class _Readers:
     def _add_stored(self, v: Vertex) -> None:
         """Decide what joins store of a stream, whose readers are known."""
         if v in self.stored:
-            if self._keys[v] & self._taken[v]:
+            if v in self._stored_whole or self._keys[v] & self._taken[v]:
                 self.stored[v] = WHOLE
             self.stored[v] = _cut(self.stored[v], v.type)
             self.of[v] |= self.stored[v]
@@ -156,14 +161,18 @@ class _Readers:
         """All columns of the inputs: the operator may compare whole rows, or show them."""
         for i in inputs:
             self._add(i, WHOLE)
+            stream, _ = summed(i)
             if isinstance(op, Arrange):
-                self._taken[i].add(op.key.parts)
+                self._taken[stream].add(op.key.parts)
             elif op.linearity is Linearity.PER_KEY:
-                self._taken[i].add(op.keyed_by(i.type))
+                self._taken[stream].add(op.keyed_by(i.type))
 
     def _store(self, v: Vertex, key: tuple[Expr, ...], read: Paths) -> None:
-        self.stored[v] |= read | _read_by_each(key, v.type)
-        self._keys[v].add(key)
+        stream, _ = summed(v)
+        needed = read | _read_by_each(key, v.type)
+        self.stored[stream] |= needed
+        self._keys[stream].add(key)
+        self._add(v, needed)
 
     def _add(self, v: Vertex, read: Paths) -> None:
         self.of[v] |= read
@@ -204,26 +213,37 @@ class _Pruning:
             case _:
                 stored = set()
         for i in v.inputs:
-            yield self._picked(i, self._readers.stored[i]) if i in stored else self._new[i]
+            if i in stored:
+                yield self._picked(i, self._readers.stored[summed(i)[0]])
+            else:
+                yield self._new[i]
 
     def _picked(self, v: Vertex, read: Paths) -> Vertex:
         """The new stream of `v`, with no other columns than these."""
-        new = self._new[v]
+        stream, over_steps = summed(v)
+        new = self._new[stream]
         if not isinstance(v.type, ZSetType):
-            return new
+            return self._new[v]
         row, target = _row_of(new.type), _pruned(v.type.row, read)
         if row == target:
-            return new
-        picked = _below_integral(PrunedMap(_projection(row, target, ())), new)
+            return self._new[v]
+        picked = Vertex(PrunedMap(_projection(row, target, ())), new)
+        for op in reversed(over_steps):
+            picked = Vertex(op, picked)
         adopt(picked, inner_origin(self._origins[v], picked), self._origins)
         return picked
 
 
-def _below_integral(pick: Operator, v: Vertex) -> Vertex:
-    """π(v), with the map below an integral: π(I(a)) = I(π(a))."""
-    if isinstance(v.operator, Integrate):
-        return Vertex(v.operator, _below_integral(pick, v.inputs[0]))
-    return Vertex(pick, v)
+def summed(v: Vertex) -> tuple[Vertex, list[Operator]]:
+    """The stream of whose sum, or old value, a stream is; and the operators above it.
+
+    π(I(a)) = I(π(a)), and so it is for z⁻¹ and arrangements: a state is that of fewer columns.
+    """
+    operators: list[Operator] = []
+    while v.operator.same_stream or isinstance(v.operator, Integrate):
+        operators.append(v.operator)
+        (v,) = v.inputs
+    return v, operators
 
 
 def _read_outside(graph: AnyCircuit) -> Iterator[Vertex]:
@@ -347,6 +367,8 @@ def _restricted(e: Expr, read: Paths, row: RowType) -> Expr:
 def _at(row: RowType, path: tuple[str, ...]) -> RowType:
     is_null = False
     for name in path:
+        if name == VALUE:
+            continue  # the row itself, which may be NULL
         is_null = is_null or isinstance(row, Optional)
         struct = unwrap(row)
         assert isinstance(struct, Struct)

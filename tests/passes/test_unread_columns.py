@@ -137,6 +137,35 @@ def rows_that_may_be_null(orders: Orders, customers: Customers) -> Any:
     return some, st.map(again, f=lambda p: (p.left.name, p.right.cents))
 
 
+def null_rows_in_a_tuple(orders: Orders, customers: Customers) -> Any:
+    rows = st.map(padded(orders, customers, how="left"), f=lambda p: p.right)
+    pairs = st.map(rows, f=lambda c: (c, 1))
+    return st.map(pairs, f=lambda t: t[0].name), st.count(pairs)
+
+
+def at_arrival(orders: Orders, customers: Customers) -> Any:
+    met = st.half_join(
+        orders, customers, on_left=lambda o: o.customer, on_right=lambda c: c.id, state="old"
+    )
+    return st.map(met, f=lambda p: p.right.name)
+
+
+def fed_back(orders: Orders, customers: Customers) -> Any:
+    with st.feedback(Customers) as before:
+        before.connect(st.delay(st.add(before, customers)))
+    met = st.linear.join(orders, before, on_left=lambda o: o.customer, on_right=lambda c: c.id)
+    return st.map(met, f=lambda p: p.right.name)
+
+
+def sums_too(orders: Orders, customers: Customers) -> Any:
+    """The sum of an input is an output, and has a register of whole rows."""
+    return st.integrate(customers), totals(orders, customers)
+
+
+def every_column(orders: Orders, customers: Customers) -> Any:
+    return st.map(joined(orders, customers), f=lambda p: F.to_json(F.struct("*")))
+
+
 def left_at_once(orders: Orders, customers: Customers, countries: Countries) -> Any:
     rows = st.delta_join(
         orders,
@@ -215,12 +244,14 @@ KEPT: list[tuple[Callable[..., Any], dict[str, set[str]]]] = [
     (summed_by_spark, {"orders by customer": {"customer", "cents"},
                        "customers by id": {"id", "name"}}),
     (whole_pairs, {"orders by customer": ORDER, "customers by id": CUSTOMER}),
+    (at_arrival, {"customers by id": {"id", "name"}}),
     (by_python, {"orders by customer": ORDER, "customers by id": CUSTOMER}),
     (stored_anyway, {"orders by customer": ORDER, "customers by id": {"id", "country"}}),
 ]  # fmt: skip
 QUERIES = [
     *(query for query, _ in KEPT), twice, at_once, semi, added,
-    left_of_left, padded_or_not, rows_that_may_be_null, left_at_once,
+    left_of_left, padded_or_not, rows_that_may_be_null, null_rows_in_a_tuple, left_at_once,
+    fed_back, sums_too, every_column,
 ]  # fmt: skip
 
 
@@ -239,6 +270,12 @@ def test_a_join_keeps_the_columns_that_are_read(
 ) -> None:
     found = columns(st.compile(query))
     assert {name: found[name] for name in kept} == kept
+
+
+@pytest.mark.spark
+def test_an_asterisk_in_a_function_of_spark_needs_all_columns(spark: Any) -> None:
+    found = columns(st.compile(every_column))
+    assert (found["orders by customer"], found["customers by id"]) == (ORDER, CUSTOMER)
 
 
 def test_whole_rows_are_kept_if_the_query_is_compiled_so() -> None:
@@ -307,12 +344,46 @@ ROW = (("id", INT), ("left", row_type(Order)), ("right", Optional(row_type(Custo
         ("coalesce(`right`.`name`, 'x')", ["right.name"]),
         ("`right`.`name`.`more`", ["right"]),
         ("struct(*)", ["id", "left", "right"]),
+        ("struct(unresolvedstar())", ["id", "left", "right"]),
+        ("xxhash64(/* all */ * )", ["id", "left", "right"]),
+        ("struct(* EXCEPT (left))", ["id", "left", "right"]),
+        ("concat('`', soundex(right.name), '`')", ["id", "left", "right"]),
+        ("`id` * 2 * `left`.`id`", ["id", "left.id"]),
         ("struct(left.*)", ["id", "left", "right"]),
         ("now()", []),
     ],
 )
 def test_the_parts_of_a_row_that_an_expression_of_spark_reads(text: str, read: list[str]) -> None:
     assert [".".join(path) for path, _ in read_in_text(text, ROW)] == read
+
+
+def test_a_condition_of_an_outer_join_may_change() -> None:
+    """The evolution composes maps of rows that may be NULL with maps that make them NULL."""
+
+    def met(least: int) -> Any:
+        def query(orders: Orders, customers: Customers) -> Any:
+            rows = st.outer_join(
+                orders,
+                customers,
+                on_left=lambda o: o.customer,
+                on_right=lambda c: c.id,
+                where=lambda p: p.left.cents > least,
+            )
+            return st.map(rows, f=lambda p: (p.left.cents, p.right.name))
+
+        return query
+
+    ann = Customer(id=1, country="de", name="Ann")
+    tea, milk = (Order(id=i, customer=1, cents=i, note=None) for i in (1, 2))
+    for narrow in (False, True), (True, False), (False, False):
+        old, new = (st.compile(met(n), whole_rows=w) for n, w in enumerate(narrow))
+        store = st.StoreMemory.from_graph(old)
+        st.Stepper(old, store).step((Z({tea: 1, milk: 1}), Z({ann: 1})))
+        rows = {"orders": Z({tea: 1, milk: 1}), "customers": Z({ann: 1})}
+        again = {name: rows[name] for name in st.evolution(new, store).read_again}
+        stepper: Any = st.Stepper(new, store, evolve=True)
+        (change,) = stepper.evolve(**again)
+        assert change.to_python() == Z({(1, "Ann"): -1, (1, None): 1})
 
 
 ids, texts = some.integers(0, 2), some.sampled_from(["a", "b"])
