@@ -139,6 +139,9 @@ def test_a_field_may_have_the_name_of_another_column(tmp_path: Path) -> None:
 TAGS = pa.map_(pa.string(), pa.int32())
 
 
+TWICE = pa.schema([pa.field("id", pa.int64()), pa.field("id", pa.int64())])
+
+
 @pytest.mark.parametrize(
     ("ddl", "said"),
     [
@@ -152,7 +155,7 @@ TAGS = pa.map_(pa.string(), pa.int32())
         ("id DECIMAL(50, 2)", "a row can hold none of the columns id (decimal(50,2))"),
         ("id MAP<STRING, INT>", "a row can hold none of the columns id (map<string,int>)"),
         (
-            pa.schema([pa.field("id", pa.int64()), pa.field("id", pa.string())]),
+            TWICE,
             "table t: the schema has the column 'id' twice; leave one out",
         ),
     ],
