@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, States, Vertex, check_is_graph
 from stepping_spark.circuit.operators import (
@@ -25,6 +25,7 @@ from stepping_spark.passes.expire_state import without_expiry
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.register_words import columns_left
 from stepping_spark.plan.segments import NotInTasks, segments_of
 from stepping_spark.plan.step_ir import Read, RegisterPlan, nodes
 from stepping_spark.rows.boxes import html_table
@@ -52,7 +53,8 @@ class VertexExplained:
 class Explanation:
     """How a circuit takes a step. Printed, it is a page of text.
 
-    `in_tasks` says whether Spark's tasks take a large step as one job, or why not.
+    `in_tasks` says whether Spark's tasks take a large step as one job, or why not. `columns` has
+    the columns of the registers that do not have all columns of their rows.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Explanation:
     hints: tuple[str, ...] = ()
     reductions: tuple[ReducePlan, ...] = ()
     in_tasks: str = ""
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"circuit {self.name}"]
@@ -75,7 +78,9 @@ class Explanation:
                 lines.append(f"      runs within {v.within}")
         lines.append(f"{len(self.arrangements)} registers")
         for name, key in self.arrangements:
-            lines.append(f"  {name}: " + (f"arranged by {', '.join(key)}" if key else "no key"))
+            arranged = f"arranged by {', '.join(key)}" if key else "no key"
+            columns = f"; only {', '.join(self.columns[name])}" if name in self.columns else ""
+            lines.append(f"  {name}: {arranged}{columns}")
         lines += [f"hint: {hint}" for hint in self.hints]
         for reduction in self.reductions:
             lines += str(reduction).splitlines()
@@ -102,9 +107,12 @@ class Explanation:
             ],
         )
         registers = html_table(
-            ("register", "arranged by"),
-            (False, False),
-            [(name, ", ".join(key) or "no key") for name, key in self.arrangements],
+            ("register", "arranged by", "columns"),
+            (False, False, False),
+            [
+                (name, ", ".join(key) or "no key", ", ".join(self.columns.get(name, ("all",))))
+                for name, key in self.arrangements
+            ],
         )
         hints = "".join(f"<p>hint: {html.escape(hint)}</p>" for hint in self.hints)
         plan = "\n".join([*map(str, self.reductions), self.in_tasks, WHERE, self.plan])
@@ -123,7 +131,7 @@ def explain(graph: AnyGraph) -> Explanation:
     decides where a stream runs: on the driver or in Spark, whichever is estimated to be faster for
     the rows and bytes that it reads, or the whole step as one job of Spark's tasks, if they can
     compute it. The step's metrics have the reason. `print` it, or use `vertices`, `arrangements`,
-    `reductions`, `hints`, `in_tasks` and `plan`. Runs nothing.
+    `columns`, `reductions`, `hints`, `in_tasks` and `plan`. Runs nothing.
 
     >>> def query(a: st.ZSet[tuple[int, str]], b: st.ZSet[int]) -> st.ZSet[str]:
     ...     pairs = st.join(a, b, on_left=lambda a: a[0], on_right=lambda b: b)
@@ -165,6 +173,7 @@ def explain(graph: AnyGraph) -> Explanation:
         hints,
         graph.reductions,
         _in_tasks(plan),
+        {s.register.name: tuple(left) for s in plan.states if (left := columns_left(s.change))},
     )
 
 

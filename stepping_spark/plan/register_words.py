@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from stepping_spark.circuit.graph import AnyGraph, Path, V, Vertex
@@ -30,8 +30,9 @@ from stepping_spark.expressions.expr import Build, Expr, Field
 from stepping_spark.expressions.portable import Bucket
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import RegisterPlan
-from stepping_spark.rows.schema import VALUE, ZSetType
-from stepping_spark.rows.types import Struct
+from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import VALUE, Columns, ZSetType
+from stepping_spark.rows.types import Struct, unwrap
 
 SUMS = "accumulable"
 """The first word of the kind of a reduction whose state is sums."""
@@ -65,7 +66,7 @@ def words_of_states(plan: Plan) -> dict[str, list[str]]:
 
 
 def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
-    v, columns = state.change, _left(state.change)
+    v, columns = state.change, columns_left(state.change)
     while only_prunes(v.operator):
         (v,) = v.inputs
     key = [n for n in state.register.key if not n.startswith("_key_")]
@@ -95,12 +96,26 @@ def _words_of_waiting(v: Vertex, key: Sequence[str], names: Sequence[str], graph
     return f"{_rows_of(v, graph)}{by} {_WAITING[type(v.operator)]}"
 
 
-def _left(v: Vertex) -> list[str]:
-    """The columns that are left of rows of which others have been left out."""
-    columns = v.type.schema.columns
-    is_flat = not any(isinstance(t, Struct) for _, t in columns)
-    prunes = only_prunes(parts_of(v.operator)[-1])
-    return [n for n, _ in columns] if prunes and is_flat else []
+def columns_left(v: Vertex) -> list[str]:
+    """The columns that are left of rows of which others have been left out; none for whole rows."""
+    if not only_prunes(parts_of(v.operator)[-1]):
+        return []
+    return columns_within(v.type.schema.columns)
+
+
+def columns_within(columns: Columns) -> list[str]:
+    """The names of columns; of a row, the names of its columns behind its own."""
+    return [".".join(path) for n, t in columns for path in _leaves(t, (n,))]
+
+
+def _leaves(t: RowType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The paths of the columns within a row."""
+    row = unwrap(t)
+    if isinstance(row, Struct):
+        for name, part in row.fields:
+            yield from _leaves(part, (*path, name))
+    else:
+        yield path
 
 
 def _listed(columns: Iterable[str]) -> str:

@@ -285,6 +285,16 @@ def test_whole_rows_are_kept_if_the_query_is_compiled_so() -> None:
         assert found["customers by id"] == CUSTOMER
 
 
+def test_an_explanation_lists_the_columns_that_are_left() -> None:
+    explained = st.explain(st.compile(totals))
+    assert explained.columns == {
+        "totals.orders by customer": ("customer", "cents"),
+        "totals.customers by id": ("id", "country"),
+    }
+    assert "arranged by customer; only customer, cents\n" in str(explained)
+    assert st.explain(st.compile(totals, whole_rows=True)).columns == {}
+
+
 def test_joins_of_joins_keep_what_the_last_reader_needs() -> None:
     found = columns(st.compile(twice))
     assert found["orders by customer"] == {"customer", "cents"}

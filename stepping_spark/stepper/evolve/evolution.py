@@ -16,9 +16,9 @@ from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
 from stepping_spark.plan.difference import Described, described, difference
 from stepping_spark.plan.planner import plan_of
-from stepping_spark.plan.register_words import words_of
+from stepping_spark.plan.register_words import columns_within, words_of
 from stepping_spark.plan.step_ir import Identities
-from stepping_spark.relations.store import EvolvingStore, Size, Store
+from stepping_spark.relations.store import EvolvingStore, Register, Size, Store
 from stepping_spark.rows.atoms import is_time
 from stepping_spark.stepper.evolve.circuit import (
     Reader,
@@ -94,6 +94,8 @@ class Evolution:
     filling: Filling | None = field(default=None, repr=False)
     rows_again: Mapping[str, int] = field(default_factory=dict)
     """The numbers of rows of inputs that are read again, if they were counted."""
+    missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The columns that the state lacks for a filled register, by its name, if it has the others."""
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The numbers of rows that leave and enter each changed or new view, if they were counted."""
 
@@ -144,7 +146,9 @@ class Evolution:
                 yield f"  kept: {self.words.get(name, name)}{self._size(self.names[name], ', {}')}"
         for name, sources in self.filled.items():
             read = origin(sources) or "nothing: it is empty"
-            yield f"  filled: {self.words.get(name, name)}, from {read}"
+            lacks = ", ".join(self.missing.get(name, ()))
+            why = f": the state lacks {lacks}" if lacks else ""
+            yield f"  filled: {self.words.get(name, name)}, from {read}{why}"
         for name in self.dropped:
             yield f"  dropped: {self.words_before.get(name, name)}"
         for old, new in self.renamed.items():
@@ -175,6 +179,18 @@ class Evolution:
             return ""
         rows = count_told(size.rows)
         return form.format(rows if size.nbytes < MANY_BYTES else f"{rows}, {decimal(size.nbytes)}")
+
+
+def _missing(wanted: Mapping[str, Any], kept: Described) -> tuple[str, ...]:
+    """The columns that a register of the same stream and key lacks in the state."""
+    new = Register.described("", wanted)
+    columns = columns_within(new.schema.columns)
+    for content in kept.values():
+        if all(content.get(part) == wanted[part] for part in ("sums", "key")):
+            had = set(columns_within(Register.described("", content).schema.columns))
+            if had < set(columns):
+                return tuple(name for name in columns if name not in had)
+    return ()
 
 
 def count_told(n: int) -> str:
@@ -341,6 +357,7 @@ class _Finder:
             self.renamed,
             sizes,
             filling,
+            missing={n: lacks for n in filled if (lacks := _missing(wanted[n], self.kept))},
         )
 
     def _unchanged(self) -> Evolution:
