@@ -23,9 +23,9 @@ from stepping_spark.circuit.operators.time import Temporal
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.expr import Build, Call, Field, Literal
 from stepping_spark.plan.difference import Described
-from stepping_spark.relations.store import Now
+from stepping_spark.relations.store import Now, Register
 from stepping_spark.rows.atoms import BOOL, RowType
-from stepping_spark.rows.schema import Schema, StreamType, ZSetType
+from stepping_spark.rows.schema import Schema, StreamType, ZSetType, kind_of
 from stepping_spark.rows.types import Optional, Struct, unwrap
 from stepping_spark.stepper.evolve.circuit import (
     FORMAT,
@@ -56,7 +56,9 @@ class KeptCircuit:
             self.digest = str(circuit["digest"])
             self.inputs = {str(label): int(n) for label, n in circuit["inputs"]}
             self.outputs = [(str(name), int(place)) for name, place in circuit["outputs"]]
-            self.registers = {str(sums): int(place) for sums, place in circuit["registers"]}
+            self.registers: dict[str, list[int]] = {}
+            for sums, place in circuit["registers"]:
+                self.registers.setdefault(str(sums), []).append(int(place))
             # The contents of registers in words; states of earlier versions lack them.
             self.words = {str(sums): str(words) for sums, words in circuit.get("words", {}).items()}
             self.ids = [str(v["id"]) for v in circuit["vertices"]]
@@ -149,14 +151,24 @@ class OldStreams:
         self._placed: dict[int, str] = {}
         self._made: dict[int, Vertex] = {}
         for name, description in kept.items():
-            place = circuit.registers.get(str(description.get("sums", "")))
-            if place is not None:
+            places = circuit.registers.get(str(description.get("sums", "")), [])
+            if len(places) > 1:  # streams that differ in the columns that are left
+                places = [place for place in places if self._is_of(place, description)]
+            for place in places[:1]:
                 self._placed.setdefault(place, name)
         for place, name in self._placed.items():
             v = self._stream(place)
             if v is not None and self.has_rows_of(place, v):
                 self._made[place] = v
                 frontier.setdefault(v, name)
+
+    def _is_of(self, place: int, description: Mapping[str, Any]) -> bool:
+        """Whether a register has the columns of the stream at a place, and behind them its key."""
+        rows = self._circuit.type_at(place, self._reader).schema.columns
+        stored = Register.described("", description).schema.columns
+        own = [(n, kind_of(t)) for n, t in stored[: len(rows)]]
+        is_key = all(n.startswith("_") for n, _ in stored[len(rows) :])
+        return is_key and own == [(n, kind_of(t)) for n, t in rows]
 
     def _stream(self, place: int) -> Vertex | None:
         """The stream of a register, as a vertex of the new circuit; None if it cannot be built."""
