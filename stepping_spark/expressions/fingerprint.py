@@ -302,8 +302,7 @@ def read_unseen(argument: Any, inputs: tuple[StreamType, ...]) -> str:
             if isinstance(e, PythonCall):
                 texts.append(_with_classes(t.row) if isinstance(t, ZSetType) else str(t))
             else:
-                read = read_in_text(e.text, t.schema.all)
-                texts.append(identity_of([(".".join(path), of) for path, of in read]))
+                texts.append(identity_of(_may_read(e.text, t.schema.all)))
     return " ".join(texts)
 
 
@@ -334,6 +333,19 @@ def read_in_text(text: str, columns: Columns) -> list[tuple[tuple[str, ...], Row
         else:
             read += known
     return read
+
+
+def _may_read(text: str, columns: Columns) -> list[tuple[str, RowType]]:
+    """The columns, and parts of columns, whose types an expression of Spark may depend on.
+
+    Also columns whose names are parts of other words: states of earlier versions have them.
+    """
+    read = read_in_text(text, columns)
+    types: list[tuple[str, RowType]] = []
+    for name, t in columns:
+        own = [(".".join(path), of) for path, of in read if path[0] == name]
+        types += own or ([(name, t)] if name in text else [])
+    return types
 
 
 def _at(t: RowType, path: tuple[str, ...]) -> RowType | None:

@@ -39,6 +39,11 @@ class Country(st.Data):
     size: int
 
 
+class Payment(st.Data):
+    id: int
+    paid: str
+
+
 class Met(st.Data):
     order: Order
     customer: Customer
@@ -270,6 +275,17 @@ def test_a_join_keeps_the_columns_that_are_read(
 ) -> None:
     found = columns(st.compile(query))
     assert {name: found[name] for name in kept} == kept
+
+
+@pytest.mark.spark
+def test_a_function_of_spark_has_the_identity_that_it_had(spark: Any) -> None:
+    """States of earlier versions have columns whose names are within others: `id` in `paid`."""
+
+    def paid(payments: st.ZSet[Payment]) -> Any:
+        return st.distinct(st.map(payments, f=lambda p: F.soundex(p.paid)))
+
+    (register,) = plan_of(st.compile(paid)).registers
+    assert str(register.sums) == "map [soundex(`paid`)] 4227bf67377415d8 by row"
 
 
 @pytest.mark.spark
