@@ -68,6 +68,18 @@ def checked_since(register: Register, keys: Relation) -> tuple[Ordering, pa.Tabl
     return register.order, conform(keys.table, register.keys)
 
 
+def checked_beside(register: Register, rows: Relation) -> pa.Table:
+    """The checked rows, for a read of the buckets that they are in."""
+    if not register.key:
+        raise no_key(register)
+    if rows.table is None:
+        raise StoreError(
+            f"register {register.name!r} was read by the buckets of rows that Spark has; fetch the "
+            "rows, or read it by key"
+        )
+    return conform(rows.table, register.schema)
+
+
 class Served(Generic[T]):
     """The entries of a store's registers, by their names in a circuit.
 

@@ -24,9 +24,17 @@ from stepping_spark.relations.relation import (
 from stepping_spark.relations.store import AddedRows, Register
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stores.base import LastStep, Served, check_are_registers, checked_since, no_key
+from stores.base import LastStep, Served, check_are_registers, checked_beside, checked_since, no_key
 from stores.batches.compaction import AtOnce, BatchStore, Merge, Tiers, Work
-from stores.batches.driver import Building, DriverBatch, ordered, wanted_places, wanted_since
+from stores.batches.driver import (
+    Building,
+    DriverBatch,
+    Ranges,
+    ordered,
+    wanted_buckets,
+    wanted_places,
+    wanted_since,
+)
 from stores.batches.mapped import MappedBatch, MappedFiles, MappedState
 from stores.batches.spark import SparkBatch, cached, settle
 from stores.step_lock import Pins, Turns
@@ -214,6 +222,8 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             return tuple([whole(b, of) for b in batches])
         if not of.key:
             raise no_key(of)
+        if keys.frame is not None and batches:
+            return _at_keys_in_spark(of, batches, keys, self._limits)
         return _at_keys(of, batches, keys, self._limits) if batches else ()
 
     def read_since(
@@ -222,6 +232,15 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         """The rows of keys from a position in the order on; from Spark, all rows of the keys."""
         of = self._entry(register).register
         return at_since(of, self._open_state().batches.get(of.name, ()), keys, since, self._limits)
+
+    def read_beside(self, register: str, rows: Relation, buckets: int) -> tuple[Relation, ...]:
+        """The rows in the same buckets as some rows; from Spark, all rows of their keys."""
+        of = self._entry(register).register
+        table = checked_beside(of, rows)
+        batches = self._open_state().batches.get(of.name, ())
+        keys = DriverRelation(table.select(list(of.key)), of.keys).distinct(nulls=True)
+        places = wanted_buckets(table, of, buckets)
+        return _at_keys(of, batches, keys, self._limits, places)
 
     def serves_tasks(self, *, here: bool) -> bool:
         """Whether tasks run here, and Spark's cache has no batch that the driver does not fetch."""
@@ -413,33 +432,43 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         return (ordered(settled.fetched().table, register),)
 
 
-def _at_keys(
+def _at_keys_in_spark(
     of: Register, batches: HeldBatches, keys: Relation, limits: Limits
 ) -> tuple[Relation, ...]:
-    """The rows of batches that have one of the keys; if Spark has the keys, maybe other rows."""
-    if keys.frame is not None:
-        here = [b for b in batches if isinstance(b, DriverBatch)]
-        rows, nbytes = sum(b.rows for b in here), _driver_bytes([batches])
-        most = max(LOOKED_UP_KEYS, rows // ROWS_PER_KEY)
-        sent = len(here) == len(batches) and is_sent_whole(rows, nbytes, limits)
-        fetched = None if sent else keys.frame.limit(most + 1).toArrow()
-        if fetched is None or fetched.num_rows > most:
-            # The reader's join selects among the rows of the driver.
-            return tuple(
-                b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, of) for b in batches
-            )
-        keys = DriverRelation(fetched, of.keys)
+    """The rows of batches that have one of the keys of a DataFrame; maybe other rows too."""
+    assert keys.frame is not None
+    here = [b for b in batches if isinstance(b, DriverBatch)]
+    rows, nbytes = sum(b.rows for b in here), _driver_bytes([batches])
+    most = max(LOOKED_UP_KEYS, rows // ROWS_PER_KEY)
+    sent = len(here) == len(batches) and is_sent_whole(rows, nbytes, limits)
+    fetched = None if sent else keys.frame.limit(most + 1).toArrow()
+    if fetched is None or fetched.num_rows > most:
+        # The reader's join selects among the rows of the driver.
+        return tuple(
+            b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, of) for b in batches
+        )
+    return _at_keys(of, batches, DriverRelation(fetched, of.keys), limits)
+
+
+def _at_keys(
+    of: Register,
+    batches: HeldBatches,
+    keys: Relation,
+    limits: Limits,
+    places: Ranges | None = None,
+) -> tuple[Relation, ...]:
+    """The rows of batches that have one of the keys; on the driver, only those at some places."""
     assert keys.table is not None
     table = conform(keys.table, of.keys)
     if not table.num_rows:
         return ()
-    places = wanted_places(table, of)
+    wanted = wanted_places(table, of) if places is None else places
     relations: list[Relation] = []
     for b in batches:
         if isinstance(b, SparkBatch):
             relations.append(b.at(DriverRelation(table, of.keys), limits))
-        elif (found_rows := b.at(places)) is not None:
-            relations.append(DriverRelation(found_rows, of.schema, consolidated=True))
+        elif (rows := b.at(wanted)) is not None:
+            relations.append(DriverRelation(rows, of.schema, consolidated=True))
     return tuple(relations)
 
 

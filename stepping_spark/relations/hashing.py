@@ -61,6 +61,27 @@ def key_hashes(table: pa.Table, columns: Sequence[str]) -> Hashes:
     return hashes
 
 
+def bucket_numbers(table: pa.Table, columns: Sequence[str], buckets: int) -> Numbers:
+    """The bucket of each row, by the first bits of the hash of these columns.
+
+    `buckets` is a power of two, and at least 2.
+    """
+    return (key_hashes(table, columns) >> np.uint64(_bits_within(buckets))).astype(np.int64)
+
+
+def hashes_of_bucket(number: int, buckets: int) -> tuple[int, int]:
+    """The least and the greatest hash in a bucket, as signed numbers of 64 bits."""
+    bits = _bits_within(buckets)
+    ends = np.array([number << bits, (number + 1 << bits) - 1], np.uint64)
+    least, greatest = ends.view(np.int64).tolist()
+    return least, greatest
+
+
+def _bits_within(buckets: int) -> int:
+    """The number of bits of a hash that do not decide on the bucket."""
+    return 65 - buckets.bit_length()
+
+
 def combined(left: Hashes, right: Hashes, number: int) -> Hashes:
     """The hashes of rows, combined with the hashes of one more column, which has this number.
 

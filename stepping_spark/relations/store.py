@@ -288,6 +288,22 @@ class OrderedStore(Protocol):
         """
 
 
+@runtime_checkable
+class BucketStore(Protocol):
+    """A store that can read some rows of a key: those in some of its buckets.
+
+    `relations.hashing.bucket_numbers` of the columns outside of the key decides on the bucket of a
+    row. First rows of large groups use it. From other stores, they read all rows of the key.
+    """
+
+    def read_beside(self, register: str, rows: Relation, buckets: int) -> tuple[Relation, ...]:
+        """The rows of a key in the bucket, of so many, of one of some rows; see `read`.
+
+        The rows are on the driver, with the columns of the register. The result may contain rows of
+        other buckets, and of other keys, as that of `read` may.
+        """
+
+
 @dataclass(frozen=True)
 class AddedRows:
     """Rows that a task adds to a register: their number, and where it has written them."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +48,13 @@ _REST = np.uint64((1 << 24) - 1)
 _KEY = ~_REST
 
 
+class Ranges(NamedTuple):
+    """Ranges of places that do not overlap, in order: the least and the greatest place of each."""
+
+    begins: Hashes
+    ends: Hashes
+
+
 @dataclass(frozen=True, eq=False)
 class DriverBatch:
     """Consolidated rows of a register, in the order of `places`, which has one entry per row."""
@@ -73,16 +81,15 @@ class DriverBatch:
         """All rows."""
         return pa.Table.from_batches(self.pieces)
 
-    def at(self, keys: Hashes) -> pa.Table | None:
-        """The rows whose key has one of the hashes (from `wanted_places`); None if there are none.
+    def at(self, wanted: Ranges) -> pa.Table | None:
+        """The rows in some ranges of places; None if there are none.
 
-        Costs a bisection for each key, and a copy of the rows found. Many rows of few keys are not
-        copied.
+        Costs a bisection for each range, and a copy of the rows found. Many rows of few ranges are
+        not copied.
         """
-        rows = len(self.places)
+        rows, (keys, ends) = len(self.places), wanted
         if not len(keys) or not rows:
             return None
-        ends = keys | _REST
         if len(keys) == 1 and keys[0] <= self.places[0] and self.places[-1] <= ends[0]:
             return self.table
         if len(keys) > rows:
@@ -106,12 +113,12 @@ class DriverBatch:
         shift = begins - (counts.cumsum() - counts)
         return self._rows_at(np.arange(total) + shift.repeat(counts))
 
-    def since(self, keys: Hashes, since: Sequence[int], order: Ordering) -> pa.Table | None:
-        """The rows of `at` from a position in the order on; `since` has one position per hash."""
+    def since(self, wanted: Ranges, since: Sequence[int], order: Ordering) -> pa.Table | None:
+        """The rows of `at` from a position in the order on; `since` has one position per range."""
         parts = []
-        for key, place in zip(keys, since, strict=True):
-            at = int(np.searchsorted(self.places, key))
-            end = int(np.searchsorted(self.places, ends_of(key), side="right"))
+        for begin, last, place in zip(*wanted, since, strict=True):
+            at = int(np.searchsorted(self.places, begin))
+            end = int(np.searchsorted(self.places, last, side="right"))
             for piece in self.between(at, end):
                 parts.append(at + np.flatnonzero(order.numbers(piece) >= place))
                 at += piece.num_rows
@@ -149,27 +156,30 @@ class DriverBatch:
         return np.cumsum(sizes) - sizes
 
 
-def wanted_places(keys: pa.Table, register: Register) -> Hashes:
-    """The least place of the rows of each key, sorted and distinct."""
-    places = key_hashes(keys, register.key) & _KEY
-    return distinct_numbers(places)
+def wanted_places(keys: pa.Table, register: Register) -> Ranges:
+    """The places of the rows of keys."""
+    begins = distinct_numbers(key_hashes(keys, register.key) & _KEY)
+    return Ranges(begins, begins | _REST)
+
+
+def wanted_buckets(rows: pa.Table, register: Register, buckets: int) -> Ranges:
+    """The places of the rows in the same bucket, of `buckets` of the same key, as one of some."""
+    of_bucket = _REST >> np.uint64(buckets.bit_length() - 1)
+    begins = distinct_numbers(places_of(rows, register) & ~of_bucket)
+    return Ranges(begins, begins | of_bucket)
 
 
 def wanted_since(
     keys: pa.Table, since: Sequence[int], register: Register
-) -> tuple[Hashes, Sequence[int]]:
+) -> tuple[Ranges, Sequence[int]]:
     """The places of `wanted_places`, each with a first position: the least, if keys share it."""
     hashes = key_hashes(keys, register.key)
     least: dict[int, int] = {}
     for place, number in zip((hashes & _KEY).tolist(), since, strict=True):
         least[place] = min(number, least.get(place, number))
     places = sorted(least)
-    return np.array(places, np.uint64), [least[p] for p in places]
-
-
-def ends_of(keys: Hashes) -> Hashes:
-    """The greatest place of the rows of each key, from the least one."""
-    return keys | _REST
+    begins = np.array(places, np.uint64)
+    return Ranges(begins, begins | _REST), [least[p] for p in places]
 
 
 def places_of(table: pa.Table, register: Register) -> Hashes:

@@ -23,11 +23,10 @@ import pyarrow as pa
 
 from stepping_spark.base.scratch import ScratchFolder
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import AddedRows, Register
-from stores.base import BeforeStep
-from stores.batches.driver import DriverBatch, built, wanted_places
+from stores.base import BeforeStep, checked_beside
+from stores.batches.driver import DriverBatch, Ranges, built, wanted_buckets, wanted_places
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,10 +168,18 @@ class TaskReads(BeforeStep, ABC):
     def read(self, register: str, keys: Relation | None = None) -> tuple[Relation, ...]:
         """The committed value, as parts that add up to it; with `keys`, only the rows of those."""
         of = self.registers[register]
-        places: Hashes | None = None
-        if keys is not None:
-            assert keys.table is not None
-            places = wanted_places(conform(keys.table, of.keys), of)
+        if keys is None:
+            return self._read(register, None)
+        assert keys.table is not None
+        return self._read(register, wanted_places(conform(keys.table, of.keys), of))
+
+    def read_beside(self, register: str, rows: Relation, buckets: int) -> tuple[Relation, ...]:
+        """The rows in the same buckets as some rows."""
+        of = self.registers[register]
+        return self._read(register, wanted_buckets(checked_beside(of, rows), of, buckets))
+
+    def _read(self, register: str, places: Ranges | None) -> tuple[Relation, ...]:
+        of = self.registers[register]
         parts = []
         for file in self.files.get(register, ()):
             if places is not None and not self.may_have(file, places):
@@ -197,8 +204,8 @@ class TaskReads(BeforeStep, ABC):
             _OPEN[path] = self.opened(path, file, register)
         return _OPEN[path]
 
-    def may_have(self, file: Any, places: Hashes) -> bool:
-        """Whether a file may have rows at some of these places."""
+    def may_have(self, file: Any, wanted: Ranges) -> bool:
+        """Whether a file may have rows in some ranges of places."""
         return True
 
     @abstractmethod

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from stepping_spark.base.errors import SteppingError
-from stepping_spark.relations.store import OrderedStore, Ordering, Register, SizedStore, Store
+from stepping_spark.relations.hashing import bucket_numbers
+from stepping_spark.relations.store import (
+    BucketStore,
+    OrderedStore,
+    Ordering,
+    Register,
+    SizedStore,
+    Store,
+)
 from stepping_spark.rows.atoms import DATE, INT, STR, RowType
 from stepping_spark.rows.schema import BIG_INT, Schema
 from stepping_spark.rows.types import Optional
@@ -29,6 +37,7 @@ from stores.contract.values import (
     content,
     keys_relation,
     mixed_row,
+    relation_of,
     row,
     summed,
 )
@@ -166,6 +175,36 @@ class Rows(StoreFixtures):
         }
         assert expected.items() <= summed(parts, schema).items()
         assert sum(p.rows or 0 for p in parts) <= 2 * len(expected)
+
+    def test_the_rows_of_some_buckets_of_keys_are_read(self, create: Create, hold: Hold) -> None:
+        """For stores that can read so: by a hash of the columns outside of the key."""
+        schema = Schema((("s", Optional(STR)), ("d", Optional(DATE)), ("i", INT)))
+        register = Register("r", schema, ("s",))
+        store = create([register])
+        if not isinstance(store, BucketStore):
+            pytest.skip("this store reads keys whole")
+        first = dt.date(2000, 1, 1)
+        rows = [
+            (("a", "b", None)[i % 3], None if i % 50 == 0 else first + dt.timedelta(days=i % 70), i)
+            for i in range(6_000)
+        ]
+        for step, part in enumerate((rows[:5_000], rows[5_000:]), 1):
+            add(store, register, hold, [(*r, 1) for r in part])
+            store.commit(step, None)
+        add(store, register, hold, [(*rows[3], -1)])
+        store.commit(3, None)
+        chosen = (0, 3, 5, 5_500)
+        some = relation_of(schema, [(*rows[i], 1) for i in chosen])
+        table = relation_of(schema, [(*r, 1) for r in rows]).table
+        of_keys = store.read("r", hold(keys_relation(register, {rows[i][:1] for i in chosen})))
+        for buckets in (2, 16, 256):
+            numbers = bucket_numbers(table, ("d", "i"), buckets).tolist()
+            wanted = {(rows[i][0], numbers[i]) for i in chosen}
+            both = zip(rows, numbers, strict=True)
+            expected = {row(*r): (1,) for r, n in both if (r[0], n) in wanted and r != rows[3]}
+            parts = store.read_beside("r", some, buckets)
+            assert expected.items() <= summed(parts, schema).items()
+            assert sum(p.rows or 0 for p in parts) <= sum(p.rows or 0 for p in of_keys)
 
     def test_an_unwritten_register_reads_empty(self, create: Create, hold: Hold) -> None:
         store = create([BY_WORD, WHOLE])

@@ -37,7 +37,7 @@ from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.placement import bytes_given
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.schema import Schema
-from stores.batches.driver import DriverBatch, ends_of
+from stores.batches.driver import DriverBatch, Ranges
 from stores.batches.mapped import joined, nameless
 from stores.parquet.directories import Directory, LocalDirectory
 from stores.parquet.file_validation import (
@@ -276,9 +276,9 @@ class FileReader:
         """The row groups of a batch, in order."""
         return [(f, i) for f in batch.files for i in range(len(self.bounds(f).firsts))]
 
-    def groups_with(self, batch: FileBatch, keys: Hashes) -> list[Group]:
-        """The row groups that may have rows with these keys (from `wanted_places`)."""
-        ends = ends_of(keys)
+    def groups_with(self, batch: FileBatch, wanted: Ranges) -> list[Group]:
+        """The row groups that may have rows in some ranges of places."""
+        keys, ends = wanted
         candidates: list[Group] = []
         for f in batch.files:
             at = int(np.searchsorted(ends, np.uint64(f.first)))

@@ -29,7 +29,7 @@ from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line
-from stores.batches.driver import DriverBatch, ends_of, places_of
+from stores.batches.driver import DriverBatch, Ranges, places_of
 from stores.batches.mapped import TaskReads, joined, load, save
 from stores.parquet.directories import Directory
 from stores.parquet.file_validation import Content, place_column
@@ -277,10 +277,10 @@ class TaskFiles(TaskReads):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         return folder
 
-    def may_have(self, file: File, places: Hashes) -> bool:
-        """Whether one of the keys' ranges of places can overlap the range of the file."""
-        at = int(np.searchsorted(ends_of(places), np.uint64(file.first)))
-        return at < len(places) and int(places[at]) <= file.last
+    def may_have(self, file: File, wanted: Ranges) -> bool:
+        """Whether one of the ranges of places can overlap the range of the file."""
+        at = int(np.searchsorted(wanted.ends, np.uint64(file.first)))
+        return at < len(wanted.begins) and int(wanted.begins[at]) <= file.last
 
     def path_of(self, file: File) -> str:
         """The path of the copy of a file."""

@@ -17,7 +17,6 @@ from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.plan.difference import Described
 from stepping_spark.plan.planner import registers_of
 from stepping_spark.relations.codec import conform
-from stepping_spark.relations.hashing import Hashes
 from stepping_spark.relations.placement import (
     ALWAYS_SEARCHED,
     COPIES,
@@ -29,9 +28,9 @@ from stepping_spark.relations.relation import DriverRelation, Relation, SparkRel
 from stepping_spark.relations.store import AddedRows, Register, fingerprint_of, now_to_text
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session, quarter_of_memory
-from stores.base import LastStep, Served, check_are_registers, checked_since, no_key
+from stores.base import LastStep, Served, check_are_registers, checked_beside, checked_since, no_key
 from stores.batches.compaction import BatchStore, Tiers, Work
-from stores.batches.driver import wanted_places, wanted_since
+from stores.batches.driver import Ranges, wanted_buckets, wanted_places, wanted_since
 from stores.parquet import spark_files
 from stores.parquet.description import StateDescription
 from stores.parquet.directories import directory_of, reaching
@@ -116,7 +115,10 @@ class Reading:
         assert wanted is not None
         if not wanted.num_rows:
             return ()
-        places = wanted_places(conform(wanted, register.keys), register)
+        return self.at(register, wanted_places(conform(wanted, register.keys), register))
+
+    def at(self, register: Register, places: Ranges) -> tuple[Relation, ...]:
+        """The rows of a register in some ranges of places."""
         return self._picked(register, places, lambda group: group.at(places))
 
     def since(
@@ -127,7 +129,7 @@ class Reading:
         places, numbers = wanted_since(wanted, since, register)
         return self._picked(register, places, lambda group: group.since(places, numbers, order))
 
-    def _picked(self, register: Register, places: Hashes, pick: Pick) -> tuple[Relation, ...]:
+    def _picked(self, register: Register, places: Ranges, pick: Pick) -> tuple[Relation, ...]:
         """The rows that `pick` selects from the row groups that may have rows with these keys.
 
         If these are too many row groups, Spark reads the files of large batches. The reader of the
@@ -154,9 +156,8 @@ class Reading:
         if len(groups) * GROUP_ROWS <= ALWAYS_SEARCHED:
             return False
         rows = self._reader.missing(groups) * GROUP_ROWS
-        if rows > SEARCHED_ROWS:
-            return True
-        return rows > ALWAYS_SEARCHED and not resources(self._limits).searched(rows).on_driver
+        few = rows <= SEARCHED_ROWS and resources(self._limits).searched(rows).on_driver
+        return rows > ALWAYS_SEARCHED and not few
 
     def output(self, batch: FileBatch, content: Content) -> Relation:
         """The output of a step."""
@@ -195,20 +196,18 @@ class Reading:
     def _whole(self, register: Register, batches: FileBatches, most: int) -> tuple[Relation, ...]:
         most_bytes = bytes_given(self._limits) // COPIES  # files take less than rows in memory
         small = [b for b in batches if b.rows <= most and b.nbytes <= most_bytes]
-        large = [b for b in batches if b not in small]
+        files = [f for b in batches if b not in small for f in b.files]
         parts: list[Relation] = [
             DriverRelation(self._reader.table(b, register), register.schema, consolidated=True)
             for b in small
         ]
-        if large:
-            files = [f for b in large for f in b.files]
+        if files:
             parts.append(self._read_by_spark(files, content_of(register)))
         return tuple(parts)
 
     def _in_spark(self, register: Register, groups: Sequence[Group]) -> SparkRelation:
         """All rows of the files with these row groups, as a DataFrame."""
-        files = list(dict.fromkeys(f for f, _ in groups))
-        return self._read_by_spark(files, content_of(register))
+        return self._read_by_spark(list(dict.fromkeys(f for f, _ in groups)), content_of(register))
 
     def _read_by_spark(self, files: Sequence[File], content: Content) -> SparkRelation:
         """Files as a DataFrame; only their footers are checked before."""
@@ -468,6 +467,11 @@ class StoreParquet(BatchStore[FileBatch, tuple[Manifest, Mapping[str, FileBatche
         """The rows of keys from a position in the order on. Reads the same row groups as `read`."""
         of = self._entry(register).register
         return self._reading.since(of, keys, since)
+
+    def read_beside(self, register: str, rows: Relation, buckets: int) -> tuple[Relation, ...]:
+        """The rows in the same buckets as some rows."""
+        of = self._entry(register).register
+        return self._reading.at(of, wanted_buckets(checked_beside(of, rows), of, buckets))
 
     def serves_tasks(self, *, here: bool) -> bool:
         """Tasks reach the directory from any machine."""

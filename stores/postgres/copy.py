@@ -31,7 +31,7 @@ from stepping_spark.relations.store import AddedRows, Register, Size
 from stepping_spark.relations.transfer import column
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import first_line, raised_in_worker
-from stores.base import BeforeStep
+from stores.base import BeforeStep, checked_beside
 from stores.postgres.catalog import snapshot
 from stores.postgres.connection import Address, Connection
 from stores.postgres.statements import ATTEMPT, Layout
@@ -248,9 +248,19 @@ class TaskTables(BeforeStep):
             if not keys.table.num_rows:
                 return ()
             where = layout.of_keys(conform(keys.table, of.keys))
+        return self._parts(register, layout, where)
+
+    def read_beside(self, register: str, rows: Relation, buckets: int) -> tuple[Relation, ...]:
+        """The rows in the same buckets as some rows."""
+        of, layout = self.registers[register]
+        return self._parts(register, layout, layout.beside(checked_beside(of, rows), buckets))
+
+    def _parts(
+        self, register: str, layout: Layout, where: sql.Composed | None
+    ) -> tuple[Relation, ...]:
         with self.address.errors("could not be read by a worker"):
-            arrays = self._read(register, layout, where)
-        return () if arrays.is_empty else (arrays,)
+            rows = self._read(register, layout, where)
+        return () if rows.is_empty else (rows,)
 
     def _read(self, register: str, layout: Layout, where: sql.Composed | None) -> DriverRelation:
         connection = self._connection()

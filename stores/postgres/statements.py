@@ -13,7 +13,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from stepping_spark.relations.arrow import Array, Ids, distinct_numbers
-from stepping_spark.relations.hashing import key_hashes
+from stepping_spark.relations.hashing import bucket_numbers, hashes_of_bucket, key_hashes
 from stepping_spark.relations.store import Ordering
 from stepping_spark.rows.schema import Schema
 from stores.postgres.connection import LONGEST_NAME
@@ -259,6 +259,20 @@ class Layout:
             for h, n in zip(hashes.view(np.int64).tolist(), since, strict=True)
         ]
         return sql.SQL(" WHERE {}").format(sql.SQL(" OR ").join(conditions))
+
+    def beside(self, table: pa.Table, buckets: int) -> sql.Composed:
+        """A join with the hashes of the buckets of some rows."""
+        names = [n for n, _ in self.schema.columns if n not in self.key]
+        of_keys = key_hashes(table, self.key).view(np.int64).tolist()
+        numbers = bucket_numbers(table, names, buckets).tolist()
+        wanted = sorted(set(zip(of_keys, numbers, strict=True)))
+        bounds = [hashes_of_bucket(number, buckets) for _, number in wanted]
+        arrays = [[h for h, _ in wanted], *([b[i] for b in bounds] for i in (0, 1))]
+        listed = [sql.Literal("{" + ",".join(map(str, hashes)) + "}") for hashes in arrays]
+        return sql.SQL(
+            " JOIN unnest({}::bigint[], {}::bigint[], {}::bigint[]) AS b (_of_, _from_, _to_) "
+            "ON {} = b._of_ AND {} BETWEEN b._from_ AND b._to_"
+        ).format(*listed, sql.Identifier(KEY_HASH), sql.Identifier(REST_HASH))
 
     @cached_property
     def parameters(self) -> sql.Composed:

@@ -21,7 +21,15 @@ from stepping_spark.relations.relation import Relation
 from stepping_spark.relations.store import AddedRows, Register, Size, fingerprint
 from stepping_spark.rows.schema import Schema
 from stepping_spark.spark.session import get_session
-from stores.base import BaseStore, LastStep, Served, check_are_registers, checked_since, no_key
+from stores.base import (
+    BaseStore,
+    LastStep,
+    Served,
+    check_are_registers,
+    checked_beside,
+    checked_since,
+    no_key,
+)
 from stores.postgres.catalog import (
     CIRCUIT,
     REGISTERS,
@@ -398,6 +406,11 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
         of, layout = self._entry(register)
         _, wanted = checked_since(of, keys)
         return self._read(layout, layout.since(wanted, since))
+
+    def read_beside(self, register: str, rows: Relation, buckets: int) -> tuple[Relation, ...]:
+        """The rows in the same buckets as some rows, by an index lookup for each bucket."""
+        of, layout = self._entry(register)
+        return self._read(layout, layout.beside(checked_beside(of, rows), buckets))
 
     def evolve(self, registers: Sequence[Register], names: Mapping[str, str]) -> None:
         """In the current step, replace the registers of the state: see `EvolvingStore`."""

@@ -16,7 +16,7 @@ import psutil
 import pyarrow as pa
 
 from stepping_spark.relations.store import Register
-from stores.batches.driver import DriverBatch, built
+from stores.batches.driver import DriverBatch, Ranges, built
 from stores.contract.values import BY_WORD, MIXED, mixed_row, relation_of
 from stores.parquet.directories import directory_of
 from stores.parquet.files import FileReader
@@ -54,7 +54,7 @@ def measured(directory: Path, one: DriverBatch, entries: int) -> tuple[FileReade
             gc.collect()
             counted, taken = reader.cached_bytes, psutil.Process().memory_info().rss
         batch = DriverBatch(tuple(p.take(every) for p in one.pieces), one.places.copy())
-        batch.at(batch.places[:1])
+        batch.at(Ranges(batch.places[:1], batch.places[:1]))
         reader.keep((File(f"data/{i:016d}.parquet", batch.rows, 0, 0, 0), 0), batch)
     gc.collect()
     taken = psutil.Process().memory_info().rss - taken
