@@ -425,13 +425,16 @@ def _of_ddl(text: str, where: str) -> _Columns:
         raise CompileError(f"{where}: {text!r} is no DDL{at}; {remedy}") from None
     if not columns:
         raise CompileError(f"{where}: the DDL {text!r} has no columns with a type; {remedy}")
-    names = [n.lower() for n, _, _ in columns]
-    twice = next((n for n, _, _ in columns if names.count(n.lower()) > 1), None)
-    if twice is not None:
-        raise CompileError(
-            f"{where}: the DDL {text!r} has the column {twice!r} twice; leave one out"
-        )
+    _check_once([n for n, _, _ in columns], f"{where}: the DDL {text!r}")
     return columns
+
+
+def _check_once(columns: Sequence[str], where: str) -> None:
+    """Raise `CompileError` if two columns have one name; case does not count, as in Spark."""
+    names = [n.lower() for n in columns]
+    twice = next((n for n in columns if names.count(n.lower()) > 1), None)
+    if twice is not None:
+        raise CompileError(f"{where} has the column {twice!r} twice; leave one out")
 
 
 @functools.lru_cache(_TABLES_KEPT)
@@ -470,7 +473,7 @@ _TEXT = re.compile(r"\b(var)?char\(\d+\)")  # strings to Spark, of any length
 
 @functools.lru_cache(_TABLES_KEPT)
 def _of_kinds(columns: _Columns, name: str) -> SqlTable:
-    _check_once([n for n, _, _ in columns], name)
+    _check_once([n for n, _, _ in columns], f"{user_line()}: table {name}: the schema")
     kinds = {n: _TEXT.sub("string", kind) for n, kind, _ in columns}
     schema = pa.schema([pa.field(n, _arrow_type(kinds[n]), null) for n, _, null in columns])
     return _with_kinds(_class_of(schema, name), kinds, name)
@@ -493,16 +496,8 @@ _NARROW = {
 """The Spark types of numbers that are narrower than the types of rows."""
 
 
-def _check_once(columns: Sequence[str], name: str) -> None:
-    twice = next((c for c in columns if columns.count(c) > 1), None)
-    if twice is not None:
-        raise CompileError(
-            f"{user_line()}: table {name}: the schema has the column {twice!r} twice; leave one out"
-        )
-
-
 def _of_arrow(schema: pa.Schema, name: str) -> SqlTable:
-    _check_once(schema.names, name)
+    _check_once(schema.names, f"{user_line()}: table {name}: the schema")
     cls = _class_of(schema, name)
     kinds = {n: kind for n, (_, kind) in _of_class(cls, name).columns.items()}
     kinds |= {f.name: _narrowed(kinds[f.name], f.type) for f in schema if f.name in kinds}

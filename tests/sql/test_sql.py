@@ -140,6 +140,7 @@ TAGS = pa.map_(pa.string(), pa.int32())
 
 
 TWICE = pa.schema([pa.field("id", pa.int64()), pa.field("id", pa.int64())])
+OTHER_CASE = pa.schema([pa.field("id", pa.int64()), pa.field("ID", pa.int64())])
 
 
 @pytest.mark.parametrize(
@@ -154,10 +155,8 @@ TWICE = pa.schema([pa.field("id", pa.int64()), pa.field("id", pa.int64())])
         ("id BIGINT, ID STRING", "has the column 'id' twice; leave one out"),
         ("id DECIMAL(50, 2)", "a row can hold none of the columns id (decimal(50,2))"),
         ("id MAP<STRING, INT>", "a row can hold none of the columns id (map<string,int>)"),
-        (
-            TWICE,
-            "table t: the schema has the column 'id' twice; leave one out",
-        ),
+        (TWICE, "table t: the schema has the column 'id' twice; leave one out"),
+        (OTHER_CASE, "table t: the schema has the column 'id' twice; leave one out"),
     ],
 )
 def test_columns_that_are_no_ddl_are_refused(ddl: Any, said: str) -> None:
