@@ -38,16 +38,16 @@ first_n = incremental(
     `ties=True`, all rows that tie with the n-th are included: those with RANK() <= n. For the rank
     itself, use `st.window` on the result.
 
-    The first n rows of a table are the first n of the first n of its parts. So the optimizer stores
-    the rows of a group in 256 buckets by hash, and the first n of each bucket by group. A step
-    reads the buckets of the changed rows: in a group of N rows about N / 256 + 256 · n. For an
-    append-only input it stores and reads only the first n.
+    The state has all rows by group, and the first n of each. A step reads the groups of the changed
+    rows. The first n rows of a table are the first n of the first n of its parts: once a group has
+    more than 1,024 rows, the state has the first n of each of its b buckets, by a hash of the row
+    (256 for n = 1, and about √(65,536 / n) for more). A step reads the buckets of the changed rows,
+    and the first n of all: in a group of N rows about N / b + 2 · n · b. Groups of at most
+    4 · n · b rows have no buckets. For an append-only input it stores and reads only the first n.
 
-    `group_size` is the approximate number of rows in the largest group. Up to 1,024 there are no
-    buckets: the rows are stored once, by group, and a step reads the groups of the changed rows.
-    Up to 65,536 there are 64 buckets. Beyond, there are 4,096 buckets, and 64 buckets of the first
-    n of these: a step reads about N / 4096 + 128 · n. The result is correct even if the number is
-    wrong.
+    `group_size` is the approximate number of rows in the largest group. Up to 1,024, the state has
+    only the rows by group. Beyond, large groups have about √(group_size / n) buckets, at least 16
+    and at most 4,096. The result is correct even if the number is wrong.
 
     Raises `CompileError` if the order does not fit, or if n is not a number of rows.
 
@@ -79,14 +79,13 @@ aggregate = incremental(
       sums, by key. A step costs its rows, and reads the groups that they touch.
     - distinct: count_distinct, sum_distinct. State: the values by key and value, and their counts
       and sums by key.
-    - hierarchical: min, max, any_value, arg_min, arg_max, first_n. State: buckets as in
-      `st.first_n`; a deletion reads three of them. For append-only inputs only the first rows.
+    - hierarchical: min, max, any_value, arg_min, arg_max, first_n. State: all rows, and the first
+      ones of groups or buckets, as in `st.first_n`. For append-only inputs only the first rows.
       mode: the same, over the number of occurrences of each value.
     - basic: collect, collect_list, string_agg, median, percentile. State: all values, by key. A
       step costs the sizes of the groups that it touches.
 
-    `group_size` is the approximate number of rows in the largest group, as in `st.first_n`. For
-    groups of at most 1,024 rows, hierarchical aggregates need no buckets and a third of the state.
+    `group_size` is the approximate number of rows in the largest group, as in `st.first_n`.
 
     `by` may also be `st.rollup`, `st.cube` or `st.grouping_sets`: several keys, as in SQL.
 

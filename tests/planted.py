@@ -81,6 +81,7 @@ LATENESS = ("tests/circuits/test_lateness.py",)
 QUERIES = ("tests/execution/test_queries_of_spark.py",)
 STORE = ("tests/stores/test_memory.py", *DRIVER)
 PIPELINE = ("tests/pipeline/test_pipeline.py",)
+GROUPS = ("tests/execution/test_large_groups.py",)
 EAGER = ("tests/execution/test_eager.py", "-k", "many_steps")
 
 MISTAKES = (
@@ -103,6 +104,24 @@ MISTAKES = (
         "before[key][of_key] < n)",
         "before[key][of_key] <= n)",
         ("tests/circuits/test_first_n.py",),
+    ),
+    Mistake(
+        "the first rows of a group stay when it is put in buckets",
+        "parts.append(negate(gone, self._schema))",
+        "parts.append(negate(gone.slice(0, 0), self._schema))",
+        (*GROUPS, *DRIVER),
+    ),
+    Mistake(
+        "rows of another group that shares a hash come twice",
+        "*(p.having(large_keys, among=False) for p in of_small),",
+        "*of_small,",
+        (*GROUPS, "-k", "other_keys"),
+    ),
+    Mistake(
+        "a group in buckets is told by one row too many",
+        "return np.asarray(np.bincount(ids, weights, number)[ids] > n)",
+        "return np.asarray(np.bincount(ids, weights, number)[ids] > n + 1)",
+        (*GROUPS, *DRIVER),
     ),
     Mistake(
         "a row that is matched does not see the one that it matches",

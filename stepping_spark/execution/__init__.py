@@ -9,8 +9,8 @@ imports the other, nor anything else of this package.
 `task_executor` runs a whole step in Spark's tasks, and `tasks` has the code of such a task.
 `spark_executor` computes the other streams with Spark SQL, and `sql_scope` names relations and
 expressions for its queries. `materialize` computes a stream once for all its readers. `registers`
-reads the state that a step needs. `fixpoint` runs the iterations of a recursion. `io` checks inputs
-and makes outputs, also for a repeated step.
+reads the state that a step needs, and `partial_reads` some of the rows of its keys. `fixpoint` runs
+the iterations of a recursion. `io` checks inputs and makes outputs, also for a repeated step.
 
 Input: a plan, a store and changes. Output: changes of the outputs, and a committed step. Imports
 `plan` and the packages before it.

@@ -258,6 +258,7 @@ class Driver:
             chain=partial(self._chain, step),
             context=Context(ask=ask, now=step.now, limits=self.limits),
             prefixes=step.prefixes,
+            in_buckets=step.in_buckets,
         )
         try:
             relation, schema = computed(evaluation), m.vertex.type.schema

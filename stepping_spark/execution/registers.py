@@ -5,10 +5,9 @@ Decides whether the equal rows of several batches are added up.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +17,14 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Lateness, Vertex
 from stepping_spark.circuit.operators import Top
 from stepping_spark.execution.arrow.groups import Restrict, restricting
-from stepping_spark.execution.arrow.kernels import PartitionKey, Prefix, Prefixes
-from stepping_spark.execution.arrow.window_delta import CUT_KEYS, CUT_ROWS
+from stepping_spark.execution.arrow.window_delta import CUT_ROWS
+from stepping_spark.execution.partial_reads import BucketReads, KnownPrefixes, RelationParts
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Step, failed_key, rows_of
 from stepping_spark.expressions.expr import ticks, time_of, units_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import (
+    BucketedRead,
     Clock,
     Leaf,
     Materialized,
@@ -38,18 +38,10 @@ from stepping_spark.plan.step_ir import (
 from stepping_spark.relations.codec import conform, decode
 from stepping_spark.relations.placement import FEW_ROWS
 from stepping_spark.relations.relation import DriverRelation, Relation, added_up, plus
-from stepping_spark.relations.store import Now, OrderedStore, StepStore
+from stepping_spark.relations.store import Now, StepStore
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.schema import VALUE, Schema, ZSetType
 from stepping_spark.rows.types import unwrap
-
-RelationParts: TypeAlias = tuple[Relation, ...]
-
-KNOWN_PREFIXES = 10_000
-"""Window partitions for which the driver caches the results before the rows that it reads.
-
-Beyond: the partitions that were changed least recently are read whole.
-"""
 
 DUE_TIMES = 10_000
 """Times between two steps that are looked up one by one, in state that is stored by due time.
@@ -58,99 +50,11 @@ Beyond: that state is read whole.
 """
 
 
-@dataclass
-class _Touched:
-    """The partitions that a step changes (None for too many), and their new prefixes."""
-
-    keys: Sequence[PartitionKey] | None
-    prefixes: Prefixes = field(default_factory=Prefixes)
-
-
-class KnownPrefixes:
-    """The prefixes of the partitions of a plan's windows.
-
-    A step that adds a row to the end of a partition needs its last rows, and the count or the sum
-    of the earlier ones, which the previous step knew. So this cache has, for each computed
-    partition, the place in the order from which to read it, and the values before that place
-    (`execution.arrow.kernels.Prefix`). It is no state: an unknown partition is read whole.
-
-    The values belong to the last step that this stepper committed. They are forgotten if the store
-    is at another step, or if a partition has changed and was not computed on the driver.
-    """
-
-    def __init__(self, store: StepStore) -> None:
-        self._store = store
-        self._step: int | None = None
-        self._known: OrderedDict[tuple[Read, PartitionKey], Prefix] = OrderedDict()
-        self._touched: dict[Read, _Touched] = {}
-
-    def begin(self, last_step: int) -> None:
-        """Begin the step after `last_step`; forget all if that is not the last step seen here."""
-        self._touched = {}
-        if self._step != last_step:
-            self._known.clear()
-            self._step = last_step
-
-    def skip(self) -> None:
-        """Forget all: tasks take the step."""
-        self._step = None
-
-    def committed(self) -> None:
-        """Keep the prefixes of the step that was just committed."""
-        if self._step is None:
-            return
-        self._step += 1
-        for read, touched in self._touched.items():
-            if touched.keys is None:
-                gone = [entry for entry in self._known if entry[0] == read]
-            else:
-                gone = [(read, key) for key in touched.keys]
-            for entry in gone:
-                self._known.pop(entry, None)
-            for key, prefix in touched.prefixes.new.items():
-                self._known[read, key] = prefix
-        while len(self._known) > KNOWN_PREFIXES:
-            self._known.popitem(last=False)
-        self._touched = {}
-
-    def read(
-        self, read: Read, keys: Relation, state: RegisterPlan, whole: Callable[[], RelationParts]
-    ) -> tuple[RelationParts, Prefixes]:
-        """The rows of partitions; only the rows after the prefixes, if all prefixes are known."""
-        touched = self._touched[read] = _Touched(self._keys(keys, state))
-        by_key = {k: self._known.get((read, k)) for k in touched.keys or ()}
-        prefixes = {k: prefix for k, prefix in by_key.items() if prefix is not None}
-        is_cut = by_key and len(prefixes) == len(by_key) and _is_in_order(read, state)
-        if not is_cut or not isinstance(self._store, OrderedStore):
-            return whole(), touched.prefixes
-        touched.prefixes = Prefixes(prefixes)
-        since = [prefixes[k].place for k in touched.keys or ()]
-        return self._store.read_since(state.register.name, keys, since), touched.prefixes
-
-    def forget(self, read: Read) -> Prefixes:
-        """Forget the prefixes of a read whose partitions must be read whole after all."""
-        touched = self._touched[read]
-        touched.prefixes = Prefixes()
-        return touched.prefixes
-
-    def _keys(self, keys: Relation, state: RegisterPlan) -> list[PartitionKey] | None:
-        """The keys of partitions as tuples; None if they are many, or in Spark."""
-        if keys.table is None or keys.table.num_rows > CUT_KEYS:
-            return None
-        rows = keys.table.select(list(state.register.key)).to_pylist()
-        return [tuple(row.values()) for row in rows]
-
-
 def keys_of(read: Read, state: RegisterPlan) -> tuple[tuple[Vertex, Selection], ...]:
     """The streams by whose keys a register is read, each with the selection of these keys."""
     names = state.register.key
     keys = ((k.of, Selection.of_key(k.of.type.schema, names, k.key)) for k in read.by)
     return tuple(keys)
-
-
-def _is_in_order(read: Read, state: RegisterPlan) -> bool:
-    """Whether the register has the order of the window."""
-    return read.cut is not None and state.order == read.cut.sorting[0]
 
 
 def times_of(
@@ -225,9 +129,12 @@ class Registers:
         self._keys_of = {r: keys_of(r, state) for r, state in self._serves.items()}
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store)
+        self._in_buckets = BucketReads(store, projection)
         members = [m for stage in plan.stages for m in stage.members]
         self._restricts: dict[Read, Restrict | None] = {}
-        self._of_windows = reads_of(members, is_of_window)
+        self._as_stored = reads_of(members, is_of_window)
+        """The reads whose equal rows are not added up: few of them are needed, or only counts."""
+        self._as_stored |= {r.buckets.firsts for r in self._serves if r.buckets is not None}
         self.of_folds = reads_of(members, is_of_fold)
         """The reads of folds, whose rows a query of Spark adds up anyway."""
 
@@ -264,8 +171,10 @@ class Registers:
             return ()
         if read.cut is not None and keys is not None:
             return self._read_cut(step, read, keys, state)
+        if read.buckets is not None and keys is not None:
+            return self._read_buckets(step, read, read.buckets, keys)
         parts = self._stored(read, state, keys)
-        if keys is None or read in self._of_windows:
+        if keys is None or read in self._as_stored:
             return parts
         if read.first is not None:
             parts = self._first(step, read, read.first, parts)
@@ -324,20 +233,40 @@ class Registers:
         self, step: Step, read: Read, keys: Relation, state: RegisterPlan
     ) -> tuple[Relation, ...]:
         """The rows of a window's partitions; only the last rows, if prefixes cover the others."""
-        step.read_whole[read] = lambda: self._store.read(state.register.name, keys)
-        parts, step.prefixes[read] = self._prefixes.read(read, keys, state, step.read_whole[read])
+
+        def whole() -> RelationParts:
+            return self._store.read(state.register.name, keys)
+
+        parts, prefixes = self._prefixes.read(read, keys, state, whole)
+        step.prefixes[read] = prefixes
+        if prefixes.old:
+            step.read_whole[read] = whole
         schema = read.change.type.schema
         return tuple([p.select(schema) for p in parts])
 
+    def _read_buckets(
+        self, step: Step, read: Read, buckets: BucketedRead, keys: Relation
+    ) -> tuple[Relation, ...]:
+        """The rows of small groups, and of large groups those in the buckets of changed rows."""
+        state, ((changed, key),) = self._serves[read], self._keys_of[read]
+        firsts, change = self.old(step, buckets.firsts), step.values[changed]
+
+        def whole() -> RelationParts:
+            return self._store.read(state.register.name, keys)
+
+        return self._in_buckets.read(step, read, state, key, firsts, change, whole)
+
     def read_whole(self, step: Step, m: Materialized) -> list[Leaf]:
-        """Repeat the cut reads of a stream, with whole partitions; returns these reads."""
-        cut = [x for x in m.leaves if isinstance(x, Read) and step.is_cut(x)]
+        """Repeat the reads of a stream that had some rows of the keys; returns these reads."""
+        cut = [x for x in m.leaves if x in step.read_whole]
         for read in cut:
+            assert isinstance(read, Read)
             schema = read.change.type.schema
-            step.reads[read] = tuple(p.select(schema) for p in step.read_whole[read]())
-            step.prefixes[read] = self._prefixes.forget(read)
+            step.reads[read] = tuple(p.select(schema) for p in step.read_whole.pop(read)())
+            if read in step.prefixes:
+                step.prefixes[read] = self._prefixes.forget(read)
             step.sizes.clear()
-        return list(cut)
+        return cut
 
     def _keys(self, step: Step, read: Read) -> Relation:
         some = []

@@ -7,13 +7,22 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
+from functools import cached_property
+from types import UnionType
 
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import Fused, parts_of
-from stepping_spark.circuit.physical import ChangeOf, CollatedChange, walk
+from stepping_spark.circuit.physical import (
+    BucketedRank,
+    ChangeOf,
+    CollatedChange,
+    Physical,
+    walk,
+)
 from stepping_spark.execution.materialize import Materializer
+from stepping_spark.execution.spark.buckets import workers_compute
 from stepping_spark.execution.spark.nodes import Rendering, SqlQuery
 from stepping_spark.execution.sql_scope import Sent
 from stepping_spark.execution.step import Computed, Step, failed, schema_of
@@ -69,6 +78,11 @@ class SparkExecutor:
         self._numbers = itertools.count()
         self._rendered: dict[Materialized, tuple[Rendering, SqlQuery]] = {}
 
+    @cached_property
+    def _workers_compute(self) -> bool:
+        """Whether Python workers compute the buckets of rows."""
+        return workers_compute(self._spark())
+
     def computed(self, step: Step, m: Materialized, why: str) -> Computed:
         """Compute a stream; `why` is the reason why Spark must compute it."""
         begun = time.perf_counter()
@@ -79,7 +93,7 @@ class SparkExecutor:
                 frame = step.sources.sql(query.text, query.uses)
                 _check_rest(step, m, frame)
                 relation = SparkRelation(frame, m.vertex.type.schema)
-                stored = self._once.computed(step, m.vertex, relation, cancels=_has_old_rows(m))
+                stored = self._once.computed(step, m.vertex, relation, cancels=_has(m, _OLD_ROWS))
             except SteppingError:
                 raise
             except Exception as e:
@@ -93,7 +107,8 @@ class SparkExecutor:
         if rendered is None or rendered[0].now != step.sources.now:
             prefix = f"{self._prefix}_{next(self._numbers)}"
             names = {leaf: f"{prefix}_{i}" for i, leaf in enumerate(m.leaves)}
-            rendering = Rendering(f"{prefix}_r", names, step.sources.now)
+            in_buckets = _has(m, BucketedRank) and self._workers_compute
+            rendering = Rendering(f"{prefix}_r", names, step.sources.now, in_buckets)
             rendered = self._rendered[m] = rendering, rendering.term(m.term)
         rendering, query = rendered
         self._define(step, rendering, self._is_added_up)
@@ -144,10 +159,14 @@ class SparkExecutor:
         _compute(step.sources.sql(query.text, query.uses))
 
 
-def _has_old_rows(m: Materialized) -> bool:
-    """Whether the query of a stream returns old and new rows that may cancel out."""
+_OLD_ROWS = BucketedRank | ChangeOf | CollatedChange
+"""The nodes whose queries return old and new rows that may cancel out."""
+
+
+def _has(m: Materialized, kinds: type[Physical] | UnionType) -> bool:
+    """Whether a stream is computed by nodes of these kinds."""
     trees = (tree for node in nodes(m.term) for tree in node.trees)
-    return any(isinstance(n, ChangeOf | CollatedChange) for tree in trees for n in walk(tree))
+    return any(isinstance(n, kinds) for tree in trees for n in walk(tree))
 
 
 def _compute(frame: DataFrame) -> None:

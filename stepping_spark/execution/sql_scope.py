@@ -111,8 +111,10 @@ class SqlScope:
         self._inline[name] = consolidated(union, schema) if added_up else union
 
     def derive(self, d: DerivedTable) -> None:
-        """Define a query with additional Columns, which have no SQL text, as a view."""
+        """Define a query with additional columns, which have no SQL text, as a view."""
         frame = self.sql(d.query.text, d.query.uses)
+        if d.bucket is not None:
+            frame = d.bucket.beside(frame)
         self._view(d.name, frame.select("*", *[c.alias(n) for n, c in d.columns]))
 
     def sql(self, text: str, uses: Iterable[str]) -> DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
@@ -48,9 +48,11 @@ class Step:
     for_registers: dict[str, Relation] = field(default_factory=dict)  # by the register's name
     left_to_readers: set[Vertex] = field(default_factory=set)  # joins
     prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
-    read_whole: dict[Read, Callable[[], tuple[Relation, ...]]] = field(
+    in_buckets: dict[Leaf, Any] = field(default_factory=dict)
+    """By the read of a state: which rows of a change are in groups in buckets; not if none is."""
+    read_whole: dict[Leaf, Callable[[], tuple[Relation, ...]]] = field(
         default_factory=dict
-    )  # reads all rows of a read that was cut
+    )  # for reads of some rows of the keys: reads all
     sizes: dict[Materialized, InputSize] = field(default_factory=dict)
 
     @cached_property
@@ -94,10 +96,6 @@ class Step:
     def parts(self, leaf: Leaf) -> tuple[Relation, ...]:
         """The relations whose sum is the value of a leaf."""
         return (self.values[leaf.vertex],) if isinstance(leaf, Ref) else self.reads[leaf]
-
-    def is_cut(self, read: Read) -> bool:
-        """Whether only the last rows of partitions were read."""
-        return read in self.prefixes and bool(self.prefixes[read].old)
 
 
 class Deferred(NamedTuple):

@@ -29,7 +29,8 @@ from stepping_spark.execution.arrow_executor import CalledByRow, Driver, Placed
 from stepping_spark.execution.fixpoint import Run
 from stepping_spark.execution.io import absent
 from stepping_spark.execution.materialize import null_field
-from stepping_spark.execution.registers import Registers, RelationParts
+from stepping_spark.execution.partial_reads import RelationParts
+from stepping_spark.execution.registers import Registers
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Deferred, Step, null_error, schema_of
 from stepping_spark.expressions.arrow_evaluator import ZoneOf

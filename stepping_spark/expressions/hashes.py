@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 
 from stepping_spark.relations.arrow import one_array
 from stepping_spark.relations.hashing import Hashes, words_of
-from stepping_spark.rows.atoms import Atom, RowType
-from stepping_spark.rows.types import ListOf, Struct, ZSetOf, unwrap
+from stepping_spark.rows.atoms import Atom
 
 SEED = 42  # Spark's initial seed
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -42,36 +40,18 @@ _EIGHT_BYTES = ("int", "float", "datetime", "LocalDateTime", "timedelta")
 _TEXT = ("str", "UUID", "Enum", "bytes")
 
 
-def spark_hash(value: Any, t: RowType, seed: int) -> int:
+def spark_hash(value: Any, t: Atom, seed: int) -> int:
     """The hash of an encoded value, unsigned. The hash of NULL is the seed."""
-    if value is None:
-        return seed
-    t = unwrap(t)
-    if isinstance(t, Struct):
-        for name, part in t.fields:
-            seed = spark_hash(value[name], part, seed)
-        return seed
-    if isinstance(t, ListOf | ZSetOf):
-        inner = t.inner if isinstance(t, ListOf) else t.item
-        for item in value:
-            seed = spark_hash(item, inner, seed)
-        return seed
-    assert isinstance(t, Atom)
-    return xxhash.xxh64_intdigest(_bytes(value, t), seed)
+    return seed if value is None else xxhash.xxh64_intdigest(_bytes(value, t), seed)
 
 
-def spark_hashes(column: Any, t: RowType, seeds: Hashes) -> Hashes:
+def spark_hashes(column: Any, t: Atom, seeds: Hashes) -> Hashes:
     """The hashes of a column's values, each with its own seed."""
-    t = unwrap(t)
-    if isinstance(t, Struct):
-        hashes = seeds
-        for name, part in t.fields:
-            hashes = spark_hashes(pc.struct_field(column, name), part, hashes)
-    elif isinstance(t, Atom) and t.name in _FOUR_BYTES:
+    if t.name in _FOUR_BYTES:
         hashes = _of_four(_numbers(column, np.int32), seeds)
-    elif isinstance(t, Atom) and t.name in _EIGHT_BYTES:
+    elif t.name in _EIGHT_BYTES:
         hashes = _of_eight(_numbers(column, np.int64), seeds)
-    elif isinstance(t, Atom) and t.name in _TEXT:
+    elif t.name in _TEXT:
         hashes = _of_texts(one_array(column).view(pa.binary()), seeds)
     else:
         values = zip(column.to_pylist(), seeds.tolist(), strict=True)
@@ -181,13 +161,8 @@ _LONG = 64
 """Texts of more bytes are hashed one by one: most are short."""
 
 
-def murmurs(column: Any, t: RowType, seeds: Hashes32) -> Hashes32:
-    """The 32-bit hashes of a column's values, each with its own seed. The hash of NULL is the seed.
-
-    The values are atoms.
-    """
-    t = unwrap(t)
-    assert isinstance(t, Atom)
+def murmurs(column: Any, t: Atom, seeds: Hashes32) -> Hashes32:
+    """The 32-bit hashes of a column's values, each with its own seed, which is the hash of NULL."""
     if t.name in _FOUR_BYTES:
         hashes = _murmurs_of_words(_numbers(column, np.int32), seeds)
     elif t.name in _EIGHT_BYTES:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from stepping_spark.base.errors import StepError
 from stepping_spark.expressions.expr import Expr
-from stepping_spark.expressions.hashes import SEED, murmurs, spark_hash, spark_hashes
+from stepping_spark.expressions.hashes import SEED, murmurs, spark_hashes
 from stepping_spark.relations.sums.overflow import fitting, shifted
 from stepping_spark.rows.atoms import DATE, FLOAT, INT, LOCAL_DATETIME, Atom, RowType
 from stepping_spark.rows.sql_text import Sql, closed, let, literal
@@ -72,33 +72,6 @@ class Derived(Expr):
 
 
 @dataclass(frozen=True)
-class Bucket(Derived):
-    """The number of the bucket of the parts: Spark's xxhash64, modulo a power of two."""
-
-    buckets: int = 1
-    label: ClassVar[str] = "bucket"
-
-    def __str__(self) -> str:
-        return f"bucket of {self.buckets}"
-
-    def _sql(self, row: str) -> str:
-        hashed = ", ".join(a.sql(row) for a in self.args)
-        return f"pmod(xxhash64({hashed}), {self.buckets}L)"
-
-    def of(self, *values: Any) -> int:
-        seed = SEED
-        for a, v in zip(self.args, values, strict=True):
-            seed = spark_hash(a.type.encode(v, "a row"), a.type, seed)
-        return seed % self.buckets
-
-    def arrow(self, columns: Sequence[EngineColumn]) -> EngineColumn:
-        hashes = np.full(len(columns[0]), SEED, np.uint64)
-        for a, column in zip(self.args, columns, strict=True):
-            hashes = spark_hashes(column, a.type, hashes)
-        return pa.array((hashes % np.uint64(self.buckets)).astype(np.int64))
-
-
-@dataclass(frozen=True)
 class Hashed(Derived):
     """Spark's `hash` of values, or its `xxhash64`.
 
@@ -126,7 +99,8 @@ class Hashed(Derived):
         hashes: Any = np.full(len(columns[0]), SEED, np.uint64 if is_wide else np.uint32)
         for a, narrow, column in zip(self.args, self.narrow, columns, strict=True):
             # A DATE has the bits of an INT
-            t, part = (DATE, column.cast(pa.int32())) if narrow else (a.type, column)
+            t, part = (DATE, column.cast(pa.int32())) if narrow else (unwrap(a.type), column)
+            assert isinstance(t, Atom)
             hashes = spark_hashes(part, t, hashes) if is_wide else murmurs(part, t, hashes)
         return pa.array(hashes.view(np.int64 if is_wide else np.int32).astype(np.int64))
 
@@ -136,11 +110,6 @@ def hashed(name: str, args: Sequence[Expr], narrow: Sequence[bool]) -> Hashed | 
     if not args or not all(isinstance(unwrap(a.type), Atom) for a in args):
         return None
     return Hashed(INT, tuple(args), name, tuple(narrow))
-
-
-def bucket(parts: Sequence[Expr], buckets: int) -> Bucket:
-    """The number of the bucket that the parts of a row fall into."""
-    return Bucket(INT, tuple(parts), buckets)
 
 
 @dataclass(frozen=True)

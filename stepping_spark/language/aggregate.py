@@ -20,7 +20,6 @@ from stepping_spark.circuit.operators import (
     MakeSet,
     Map,
     Top,
-    levels_of,
 )
 from stepping_spark.circuit.operators.groups import ReducePlan
 from stepping_spark.circuit.physical import Sorting
@@ -209,8 +208,7 @@ def aggregate(
             planner.add(request)
     planner.ensure_row()
     monotonic = grows(vertex_of(a, "aggregate"))
-    levels = levels_of(group_size)
-    parts = tuple(r.part(monotonic, levels) for r in planner.reductions)
+    parts = tuple(r.part(monotonic, group_size) for r in planner.reductions)
     key_text, scope = "" if groups is None else groups.shown, tracer().scope()
     tracer().reductions.append(ReducePlan(key_text, named, parts, user_line(), scope))
     pieces = collated(stream, groups, planner)

@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import ClassVar, Protocol
 
 from stepping_spark.base.errors import CompileError
+from stepping_spark.circuit.operators import buckets_of
 from stepping_spark.circuit.operators.groups import ReducePart
 from stepping_spark.circuit.physical import Sorting
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal, Singleton, tupled
@@ -39,7 +40,6 @@ from stepping_spark.zsets.spark import ZSetPython
 
 ONE = Literal(INT, 1)
 
-Levels = tuple[int, ...]
 Shown = Callable[[tuple[str, ...]], Expr]  # the value of an aggregate, from the path of its result
 
 
@@ -62,8 +62,8 @@ class Reduction:
         """The expression that one row adds to the sum."""
         raise NotImplementedError
 
-    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
-        """The description for `explain`; `levels` are the numbers of buckets of groups."""
+    def part(self, monotonic: bool, group_size: int | None) -> ReducePart:
+        """The description for `explain`."""
         raise NotImplementedError
 
 
@@ -96,7 +96,7 @@ class Sums(Reduction):
         """The numbers that one row adds."""
         return tupled(*self.leaves)
 
-    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
+    def part(self, monotonic: bool, group_size: int | None) -> ReducePart:
         n = len(self.leaves)
         keeps = f"the number of rows and {n} sum{'s' * (n > 1)}, by key"
         if self.distinct:
@@ -114,13 +114,14 @@ class First(Reduction):
     values: tuple[Expr, ...] = ()
     listed: bool = False
 
-    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
+    def part(self, monotonic: bool, group_size: int | None) -> ReducePart:
         rows = "the first row" if self.n == 1 else f"the first {self.n} rows"
         keeps = f"{rows}, by key"
         kind = "hierarchical, monotonic"
         if not monotonic:
-            kind = "hierarchical, bucketed" if levels else "hierarchical, of small groups"
-            keeps = "; ".join(_by_level("all rows", rows, levels))
+            buckets = buckets_of(group_size, self.n)
+            kind = "hierarchical, bucketed" if buckets else "hierarchical, of small groups"
+            keeps = _kept("all rows", rows, buckets)
         if self.listed:
             keeps += "; and those again, to list them"
         return ReducePart(kind, tuple(self.aggregates), keeps)
@@ -139,7 +140,7 @@ class Collected(Reduction):
         (item,) = self.values
         return Singleton(ZSetOf(item.type, ZSetPython), item)
 
-    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
+    def part(self, monotonic: bool, group_size: int | None) -> ReducePart:
         return ReducePart("basic", tuple(self.aggregates), "all values, by key")
 
 
@@ -151,7 +152,7 @@ class Gathered(Reduction):
     values: tuple[Expr, ...] = ()
     distinct: bool = False
 
-    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
+    def part(self, monotonic: bool, group_size: int | None) -> ReducePart:
         keeps = "all values, by key; a step reads those of the groups that it touches"
         if self.distinct:
             keeps = f"how often each value comes, by key and value; and {keeps}, each once"
@@ -165,24 +166,20 @@ class Frequent(Reduction):
 
     values: tuple[Expr, ...] = ()
 
-    def part(self, monotonic: bool, levels: Levels) -> ReducePart:
+    def part(self, monotonic: bool, group_size: int | None) -> ReducePart:
         keeps = (
             "how often each value comes, by key and value; "
-            f"{'; '.join(_by_level('all of those', 'the first one', levels))}"
+            f"{_kept('all of those', 'the first one', buckets_of(group_size, 1))}"
         )
         return ReducePart("accumulable, then hierarchical", tuple(self.aggregates), keeps)
 
 
-def _by_level(rows: str, first: str, levels: Levels) -> list[str]:
-    """The state of each level, down to whole groups."""
-    registers = [rows, *([f"{first} of each bucket"] * len(levels))]
-    return [
-        *(
-            f"{register}, by key and {n:,} buckets"
-            for register, n in zip(registers, levels, strict=False)
-        ),
-        f"{registers[-1]}, by key",
-    ]
+def _kept(rows: str, first: str, buckets: int | None) -> str:
+    """The state of first rows."""
+    all_rows = f"{rows}, by key"
+    if buckets is None:
+        return all_rows
+    return f"{all_rows}; {first}, and in large groups of each of {buckets:,} buckets, by key"
 
 
 @dataclass(frozen=True)

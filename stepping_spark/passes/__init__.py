@@ -24,7 +24,7 @@ from stepping_spark.passes.incremental import (
     recognise_differences,
     recognise_integrals,
 )
-from stepping_spark.passes.top_n import build_towers, first_of_ranked, keep_only_first
+from stepping_spark.passes.top_n import first_of_ranked, keep_only_first, put_in_buckets
 from stepping_spark.passes.unread_columns import drop_unread
 
 Pass = Callable[[AnyCircuit], AnyCircuit]
@@ -38,7 +38,7 @@ PASSES: tuple[Pass, ...] = (
     cancel,
     first_of_ranked,
     keep_only_first,
-    build_towers,
+    put_in_buckets,
     share_registers,
     drop_settled,
     collate_at_once,

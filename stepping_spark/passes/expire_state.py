@@ -22,6 +22,7 @@ from stepping_spark.circuit.graph import (
 )
 from stepping_spark.circuit.operators import (
     Add,
+    BucketedTop,
     Delay,
     Expire,
     Feedback,
@@ -222,27 +223,30 @@ class _Settling:
     def _rule(self, v: Vertex) -> Vertex | None:
         self.known.of(v)  # inputs come first, so that this does not go deep
         if isinstance(v.operator, Haitch):
-            return self._change(v, v.operator)
+            return self._change(v, v.operator.of)
+        if isinstance(v.operator, BucketedTop):
+            return self._change(v, v.operator.top)
         return self._join(v, v.operator) if isinstance(v.operator, Join) else None
 
     # -- operators that work per key
 
-    def _change(self, v: Vertex, op: Haitch) -> Vertex | None:
+    def _change(self, v: Vertex, of: Operator) -> Vertex | None:
+        """The change of an operator per key, with a state without expired rows."""
         state, change = v.inputs
         wrapped = is_state_of(state, change)
         if wrapped is None:
             return None
         a, negated = wrapped
-        bound = in_key(op.of, a, self.known.of(a))
+        bound = in_key(of, a, self.known.of(a))
         if bound is not None:
             unexpired = Vertex(Delay(), Vertex(Integrate(), self._unexpired(a, bound)))
-            return Vertex(op, Vertex(Neg(), unexpired) if negated else unexpired, change)
-        if not isinstance(op.of, Window) or negated:
+            return Vertex(v.operator, Vertex(Neg(), unexpired) if negated else unexpired, change)
+        if not isinstance(of, Window) or negated:
             return None
         for b in self.known.of(a):
-            frees = frees_of(op.of, b)
+            frees = frees_of(of, b)
             if not isinstance(frees, str):
-                return Vertex(op, self._kept_of_window(a, op.of, b, frees), a)
+                return Vertex(v.operator, self._kept_of_window(a, of, b, frees), a)
         return None
 
     def _unexpired(self, a: Vertex, bound: LowerBound) -> Vertex:
@@ -328,6 +332,8 @@ class _Late:
         if isinstance(op, Haitch):
             reasons = map(self._of_state, op.of.folds, v.inputs[::2], v.inputs[1::2])
             return next(filter(None, reasons), "")
+        if isinstance(op, BucketedTop):
+            return self._of_state(op.top, *v.inputs)
         if isinstance(op, Join):
             return self._of_join(op, *v.inputs)
         if isinstance(op, LookUp) and v.inputs[1] in self.states:

@@ -1,4 +1,4 @@
-"""First rows of groups: towers of buckets; for streams that only grow, only the first rows."""
+"""First rows of groups: buckets of large ones; for streams that only grow, only the first rows."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from stepping_spark.circuit.graph import (
     rewrite,
 )
 from stepping_spark.circuit.operators import (
+    BucketedTop,
     Delay,
     Feedback,
     Filter,
@@ -26,12 +27,10 @@ from stepping_spark.circuit.operators import (
     Map,
     Top,
     Window,
-    levels_of,
+    buckets_of,
 )
 from stepping_spark.circuit.physical import WindowCall
 from stepping_spark.expressions.expr import Build, Call, Expr, Field, Literal
-from stepping_spark.expressions.portable import Bucket, bucket
-from stepping_spark.rows.schema import ZSetType
 from stepping_spark.rows.types import Struct, unwrap
 
 
@@ -45,7 +44,7 @@ def keep_only_first(graph: AnyCircuit) -> AnyCircuit:
     while vertex is not None:
         number = 1 + max((_number(leaf) for leaf in graph.loops), default=-1)
         leaf = Vertex(Feedback(number, vertex.type))
-        own = Vertex(vertex.operator, Vertex(Delay(), Vertex(Integrate(), leaf)), vertex.inputs[1])
+        own = Vertex(vertex.operator, _before(leaf), vertex.inputs[1])
         graph = rewrite(graph, partial(_replace, vertex, own))
         graph = dataclasses.replace(graph, loops={**graph.loops, leaf: own})
         vertex = _growing(graph)
@@ -67,65 +66,50 @@ def _number(leaf: Vertex) -> int:
     return leaf.operator.number
 
 
-def build_towers(graph: AnyCircuit) -> AnyCircuit:
-    """Make a change read a few buckets of a group, and not the whole group.
+def put_in_buckets(graph: AnyCircuit) -> AnyCircuit:
+    """Make a change of a large group read a bucket of it, and not the whole group.
 
-    Top_k = Top_k ∘ Top_(k, bucket of 256), each of the same order, so
-    H_Top(z⁻¹I(a), a) = H_Top(z⁻¹I(b), b), where b = H_Top'(z⁻¹I(a), a), and Top' is by buckets.
-    Groups with a large `group_size` have two levels, and small ones none.
+    H_Top(z⁻¹I(a), a) = H_Top(z⁻¹I(b), b),  b = B(z⁻¹I(a), a), where B is the change of rows that
+    have the first rows of each group, or of each bucket of a large one (`BucketedTop`):
+    Top(I(b)) = Top(I(a)). It does not pay for groups that `group_size` says to be small.
     """
     while vertices := _bare(graph):
         origins = dict(graph.origins)
         built: dict[Vertex, Vertex] = {}
-        for bare in vertices:
-            levels = tower(bare)
-            built[bare] = levels[-1]
-            for v, n in zip(levels, levels_of(_top_of(bare).group_size), strict=False):
-                own = origins[bare]
-                path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{n}"))
-                origins[v] = Origin(path, own.line, inner=True, view=own.view)
-                for i in v.inputs:
-                    adopt(i, inner_origin(origins[v], i), origins)
+        for bare, buckets in vertices.items():
+            top, a, own = _top_of(bare), bare.inputs[1], origins[bare]
+            change = Vertex(BucketedTop(top, buckets), _before(a), a)
+            path = Path((*own.path.scope, f"{own.path.parts[-1]}_of_{buckets}"))
+            origins[change] = Origin(path, own.line, inner=True, view=own.view)
+            for i in change.inputs:
+                adopt(i, inner_origin(origins[change], i), origins)
+            built[bare] = _of_change(top, change)
         graph = rewrite(dataclasses.replace(graph, origins=origins), built.get)
     return graph
 
 
-def _bare(graph: AnyCircuit) -> list[Vertex]:
-    """The vertices of first rows without a tower that do not depend on another such vertex.
+def _bare(graph: AnyCircuit) -> dict[Vertex, int]:
+    """The vertices to put in buckets that do not depend on another such vertex, and the numbers.
 
     They are replaced together: one rewrite for each takes too long in a circuit of many views.
     """
-    vertices: list[Vertex] = []
+    vertices: dict[Vertex, int] = {}
     above: set[Vertex] = set()
     for v in graph.walk():
         if not above.isdisjoint(v.inputs):
             above.add(v)
-        elif _is_bare(v):
-            vertices.append(v)
+        elif (buckets := _buckets(v)) is not None:
+            vertices[v] = buckets
             above.add(v)
     return vertices
 
 
-def _is_bare(v: Vertex) -> bool:
-    if not _is_of_change(v):
-        return False
+def _buckets(v: Vertex) -> int | None:
+    """The number of buckets of the large groups of a vertex; None if it has none, or is in them."""
+    if not _is_of_change(v) or isinstance(v.inputs[1].operator, BucketedTop):
+        return None
     top = _top_of(v)
-    if isinstance(top.keys[-1], Bucket) or _is_built(top, v.inputs[1]):
-        return False
-    return bool(levels_of(top.group_size))
-
-
-def tower(v: Vertex) -> tuple[Vertex, ...]:
-    """The levels of a tower: first rows by bucket, by larger bucket, and finally by key."""
-    top, change = _top_of(v), v.inputs[1]
-    assert isinstance(change.type, ZSetType)
-    fields = tuple(Field(t, (n,)) for n, t in change.type.schema.columns)
-    levels = []
-    for n in levels_of(top.group_size):
-        level = dataclasses.replace(top, keys=(*top.keys, bucket(fields, n)))
-        change = _of_change(level, change)
-        levels.append(change)
-    return (*levels, _of_change(top, change))
+    return buckets_of(top.group_size, top.n)
 
 
 def _top_of(v: Vertex) -> Top:
@@ -134,16 +118,13 @@ def _top_of(v: Vertex) -> Top:
     return h.of
 
 
-def _is_built(top: Top, change: Vertex) -> bool:
-    """Whether the change has the first rows by bucket."""
-    h = change.operator
-    if not isinstance(h, Haitch) or not isinstance(h.of, Top):
-        return False
-    return h.of.keys[:-1] == top.keys and isinstance(h.of.keys[-1], Bucket)
-
-
 def _of_change(top: Top, a: Vertex) -> Vertex:
-    return Vertex(Haitch(top), Vertex(Delay(), Vertex(Integrate(), a)), a)
+    return Vertex(Haitch(top), _before(a), a)
+
+
+def _before(a: Vertex) -> Vertex:
+    """The sum of the earlier changes."""
+    return Vertex(Delay(), Vertex(Integrate(), a))
 
 
 def _is_of_change(v: Vertex) -> bool:
@@ -162,7 +143,7 @@ def first_of_ranked(graph: AnyCircuit) -> AnyCircuit:
 
     σ_(row_number ≤ n)(W(a)) = σ_(row_number ≤ n)(W(Top_n(a))), for a rank including ties with the
     n-th row, if no function of W looks at later rows. The filter stays. Saves reading partitions: a
-    change reads the buckets of `build_towers`, and the window at most n rows.
+    change reads what `put_in_buckets` reads, and the window at most n rows.
     """
     ranked = _ranked(graph)
     while ranked is not None:
@@ -191,7 +172,7 @@ def _ranked(graph: AnyCircuit) -> tuple[Vertex, Top] | None:
 
 def _on_changes(op: object, a: Vertex) -> Vertex:
     assert isinstance(op, Haitch)
-    return Vertex(op, Vertex(Delay(), Vertex(Integrate(), a)), a)
+    return Vertex(op, _before(a), a)
 
 
 def _first_rows(condition: Expr, mapped: Vertex, windowed: Vertex) -> Top | None:

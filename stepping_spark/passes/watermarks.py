@@ -19,6 +19,7 @@ from stepping_spark.circuit.operators import (
     ALL,
     Accumulate,
     Add,
+    BucketedTop,
     Collated,
     Haitch,
     InTime,
@@ -103,6 +104,8 @@ class KnownBounds:
             yield from self._of_join(op, *v.inputs)
         elif op.keeps_rows:
             yield from self.of(v.inputs[0])
+        elif isinstance(op, BucketedTop):
+            yield from _of_change(op.top, v.type, self.of(v.inputs[1]))
         elif isinstance(op, Haitch):
             changes = v.inputs[1::2]
             of = [self.of(c) for c in changes]

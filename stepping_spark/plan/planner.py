@@ -25,8 +25,10 @@ from stepping_spark.circuit.graph import (
 from stepping_spark.circuit.operators import (
     Add,
     Arrange,
+    BucketedTop,
     Delay,
     Differentiate,
+    Expire,
     Feedback,
     IdentityPrint,
     Input,
@@ -45,6 +47,7 @@ from stepping_spark.plan.loop import LoopPlan, loop_of
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import (
     Apply,
+    BucketedRead,
     Clock,
     Identities,
     Keys,
@@ -371,8 +374,9 @@ class _Planner:
             return self._due_term(v, *op.due)
         passed_on = keyed_read if all(p.keeps_rows for p in parts_of(op)) else None
         reads = self._reads(v)
-        args = (self._term(i, reads.get(n, passed_on)) for n, i in enumerate(v.inputs))
-        return Apply(v, op, tuple(args))
+        args = [self._term(i, reads.get(n, passed_on)) for n, i in enumerate(v.inputs)]
+        own = (read.buckets.firsts for read in reads.values() if read.buckets is not None)
+        return Apply(v, op, (*args, *own))
 
     def _due_term(self, v: Vertex, time: Expr, distances: tuple[int, ...]) -> Term:
         """The rows that are due. Rows of earlier steps are read from the state by their time."""
@@ -398,7 +402,20 @@ class _Planner:
             cut = fold if isinstance(fold, Window) and _is_cut(fold) else None
             first = fold if isinstance(fold, Top) else None
             reads[n] = Read(inputs[n], lookup.key, by, nulls=lookup.nulls, cut=cut, first=first)
+        if isinstance(v.operator, BucketedTop):
+            firsts = replace(reads[0], change=self._own_state(v))
+            reads[0] = replace(reads[0], buckets=BucketedRead(v.operator, firsts))
         return reads
+
+    def _own_state(self, v: Vertex) -> Vertex:
+        """The stream whose sum is the state of a stream: of its rows, or of those not expired."""
+        expire = self._expiring.get(v)
+        return v if expire is None else self._held_back_change(expire)
+
+    @cached_property
+    def _expiring(self) -> dict[Vertex, Vertex]:
+        """The vertices whose rows expire from a state, and the vertices that let them."""
+        return {v.inputs[0]: v for v in self.graph.walk() if isinstance(v.operator, Expire)}
 
     def _is_before(self, state: Vertex, change: Vertex) -> bool:
         """Whether a state is the sum of the earlier changes of a stream."""

@@ -11,6 +11,7 @@ from stepping_spark.circuit.graph import AnyGraph, Path, V, Vertex
 from stepping_spark.circuit.operators import (
     Accumulate,
     Add,
+    BucketedTop,
     Distinct,
     Expire,
     Filter,
@@ -27,7 +28,6 @@ from stepping_spark.circuit.operators import (
 from stepping_spark.circuit.operators.groups import ReducePlan
 from stepping_spark.circuit.operators.linear import only_projects
 from stepping_spark.expressions.expr import Build, Expr, Field
-from stepping_spark.expressions.portable import Bucket
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.step_ir import RegisterPlan
 from stepping_spark.rows.atoms import RowType
@@ -192,14 +192,18 @@ _UNNAMED = re.compile(r"(map|filter|distinct|top|top_of_\d+)(_\d+)?")
 
 def _found(v: Vertex) -> str:
     """The rows that a vertex finds in its input; "" if it is linear, or finds none of it."""
-    of = v.operator.of if isinstance(v.operator, Haitch) else None
-    if isinstance(of, Distinct):
-        return "distinct rows"
-    if not isinstance(of, Top):
-        return ""
-    rows = "first row" if of.n == 1 else f"first {of.n:,} rows"
-    buckets = [e.buckets for e in of.keys if isinstance(e, Bucket)]
-    return rows + "".join(f" in each of {n:,} buckets" for n in buckets)
+    match v.operator:
+        case Haitch(of=Distinct()):
+            return "distinct rows"
+        case Haitch(of=Top() as top):
+            return _first(top)
+        case BucketedTop(top=top):
+            return f"{_first(top)} of groups or buckets"
+    return ""
+
+
+def _first(top: Top) -> str:
+    return "first row" if top.n == 1 else f"first {top.n:,} rows"
 
 
 class _Source(NamedTuple):
@@ -219,7 +223,7 @@ def _source(v: Vertex, graph: AnyGraph, found: str) -> _Source | None:
     columns: Mapping[str, str] = {}
     some, named = "", None
     itself = None if found else v
-    v = v.inputs[1] if found else v
+    v = v.inputs[-1] if found else v
     while (label := _label(v, graph)) is None and v.inputs:
         is_result, before = _is_result(v, graph), (some, columns)
         for part, (name, op) in enumerate(reversed(_named_parts(v, graph))):
@@ -230,7 +234,7 @@ def _source(v: Vertex, graph: AnyGraph, found: str) -> _Source | None:
             elif isinstance(op, Map) and only_projects(op):
                 names = _named(op.f)
                 columns = {n: names.get(c, c) for n, c in columns.items()} or names
-            elif not _is_of_buckets(op):
+            elif not isinstance(op, BucketedTop):
                 break
         else:
             if not is_result:
@@ -263,12 +267,6 @@ def _name(path: Path, op: Operator) -> str:
     return "" if inside or _UNNAMED.fullmatch(path.parts[-1]) else path.parts[-1]
 
 
-def _is_of_buckets(op: Operator) -> bool:
-    """Whether an operator finds the first rows of buckets, which another one looks through."""
-    of = op.of if isinstance(op, Haitch) else None
-    return isinstance(of, Top) and any(isinstance(e, Bucket) for e in of.keys)
-
-
 def _named(f: Expr) -> dict[str, str]:
     """The columns that a function of rows picks; members of a tuple with the fields' names."""
     if isinstance(f, Field):
@@ -286,7 +284,7 @@ def _aggregation(v: Vertex, graph: AnyGraph) -> ReducePlan | None:
 
 def _is_state(v: Vertex) -> bool:
     """Whether a vertex of an aggregation sums values, or finds first rows."""
-    return _is_summed(v) or isinstance(v.operator, Haitch)
+    return _is_summed(v) or v.operator.change_by_key
 
 
 def _is_summed(v: Vertex) -> bool:
@@ -311,7 +309,7 @@ def _kept_for(v: Vertex, plan: ReducePlan) -> str | None:
     sums = _is_summed(v)
     parts = [p for p in plan.parts if p.kind.startswith(SUMS) == sums]
     aggregates = ", ".join(a for part in parts for a in part.aggregates)
-    rows = "" if sums else "first rows for " if isinstance(v.operator, Haitch) else "rows for "
+    rows = "" if sums else "first rows for " if v.operator.change_by_key else "rows for "
     return f"{rows}{aggregates}{_by(plan.by)}" if parts else None
 
 

@@ -28,7 +28,6 @@ from stepping_spark.circuit.operators import (
 from stepping_spark.circuit.physical import cells_of, walk
 from stepping_spark.expressions.arrow_kernels import is_known
 from stepping_spark.expressions.expr import Expr, Field, NotComposed, field_of, replaced
-from stepping_spark.expressions.portable import Bucket
 from stepping_spark.plan.loop import LoopPlan
 from stepping_spark.plan.plan import Plan
 from stepping_spark.plan.spread import (
@@ -387,7 +386,7 @@ class _Cut:
         All streams may be sent by the same values that their keys determine: rows with equal keys
         meet then, too. A stream that is spread by these values already stays where it is.
         """
-        keyed = {v: _without_bucket(k) for v, k in needs.items() if _is_key(k)}
+        keyed = {v: k for v, k in needs.items() if _is_key(k)}
         choices: dict[Picks | None, _Routing] = {}
         for picks in (None, *self._picks(keyed)):
             sent = dict(needs)
@@ -433,10 +432,10 @@ class _Cut:
                 return self._spread_at(leaf.vertex) if route.key is None else spread_by(route.key)
             assert isinstance(leaf, Read)
             # Its rows are in the parts of the streams' rows, unless these were sent by other keys.
-            sent_by_keys = (routing.keyed.get(k.of) == _without_bucket(k.key) for k in leaf.by)
+            sent_by_keys = (routing.keyed.get(k.of) == k.key for k in leaf.by)
             if not leaf.by or not all(sent_by_keys):
                 return NOT_SPREAD
-            values = picked(_without_bucket(leaf.key), routing.picks)
+            values = picked(leaf.key, routing.picks)
             return NOT_SPREAD if values is None else spread_by(values)
 
         return spread_of(t, leaf_spread)
@@ -449,7 +448,7 @@ class _Cut:
         Rows are sent so that each task has a range of the register's keys. To save a further
         exchange, they stay where they are if equal rows are in one task already.
         """
-        v, key = state.change, _without_bucket(state.key or ANYWHERE)
+        v, key = state.change, state.key or ANYWHERE
         spread = self._spread_at(v)
         sent: KeyParts | None = key
         if spread_by(key) <= spread or (
@@ -492,11 +491,6 @@ class _NotByKey(Exception):
 
 def _is_key(key: KeyParts | None) -> TypeGuard[KeyParts]:
     return bool(key) and key != EVERYWHERE
-
-
-def _without_bucket(key: KeyParts) -> KeyParts:
-    """A key without the bucket of a group: all buckets of a key are in one task."""
-    return tuple(e for e in key if not isinstance(e, Bucket)) or key
 
 
 def reads_whole(t: Term) -> bool:

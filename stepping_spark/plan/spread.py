@@ -16,6 +16,7 @@ from stepping_spark.circuit.operators import (
     ALL,
     Accumulate,
     Add,
+    BucketedTop,
     ByWatermark,
     Collated,
     Haitch,
@@ -116,6 +117,8 @@ def _of_first(op: Operator, types: Sequence[StreamType], spreads: Sequence[Sprea
         if isinstance(op.of, Collated):
             return _of_collated(op.of, types[1::2], spreads[1::2])
         return _per_key(op.of, types[1], spreads[1])
+    if isinstance(op, BucketedTop):
+        return _per_key(op.top, types[1], spreads[1])
     if op.linearity is Linearity.PER_KEY:
         return _per_key(op, types[0], spreads[0])
     return _of_row_by_row(op, spreads[0])

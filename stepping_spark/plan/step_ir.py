@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex
 from stepping_spark.circuit.operators import (
     ALL,
+    BucketedTop,
     Haitch,
     Operator,
     RowByRow,
@@ -69,6 +70,13 @@ class Keys:
     key: tuple[Expr, ...]
 
 
+class BucketedRead(NamedTuple):
+    """The operator whose large groups are read by bucket, and the read of its own old rows."""
+
+    of: BucketedTop
+    firsts: Read
+
+
 @dataclass(frozen=True, eq=False)
 class Read:
     """The value of a register: all of it, or the rows with a key of some streams.
@@ -88,6 +96,7 @@ class Read:
     cut: Window | None = None  # needs only the last rows of a key, given a prefix of the others
     new: bool = False
     first: Top | None = None  # needs only the first rows of a key
+    buckets: BucketedRead | None = None  # needs only some buckets of large groups
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         read = object.__new__(cls)
@@ -326,6 +335,12 @@ def key_columns(
     return tuple(columns), tuple(stored)
 
 
+def other_columns(schema: Schema, key: tuple[Expr, ...]) -> tuple[str, ...]:
+    """The columns of rows that are not columns of a key: they decide on the bucket of a row."""
+    names, _ = key_columns(schema, key)
+    return tuple(n for n, _ in schema.columns if n not in names)
+
+
 def ordering_of(schema: Schema, by: Sorting) -> tuple[Ordering, tuple[tuple[str, Expr], ...]]:
     """The order of a register, and its column if that must be stored in addition to the row."""
     e = by.expr
@@ -407,7 +422,7 @@ def is_of_window(op: Operator) -> bool:
 
 def is_of_fold(op: Operator) -> bool:
     """Whether an operator is the change of a fold: in Spark, it groups the rows anyway."""
-    return isinstance(op, Haitch)
+    return op.change_by_key
 
 
 def _asks_spark(tree: Physical) -> bool:

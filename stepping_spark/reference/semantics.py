@@ -16,6 +16,7 @@ from stepping_spark.circuit.operators import (
     Add,
     Arrange,
     AsOf,
+    BucketedTop,
     Collate,
     Collated,
     Delay,
@@ -265,6 +266,11 @@ def _haitch(at: VertexContext, *values: Value) -> Value:
     return _subtract(at, of(inner, *after), of(inner, *states))
 
 
+def _bucketed_top(at: VertexContext, state: Value, change: Value) -> Value:
+    """The change of the first rows: no group is in buckets."""
+    return _haitch(dataclasses.replace(at, operator=Haitch(at.operator.top)), state, change)
+
+
 def _collated(at: VertexContext, *values: Value) -> Value:
     op, pieces, types = at.operator, NOTHING, at.inputs
     for part, value, t in zip(op.parts, values, at.inputs, strict=True):
@@ -327,6 +333,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Add: _add,
     Arrange: _same,
     AsOf: _as_of,
+    BucketedTop: _bucketed_top,
     Collate: collate,
     Collated: _collated,
     Delay: _same,

@@ -335,7 +335,7 @@ def test_level_0_draws_each_view_of_a_text_as_one_box_with_its_states(tmp_path: 
     inner = {name for name, look in boxes(dot).items() if "house" not in look}
     assert {name.partition(";")[0] for name in inner} == {"revenue", "best", "known"}
     (best,) = (name for name in inner if name.startswith("best"))
-    assert best == "best; keeps revenue; keeps first 3 rows in each of; 256 buckets of revenue"
+    assert best == "best; keeps revenue; keeps first 3 rows of groups or; buckets of revenue"
     assert '"function revenue" -> "function best"' in dot
     assert '"function revenue" -> "function known"' not in dot
 
@@ -345,7 +345,7 @@ def test_level_1_draws_the_vertices_of_views_and_their_functions_as_boxes(tmp_pa
     assert {
         "filter: cents > 0",
         "aggregate; keeps sum(cents) by country",
-        "first_n; keeps revenue; keeps first 3 rows in each of; 256 buckets of revenue",
+        "first_n; keeps revenue; keeps first 3 rows of groups or; buckets of revenue",
         "semijoin; keeps countries by name; keeps orders (country) by; country; "
         "keeps distinct rows of orders; (country) by country",
     } <= shown

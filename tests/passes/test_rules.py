@@ -23,7 +23,7 @@ from stepping_spark.passes.incremental import (
     recognise_differences,
     recognise_integrals,
 )
-from stepping_spark.passes.top_n import build_towers, first_of_ranked, keep_only_first
+from stepping_spark.passes.top_n import first_of_ranked, keep_only_first, put_in_buckets
 from stepping_spark.passes.unread_columns import drop_unread
 from tests.cases import Order, User
 
@@ -226,7 +226,7 @@ RULES: list[tuple[Pass, Callable[..., Any], str, str]] = [
         return first_n.top""",
     ),
     (
-        build_towers,
+        put_in_buckets,
         largest,
         """\
         orders = input()
@@ -238,8 +238,8 @@ RULES: list[tuple[Pass, Callable[..., Any], str, str]] = [
         orders = input()
         first_n.state of orders = integrate(orders)
         first_n.old state of orders = delay(first_n.state of orders)
-        first_n.top_of_256 = haitch(first_n.old state of orders, orders) \
-[top 2 by amount of each (user, bucket of 256)]
+        first_n.top_of_256 = bucketed_top(first_n.old state of orders, orders) \
+[256 buckets of large groups: top 2 by amount of each (user)]
         first_n.state of top_of_256 = integrate(first_n.top_of_256)
         first_n.old state of top_of_256 = delay(first_n.state of top_of_256)
         first_n.top = haitch(first_n.old state of top_of_256, first_n.top_of_256) \
@@ -450,7 +450,7 @@ aggregate.old state of map_2, aggregate.map_2) [collated of flatten + top 1 by _
 AFTER: dict[Pass, int] = {
     drop_unread: 3,
     keep_only_first: 6,
-    build_towers: 6,
+    put_in_buckets: 6,
     drop_settled: 10,
     first_of_ranked: 6,
     collate_at_once: 11,

@@ -18,7 +18,9 @@ from stepping_spark.circuit.operators.base import (
     Same,
 )
 from stepping_spark.circuit.operators.groups import (
+    READ_WHOLE,
     Accumulate,
+    BucketedTop,
     Collate,
     Collated,
     Distinct,
@@ -29,7 +31,7 @@ from stepping_spark.circuit.operators.groups import (
     PositivePart,
     Top,
     Window,
-    levels_of,
+    buckets_of,
 )
 from stepping_spark.circuit.operators.joins import Join, LookUp, Present, join_of
 from stepping_spark.circuit.operators.linear import (
@@ -66,10 +68,12 @@ from stepping_spark.circuit.operators.time import (
 
 __all__ = [
     "ALL",
+    "READ_WHOLE",
     "Accumulate",
     "Add",
     "Arrange",
     "AsOf",
+    "BucketedTop",
     "ByWatermark",
     "Collate",
     "Collated",
@@ -112,8 +116,8 @@ __all__ = [
     "Top",
     "Touched",
     "Window",
+    "buckets_of",
     "join_of",
-    "levels_of",
     "only_projects",
     "only_prunes",
     "parts_of",

@@ -67,6 +67,7 @@ class Operator:
     gives_state: ClassVar[bool] = False  # its output is a sum over the steps
     monotone: ClassVar[bool] = False  # more input rows never remove an output row
     over_steps: ClassVar[bool] = False  # its output depends on previous steps
+    change_by_key: ClassVar[bool] = False  # it is the change of an operator per key
     recursive: ClassVar[bool] = False  # it is allowed over a recursive stream
     keeps_rows: ClassVar[bool] = False  # its output rows are input rows
     same_stream: ClassVar[bool] = False  # its output is its input, arranged or a step later

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from stepping_spark.circuit.operators.base import GivesSets, KeyedRead, Linearit
 from stepping_spark.circuit.operators.linear import Map, in_group, trees_of, without_group
 from stepping_spark.circuit.physical import (
     Argument,
+    BucketedRank,
     ChangeOf,
     CollatedChange,
     Contributions,
@@ -45,21 +47,27 @@ from stepping_spark.rows.schema import (
 )
 from stepping_spark.rows.types import ListOf, Optional, Struct
 
-BUCKETS = (4096, 64)  # of a large group's rows, by level; each number divides the one before
-UNKNOWN = (256,)  # for groups of unknown size: the state is twice, not three times, the rows
-READ_WHOLE = 1_024  # rows of a group, or of a bucket, that are read without further buckets
+READ_WHOLE = 1_024
+"""Rows of a group that a step reads whole in any case. Beyond: the group may be in buckets."""
+
+ROWS_PER_FIRST = 4
+"""Rows of a group for each row that its buckets would store, up to which it is read whole."""
+
+LARGE_GROUP = 1 << 16
+"""The rows of a large group, if `group_size` does not say."""
+
+LEAST_BUCKETS, MOST_BUCKETS = 16, 4_096
 
 
-def levels_of(group_size: int | None) -> tuple[int, ...]:
-    """The number of buckets of a group's rows at each level, for the size of groups if known.
+def buckets_of(group_size: int | None, n: int) -> int | None:
+    """The number of buckets of a large group, of which n rows each are kept; None for no buckets.
 
-    A level pays if it divides groups or buckets of more than `READ_WHOLE` rows.
+    A step reads a bucket, and the first rows of all: N / b + n · b rows. So b is about √(N / n).
     """
-    if group_size is None:
-        return UNKNOWN
-    below = (*BUCKETS[1:], 1)
-    pairs = zip(BUCKETS, below, strict=True)
-    return tuple(n for n, smaller in pairs if group_size > READ_WHOLE * smaller)
+    if group_size is not None and group_size <= READ_WHOLE:
+        return None
+    root = math.sqrt((group_size or LARGE_GROUP) / n)
+    return min(max(1 << round(math.log2(max(root, 1))), LEAST_BUCKETS), MOST_BUCKETS)
 
 
 def _order_text(order: Order) -> str:
@@ -337,6 +345,7 @@ class Haitch(Operator):
     linearity: ClassVar[Linearity] = Linearity.NONLINEAR
     arity: ClassVar[int] = 2
     gives_change: ClassVar[bool] = True
+    change_by_key: ClassVar[bool] = True
     over_steps: ClassVar[bool] = True
 
     @property
@@ -380,6 +389,60 @@ class Haitch(Operator):
         detail = self.of.describe()
         named = "" if isinstance(self.of, Distinct) else self.of.name
         return f"{named} {detail}" if detail else named
+
+
+@dataclass(frozen=True)
+class BucketedTop(Operator):
+    """The change of some rows of each group, among which are its first rows.
+
+    These are the first rows of a group, if it has at most `read_whole` rows. Beyond, they are the
+    first rows of each of its buckets, by a hash of the row. So a step reads a small group, or the
+    buckets of the changed rows of a large one.
+
+    The inputs are the state and the change of all rows. The plan adds a third input, the state of
+    the result, which tells which groups are in buckets. As this depends on the order of the steps,
+    the sum y of the result is unique only in its first rows: Top(y) = Top(I(a)).
+    """
+
+    top: Top
+    buckets: int
+    linearity: ClassVar[Linearity] = Linearity.NONLINEAR
+    arity: ClassVar[int] = 2
+    gives_change: ClassVar[bool] = True
+    change_by_key: ClassVar[bool] = True
+    over_steps: ClassVar[bool] = True
+    how: ClassVar[str] = (
+        "not linear: recomputed for the keys of the change; of a large group, for the buckets of "
+        "the change"
+    )
+
+    @property
+    def read_whole(self) -> int:
+        """The most rows of a group that a step reads whole."""
+        return max(READ_WHOLE, ROWS_PER_FIRST * self.top.n * self.buckets)
+
+    @property
+    def user_name(self) -> str:
+        return self.top.name
+
+    def is_nothing(self, *inputs: bool) -> bool:
+        return inputs[1]
+
+    def lookups(self, *inputs: StreamType) -> Mapping[int, KeyedRead]:
+        key = self.top.keys
+        read = KeyedRead(key, ((1, key),), of_changes=False, nulls=True)
+        return {n: read for n in range(len(inputs)) if n != 1}
+
+    def type_of(self, *inputs: StreamType) -> StreamType:
+        return self.top.type_of(inputs[1])
+
+    def physical(self, *args: Argument) -> Physical:
+        top, (state, change, firsts) = self.top, args
+        rank = Rank(Hole(change.schema), top.keys, top.order, top.n, top.ties)
+        return BucketedRank(rank, self.buckets, self.read_whole, state, change, firsts)
+
+    def describe(self) -> str:
+        return f"{self.buckets:,} buckets of large groups: {self.top.name} {self.top.describe()}"
 
 
 @dataclass(frozen=True)

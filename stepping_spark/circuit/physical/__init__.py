@@ -11,9 +11,11 @@ Input: expressions over rows, and the types of streams. Output: trees, for opera
 """
 
 from stepping_spark.circuit.physical.nodes import (
+    BUCKET,
     AntiJoin,
     Argument,
     BelowGreatest,
+    BucketedRank,
     Cell,
     ChangeOf,
     CollatedChange,
@@ -57,9 +59,11 @@ from stepping_spark.circuit.physical.windows import (
 )
 
 __all__ = [
+    "BUCKET",
     "AntiJoin",
     "Argument",
     "BelowGreatest",
+    "BucketedRank",
     "Cell",
     "ChangeOf",
     "CollatedChange",

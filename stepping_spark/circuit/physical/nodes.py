@@ -320,6 +320,9 @@ def times_read(tree: Physical, number: int) -> int:
     """The number of occurrences of an argument in the SQL text of a tree."""
     if isinstance(tree, Argument):
         return int(tree.number == number)
+    if isinstance(tree, BucketedRank):
+        by_input = zip((4, 9, 1), tree.inputs, strict=True)
+        return sum(n * times_read(i, number) for n, i in by_input)
     times = sum(times_read(i, number) for i in tree.inputs)
     if isinstance(tree, AntiJoin):  # once for keys, once for NULL
         times += times_read(tree.left, number)
@@ -468,6 +471,38 @@ class CollatedChange(Physical):
     def exprs(self) -> tuple[Expr, ...]:
         over_results = (e for n in walk(self.pieces) for e in n.exprs)
         return (*(e for part in self.parts for e in part.exprs), *over_results)
+
+
+BUCKET = "_bucket_"
+"""The column of the bucket of a row, while an engine finds the first rows of buckets."""
+
+
+@dataclass(frozen=True)
+class BucketedRank(Physical):
+    """The change of some rows of each key, among which are the first ones: see `BucketedTop`.
+
+    `rank` finds the first rows, over a `Hole`. Groups of at most `read_whole` rows have no buckets.
+    `state` and `firsts` need only the rows of the keys of the change.
+    """
+
+    rank: Rank
+    buckets: int
+    read_whole: int
+    state: Physical
+    change: Physical
+    firsts: Physical
+
+    @property
+    def schema(self) -> Schema:
+        return self.rank.schema
+
+    @property
+    def inputs(self) -> tuple[Physical, ...]:
+        return (self.state, self.change, self.firsts)
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        return self.rank.exprs
 
 
 def change_of(tree: Physical, state: Physical, change: Physical) -> ChangeOf:

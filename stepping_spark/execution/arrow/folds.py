@@ -120,7 +120,7 @@ def _count_pairs(tables: list[pa.Table], names: list[str], most: int) -> int:
     The bound takes hashes of the smaller side; the number takes groups of both sides, and a join.
     """
     small, large = sorted(tables, key=len)
-    bound = _most_of_a_key(small, names) * large.num_rows
+    bound = most_of_a_key(small, names) * large.num_rows
     if bound <= most:
         return bound
     small_counts = small.group_by(names).aggregate([([], "count_all")])
@@ -130,7 +130,7 @@ def _count_pairs(tables: list[pa.Table], names: list[str], most: int) -> int:
     return pc.sum(pairs_per_key).as_py() or 0
 
 
-def _most_of_a_key(table: pa.Table, names: list[str]) -> int:
+def most_of_a_key(table: pa.Table, names: list[str]) -> int:
     """An upper bound of the rows per key: the rows per hash slot, which several keys may share."""
     slots = np.uint64(4 << table.num_rows.bit_length())
     return int(np.bincount((key_hashes(table, names) % slots).view(np.int64)).max(initial=0))

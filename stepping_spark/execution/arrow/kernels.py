@@ -57,6 +57,7 @@ class Context:
     limits: Limits = DEFAULT
     args: Sequence[DriverRelation] = ()
     prefixes: Prefixes | None = None  # of the partitions of a window's state
+    in_buckets: Any = None  # a mask of rows of a change: those of groups in buckets; None for none
     filled: Sequence[DriverRelation] = ()  # the relations in holes, within the change of a fold
     carried: Carried = field(default_factory=dict)  # counts and sums of rows that were left out
 

@@ -31,6 +31,7 @@ from stepping_spark.circuit.physical import (
     AntiJoin,
     Argument,
     BelowGreatest,
+    BucketedRank,
     ChangeOf,
     CollatedChange,
     Contributions,
@@ -47,6 +48,7 @@ from stepping_spark.circuit.physical import (
     Where,
     Windowed,
 )
+from stepping_spark.execution.arrow.buckets import bucketed_kernel
 from stepping_spark.execution.arrow.eager import Eager, eager, sums_at_once
 from stepping_spark.execution.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
 from stepping_spark.execution.arrow.kernels import Context, Kernel, NeedsPrefix, Prefixes, sum_of
@@ -328,6 +330,7 @@ NODES: dict[type[Physical], Callable[..., Kernel]] = {
     AntiJoin: _anti_join,
     Argument: _argument,
     BelowGreatest: _before,
+    BucketedRank: bucketed_kernel,
     ChangeOf: _change_of,
     CollatedChange: _collated_change,
     Contributions: _contributions,
@@ -364,6 +367,7 @@ class Evaluation:
     chain: Chain  # applies several linear operators to a relation, with Spark
     context: Context
     prefixes: Mapping[Leaf, Prefixes]  # of the partitions of the states of windows
+    in_buckets: Mapping[Leaf, Any]  # by the state: which rows of a change are in groups in buckets
     rows: RowCounts = field(default_factory=dict)  # in and out of vertices
     notes: list[str] = field(default_factory=list)  # on the way of the evaluation
 
@@ -390,6 +394,7 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
             parts_given.append(arg(run))
             rows += parts_given[-1].table.num_rows
         run.context.prefixes = None if state is None else run.prefixes.get(state)
+        run.context.in_buckets = None if state is None else run.in_buckets.get(state)
         result = parts(run, parts_given)
         if t.is_of_vertex:
             run.rows[t.vertex] = (rows, result.table.num_rows)

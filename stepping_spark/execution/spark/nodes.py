@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -9,9 +10,11 @@ from typing import Any, Protocol
 from stepping_spark.base.packages import Column
 from stepping_spark.circuit.operators import Operator, trees_of
 from stepping_spark.circuit.physical import (
+    BUCKET,
     AntiJoin,
     Argument,
     BelowGreatest,
+    BucketedRank,
     ChangeOf,
     CollatedChange,
     Contributions,
@@ -34,6 +37,7 @@ from stepping_spark.circuit.physical import (
     Windowed,
     walk,
 )
+from stepping_spark.execution.spark.buckets import BucketColumn
 from stepping_spark.execution.spark.text import (
     WEIGHT,
     consolidated,
@@ -44,12 +48,13 @@ from stepping_spark.execution.spark.text import (
     spread,
 )
 from stepping_spark.execution.spark.windows import as_number, units_sql, windowed
-from stepping_spark.expressions.expr import Expr
+from stepping_spark.expressions.expr import Expr, Field
 from stepping_spark.expressions.index import Key
 from stepping_spark.expressions.symbolic import to_column
-from stepping_spark.plan.step_ir import Apply, Leaf, Term, type_of
+from stepping_spark.plan.step_ir import Apply, Leaf, Term, other_columns, type_of
 from stepping_spark.relations.sums.overflow import opposite, product
 from stepping_spark.relations.sums.sql import contributions, totals
+from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, GroupedType, Schema, StreamType, columns_of
 from stepping_spark.rows.sql_text import Sql, all_of, any_of, closed
 from stepping_spark.rows.sql_text import text as quoted
@@ -71,13 +76,21 @@ class Computing(Protocol):
         """The query's text, and the text of each expression over its rows, called `row`."""
 
 
+class Separating(Protocol):
+    """Makes a query a relation of its own, which may have a column with the buckets of its rows."""
+
+    def __call__(self, query: SqlQuery, bucket: BucketColumn | None = None) -> str:
+        """The text of the query of the relation."""
+
+
 @dataclass
 class RenderContext:
     """Renders a tree of nodes over queries; `now` is the time of the step, as a literal."""
 
     computed: Computing
-    apart: Callable[[SqlQuery], str]  # makes a query a relation of its own
+    apart: Separating
     now: str
+    in_buckets: bool  # whether Python workers compute the buckets of rows
     args: Sequence[SqlQuery] = ()
     filled: Sequence[SqlQuery] = ()  # the queries in holes, within the change of a fold
 
@@ -237,6 +250,36 @@ def _rank(run: RenderContext, n: Rank) -> str:
     return _top(n, _rows(run, n.of, n.keys))
 
 
+def _bucketed(run: RenderContext, n: BucketedRank) -> str:
+    """The new rows of the keys of a change, less the old ones; large groups are in buckets.
+
+    Only rows of large groups pass Python workers. Where these cannot compute buckets, no group has
+    any.
+    """
+    keys, rows, uses = n.rank.keys, names(n.schema.all), run.uses(n)
+    by, number = key_names(keys), f"_k{len(keys)}_"
+    computed = ", ".join(f"{k.sql('t')} AS _k{i}_" for i, k in enumerate(keys))
+    keyed = f"SELECT {names(n.schema.all, 't')}, {computed}"
+    same = all_of(f"a._k{i}_ <=> b._k{i}_" for i, _ in enumerate(keys))
+    change = run.text(n.change)
+    touched = f"LEFT SEMI JOIN (SELECT {computed} FROM ({change}) t) b ON {same}"
+    both = consolidated(f"({run.text(n.state)}) UNION ALL ({change})", n.schema, keys)
+    present = f"SELECT {rows}, {by} FROM ({both}) a {touched} WHERE {COUNT} > 0"
+    new = f"SELECT {rows}, {by}, 0L AS {number} FROM ({present})"
+    if run.in_buckets:
+        many = f"SELECT {by} FROM ({present}) GROUP BY {by} HAVING count(*) > {n.read_whole}"
+        of_many = f"JOIN ({many}) b ON {same}"
+        of_large = SqlQuery(f"SELECT {rows} FROM ({present}) a LEFT SEMI {of_many}", uses)
+        column = BucketColumn(n.schema, other_columns(n.schema, keys), n.buckets)
+        new = (
+            f"{keyed}, t.{BUCKET} AS {number} FROM ({run.apart(of_large, column)}) t UNION ALL "
+            f"SELECT {rows}, {by}, 0L AS {number} FROM ({present}) a LEFT ANTI {of_many}"
+        )
+    first = _top(dataclasses.replace(n.rank, keys=(*keys, Field(INT, (BUCKET,)))), new)
+    old = f"SELECT {rows} FROM ({keyed} FROM ({run.text(n.firsts)}) t) a {touched}"
+    return f"({first}) UNION ALL ({_negated(old, n.schema)})"
+
+
 def _gather(run: RenderContext, n: Gather) -> str:
     return _listed(n, _rows(run, n.of))
 
@@ -345,6 +388,7 @@ NODES: dict[type[Physical], Callable[[RenderContext, Any], str]] = {
     AntiJoin: _anti_join,
     Argument: _argument,
     BelowGreatest: _before,
+    BucketedRank: _bucketed,
     ChangeOf: _change_of,
     CollatedChange: _collated_change,
     Contributions: _contributions,
@@ -368,11 +412,15 @@ NODES: dict[type[Physical], Callable[[RenderContext, Any], str]] = {
 
 @dataclass(frozen=True)
 class DerivedTable:
-    """A relation of a query's columns and of Columns that SQL text cannot express."""
+    """A relation of a query's columns and of Columns that SQL text cannot express.
+
+    It may have the numbers of its rows' buckets too.
+    """
 
     name: str
     query: SqlQuery
     columns: tuple[tuple[str, Column], ...]
+    bucket: BucketColumn | None = None
 
 
 @dataclass
@@ -385,6 +433,7 @@ class Rendering:
     prefix: str
     names: Mapping[Leaf, str] = field(default_factory=dict)
     now: str = "NULL"
+    in_buckets: bool = False  # whether Python workers compute the buckets of rows
     derived: list[DerivedTable] = field(default_factory=list)
 
     def term(self, t: Term) -> SqlQuery:
@@ -393,6 +442,9 @@ class Rendering:
             return self.relation(self.names[t], type_of(t))
         args = [self.term(a) for a in t.args]
         return self.parts(t.parts, args, t.types)
+
+    def _context(self, args: Sequence[SqlQuery]) -> RenderContext:
+        return RenderContext(self._computed, self._apart, self.now, self.in_buckets, args)
 
     def relation(self, name: str, t: StreamType) -> SqlQuery:
         """The query of all rows of a relation."""
@@ -406,7 +458,7 @@ class Rendering:
     ) -> SqlQuery:
         """The query of operators, applied to relations one after the other."""
         for tree in trees_of(parts, types):
-            args = [RenderContext(self._computed, self._apart, self.now, args).query(tree)]
+            args = [self._context(args).query(tree)]
         (query,) = args
         return query
 
@@ -416,13 +468,18 @@ class Rendering:
             return query.text, [e.sql(row) for e in exprs]
         columns = {e: f"_c{i}_" for i, e in enumerate(opaque)}
         shown = tuple((c, to_column(e)) for e, c in columns.items())
-        table = self._apart(query, shown)
+        table = self._apart(query, columns=shown)
         texts = [
             e.sql(row) if e.in_sql else closed(f"{quote(row)}.{quote(columns[e])}") for e in exprs
         ]
         return table, texts
 
-    def _apart(self, query: SqlQuery, columns: tuple[tuple[str, Column], ...] = ()) -> str:
+    def _apart(
+        self,
+        query: SqlQuery,
+        bucket: BucketColumn | None = None,
+        columns: tuple[tuple[str, Column], ...] = (),
+    ) -> str:
         name = f"{self.prefix}_c{len(self.derived)}"
-        self.derived.append(DerivedTable(name, query, columns))
+        self.derived.append(DerivedTable(name, query, columns, bucket))
         return f"SELECT * FROM {name}"

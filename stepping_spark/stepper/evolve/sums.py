@@ -25,6 +25,7 @@ from stepping_spark.circuit.graph import Fixpoint, Vertex
 from stepping_spark.circuit.operators import (
     Add,
     Arrange,
+    BucketedTop,
     Delay,
     Differentiate,
     Haitch,
@@ -35,6 +36,7 @@ from stepping_spark.circuit.operators import (
     LookUp,
     Neg,
     Nothing,
+    Operator,
 )
 from stepping_spark.rows.schema import ZSetType
 
@@ -116,6 +118,8 @@ class StreamKinds:
         if isinstance(op, Neg):
             return _added(polynomials, -1)
         if isinstance(op, Haitch):
+            return self._per_key(op.of, polynomials)
+        if isinstance(op, BucketedTop):
             return self._per_key(op, polynomials)
         if isinstance(op, Fixpoint | Hold):
             totals = [_total(p, with_before=False) for p in polynomials]
@@ -126,13 +130,13 @@ class StreamKinds:
             return _applied(op, polynomials)
         return self._of_values(op, polynomials)
 
-    def _per_key(self, op: Haitch, polynomials: list[Polynomial]) -> Polynomial | None:
-        """The polynomial of H_F, if each pair of its inputs is z⁻¹I(a) and a."""
+    def _per_key(self, op: Operator, polynomials: list[Polynomial]) -> Polynomial | None:
+        """The polynomial of a change by key, if each pair of its inputs is z⁻¹I(a) and a."""
         changes = [_total(p, with_before=False) for p in polynomials[1::2]]
         for before, change in zip(polynomials[::2], changes, strict=True):
             if change is None or before != _spread(change, BEFORE):
                 return None
-        return self._own_change((op.of, *changes))
+        return self._own_change((op, *changes))
 
     def _of_values(self, op: Hashable, polynomials: list[Polynomial]) -> Polynomial | None:
         """The polynomial of a function of new values, or of old ones."""
