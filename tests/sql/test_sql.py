@@ -248,17 +248,19 @@ def test_a_column_of_nulls_alone_asks_for_its_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hint", "registers"),
+    ("hint", "buckets"),
     [
-        ("", 2),
-        ("/*+ BROADCAST(orders) */", 2),
-        ("/*+ GROUP_SIZE(1000) */", 1),
-        ("/*+ BROADCAST(orders), group_size(1000000) */", 3),
+        ("", "256 buckets"),
+        ("/*+ BROADCAST(orders) */", "256 buckets"),
+        ("/*+ GROUP_SIZE(1000) */", ""),
+        ("/*+ BROADCAST(orders), group_size(1000000) */", "1,024 buckets"),
     ],
 )
-def test_a_hint_has_the_size_of_groups(hint: str, registers: int) -> None:
+def test_a_hint_has_the_size_of_groups(hint: str, buckets: str) -> None:
     text = f"SELECT {hint} country, max(cents) AS most FROM orders GROUP BY country"
-    assert len(plan_of(st.compile(st.sql(text, orders=Order))).registers) == registers
+    graph = st.compile(st.sql(text, orders=Order))
+    assert len(plan_of(graph).registers) == (2 if buckets else 1)
+    assert buckets in str(graph) if buckets else "buckets" not in str(graph)
 
 
 @pytest.mark.driver
