@@ -35,6 +35,7 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.operations import OPERATORS
 from stepping_spark.rows.atoms import BOOL, RowType
+from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.types import Optional, Struct, unwrap
 
 S = TypeVar("S")  # a stream: a vertex in passes, a symbolic stream in queries
@@ -93,7 +94,7 @@ class DeltaJoin(Generic[S]):
         """The rows of drⱼ, each with its key; for a left lookup also keys that appear or vanish."""
         lookup, row, change = self.lookups[j - 1], self.rows[j], self.changes[j]
         (member,) = self._members((j,))
-        whole = Field(member, () if isinstance(row, Struct) else ("_value_",))
+        whole = Field(member, () if isinstance(row, Struct) else (VALUE,))
         rows = self.apply(Map(tupled(whole, *lookup.key)), change)
         if not lookup.left:
             return rows
@@ -222,7 +223,7 @@ def within(e: Expr, row: RowType) -> Expr:
             (t,) = (ft for n, ft in unwrap(t).fields if n == name)  # type: ignore[attr-defined]
             t = Optional(t) if optional and not isinstance(t, Optional) else t
         if len(f.path) == 1 and not isinstance(row, Struct):
-            return Field(row, ("_value_",))
+            return Field(row, (VALUE,))
         return Field(t, f.path[1:])
 
     return replaced(e, own)

@@ -17,6 +17,7 @@ from stepping_spark.expressions.expr import (
 )
 from stepping_spark.expressions.operations import rank
 from stepping_spark.rows.atoms import Atom, RowType
+from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, unwrap
 
 
@@ -76,7 +77,7 @@ def _text_of(e: Expr) -> str:
     """An expression for a message. A part of a row is written as the user does: row[1].name."""
     if not isinstance(e, Field):
         return str(e)
-    steps = (p for p in e.path if p != "_value_")
+    steps = (p for p in e.path if p != VALUE)
     return "row" + "".join(f"[{int(p[1:]) - 1}]" if p[1:].isdigit() else f".{p}" for p in steps)
 
 

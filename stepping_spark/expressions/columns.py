@@ -17,6 +17,7 @@ from stepping_spark.base.packages import Column, functions
 from stepping_spark.expressions.expr import Build, Call, Expr, Items, Opaque, Singleton, guarded
 from stepping_spark.expressions.spark_to_arrow import reading_of
 from stepping_spark.rows.atoms import RowType
+from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.sql_text import closed
 from stepping_spark.rows.types import Struct, unwrap
 from stepping_spark.spark.column_made import in_running_session
@@ -138,7 +139,7 @@ def to_column(expr: Expr) -> Column:
             texts[text] = expr
         return functions.expr(text)
     if isinstance(expr, Singleton):
-        item = to_column(expr.item).alias("_value_")
+        item = to_column(expr.item).alias(VALUE)
         return functions.array(
             functions.struct(item, functions.lit(1).cast("bigint").alias("_count_"))
         )

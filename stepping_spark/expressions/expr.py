@@ -23,7 +23,7 @@ from stepping_spark.base.packages import Column
 from stepping_spark.base.packages import functions as F
 from stepping_spark.expressions.operations import OPERATORS, fit
 from stepping_spark.rows.atoms import DATE, DATETIME, INT, LOCAL_DATETIME, Atom, RowType
-from stepping_spark.rows.schema import Carrying, InGroup
+from stepping_spark.rows.schema import VALUE, Carrying, InGroup
 from stepping_spark.rows.sql_text import Sql, closed, literal, text
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote, tuple_of, unwrap
 
@@ -142,7 +142,7 @@ class Field(Expr):
         return ".".join(quote(n) for n in (row, *self.path) if n)
 
     def under(self, side: str) -> Expr:
-        path = () if self.path == ("_value_",) else self.path
+        path = () if self.path == (VALUE,) else self.path
         return Field(self.type, (side, *path))
 
     def value(self, row: Any) -> Any:
@@ -152,7 +152,7 @@ class Field(Expr):
             if isinstance(row, InGroup):
                 row = getattr(row, name)
                 continue
-            if name == "_value_":
+            if name == VALUE:
                 continue
             row = row[int(name[1:]) - 1] if isinstance(row, tuple) else getattr(row, name)
         return row.row if isinstance(row, InGroup) and not isinstance(self.type, Carrying) else row
@@ -160,7 +160,7 @@ class Field(Expr):
 
 def whole(row: RowType) -> Field:
     """The row itself."""
-    return Field(row, () if isinstance(row, Struct) else ("_value_",))
+    return Field(row, () if isinstance(row, Struct) else (VALUE,))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import CompileError
-from stepping_spark.expressions.expr import Build, Expr, Field, PythonCall, tupled
+from stepping_spark.expressions.expr import Build, Expr, Field, PythonCall, tupled, whole
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.types import Optional, Struct, row_type, tuple_of
@@ -129,7 +129,7 @@ def key_of(
             f"the index of {row}"
         )
     if index.f is _same:
-        expr: Expr = Field(row, () if isinstance(row, Struct) else ("_value_",))
+        expr: Expr = whole(row)
         # Each part of the tuple has its own direction
         if isinstance(row, Struct) and row.python is tuple:
             expr = Build(row, tuple(Field(t, (n,)) for n, t in row.fields))

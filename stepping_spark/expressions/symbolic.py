@@ -13,7 +13,7 @@ from stepping_spark.base.errors import CompileError, InputError
 from stepping_spark.base.packages import Column, functions
 from stepping_spark.expressions.coercion import coerce
 from stepping_spark.expressions.columns import ROW, TEXTS, Directed, ExprColumn, opaque, to_column
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Items, Literal
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Items, Literal, whole
 from stepping_spark.expressions.operations import result_type
 from stepping_spark.rows.atoms import (
     ATOMS,
@@ -403,7 +403,7 @@ def trace_row(f: Callable[[Any], Any], t: RowType, where: str, *, trees: bool = 
     token, texts = ROW.set(t), TEXTS.set({})
     try:
         with as_trees(trees):
-            traced = f(symbolic(Field(t, () if isinstance(t, Struct) else ("_value_",))))
+            traced = f(symbolic(whole(t)))
             return to_expr(traced, at=where)
     finally:
         ROW.reset(token)

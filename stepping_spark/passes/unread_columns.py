@@ -298,7 +298,7 @@ def _read_by_each(exprs: Iterable[Expr], t: StreamType) -> Paths:
 def _read_by(e: Expr, result: Paths, t: StreamType) -> Paths:
     """The parts of a row that an expression reads, if these parts of its result are read."""
     if isinstance(e, Field):
-        path = () if e.path == ("_value_",) else e.path
+        path = () if e.path == (VALUE,) else e.path
         return frozenset((*path, *p) for p in result)
     if isinstance(e, PythonCall):
         return WHOLE

@@ -70,7 +70,7 @@ def _absent(name: str) -> Any:
 def _rows(value: Any, sum_: Accumulated, where: str) -> Iterator[dict[str, Any]]:
     if isinstance(sum_.value, ZSetOf):
         for item in sum_.value.encode(value, where):
-            yield {"_item_": {"value": item["_value_"]}, COUNT: item["_count_"]}
+            yield {"_item_": {"value": item[VALUE]}, COUNT: item["_count_"]}
         return
     base: dict[str, Any] = {}
     floats = 0
@@ -245,7 +245,7 @@ def _items(keys: list[Array], picked: Array, counts: Array, schema: Schema) -> p
     parents = pc.list_parent_indices(picked)
     flat = pc.list_flatten(picked)
     t = schema.arrow.field("_item_").type
-    item = pa.StructArray.from_arrays([pc.struct_field(flat, "_value_")], fields=[t.field(0)])
+    item = pa.StructArray.from_arrays([pc.struct_field(flat, VALUE)], fields=[t.field(0)])
     weights = pc.multiply_checked(pc.struct_field(flat, "_count_"), counts.take(parents))
     columns = {"_item_": item, COUNT: weights}
     return _filled([k.take(parents) for k in keys], columns, len(parents), schema)

@@ -33,6 +33,7 @@ from stepping_spark.expressions.expr import (
     field_of,
     replaced,
 )
+from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.types import Struct
 
 FieldsOf = Mapping[tuple[str, ...], Expr]
@@ -163,7 +164,7 @@ def composed(v: Vertex) -> Vertex:
 def _made_by(f: Expr) -> FieldsOf:
     """The fields of a function's result."""
     if not isinstance(f, Build):
-        return {("_value_",): f}
+        return {(VALUE,): f}
     names = [name for name, _ in f.type.fields]  # type: ignore[attr-defined]
     return {(name,): part for name, part in zip(names, f.fields, strict=True)}
 
@@ -176,7 +177,7 @@ def _columns(f: Expr) -> FieldsOf:
 def _copied(f: Expr, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Field]]:
     """The fields that a function copies, each with its path in the result."""
     if isinstance(f, Field):
-        yield path or ("_value_",), f
+        yield path or (VALUE,), f
     elif isinstance(f, Build) and isinstance(f.type, Struct):
         for (name, _), part in zip(f.type.fields, f.fields, strict=True):
             yield from _copied(part, (*path, name))

@@ -21,7 +21,7 @@ from stepping_spark.circuit.operators import (
 )
 from stepping_spark.circuit.operators.time import Temporal
 from stepping_spark.expressions.coercion import coerce
-from stepping_spark.expressions.expr import Build, Call, Field, Literal
+from stepping_spark.expressions.expr import Build, Call, Field, Literal, whole
 from stepping_spark.plan.difference import Described
 from stepping_spark.relations.store import Now, Register
 from stepping_spark.rows.atoms import BOOL, RowType
@@ -299,7 +299,7 @@ def _of_class(v: Vertex, like: Vertex) -> Vertex:
     assert isinstance(like.type, ZSetType)
     row = like.type.row
     if not isinstance(row, Struct):
-        return Vertex(Map(Field(row, ("_value_",))), v)
+        return Vertex(Map(whole(row)), v)
     return Vertex(Map(Build(row, tuple(Field(t, (n,)) for n, t in row.fields))), v)
 
 
