@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 import stepping_spark as st
+from stepping_spark.circuit.physical import times_read
+from stepping_spark.execution.spark.nodes import Rendering
+from stepping_spark.plan.planner import plan_of
+from stepping_spark.plan.step_ir import nodes
 from tests.cases import Z, constants
+from tests.queries import CIRCUITS, QUERIES, Circuit
 
 pytestmark = pytest.mark.usefixtures("by_queries", "spark")
 
@@ -52,6 +57,19 @@ def pairs(a: st.ZSet[Key], b: st.ZSet[Key]) -> st.ZSet[st.Pair[Key, Key]]:
 def looked_up(a: st.ZSet[Key], b: st.ZSet[Key]) -> st.ZSet[tuple[Key, Key | None]]:
     there = st.Lookup(b, key=lambda k: k.key, on=lambda row: row[0].key, how="left")
     return st.delta_join(a, there)
+
+
+@pytest.mark.parametrize("query", [*QUERIES, *CIRCUITS], ids=str)
+def test_a_node_says_how_often_its_text_reads_each_input(query: Circuit) -> None:
+    plan = plan_of(st.compile(query.in_spark))
+    members = (m for stage in plan.stages for m in stage.members if m.python is None)
+    for n in (n for m in members for n in nodes(m.term) if n.trees):
+        rendering = Rendering("t", in_buckets=True)
+        args = [rendering.relation(f"@{i}@", t) for i, t in enumerate(n.types)]
+        main = rendering.parts(n.parts[:1], args, n.types).text
+        texts = main + "".join(d.query.text for d in rendering.derived)
+        found = [texts.count(f"@{i}@") for i, _ in enumerate(args)]
+        assert found == [times_read(n.trees[0], i) for i, _ in enumerate(args)]
 
 
 def test_null_matches_nothing() -> None:

@@ -42,6 +42,11 @@ class Physical:
         return ()
 
     @property
+    def times(self) -> tuple[int, ...]:
+        """The number of occurrences of each input in the SQL text of the node."""
+        return (1,) * len(self.inputs)
+
+    @property
     def exprs(self) -> tuple[Expr, ...]:
         """The functions of rows that the node evaluates."""
         return ()
@@ -276,6 +281,10 @@ class AntiJoin(Physical):
         return (self.left, self.right)
 
     @property
+    def times(self) -> tuple[int, ...]:
+        return (2, 1)  # once for keys, once for NULL
+
+    @property
     def exprs(self) -> tuple[Expr, ...]:
         return self.key
 
@@ -320,13 +329,8 @@ def times_read(tree: Physical, number: int) -> int:
     """The number of occurrences of an argument in the SQL text of a tree."""
     if isinstance(tree, Argument):
         return int(tree.number == number)
-    if isinstance(tree, BucketedRank):
-        by_input = zip((4, 9, 1), tree.inputs, strict=True)
-        return sum(n * times_read(i, number) for n, i in by_input)
-    times = sum(times_read(i, number) for i in tree.inputs)
-    if isinstance(tree, AntiJoin):  # once for keys, once for NULL
-        times += times_read(tree.left, number)
-    return times
+    by_input = zip(tree.times, tree.inputs, strict=True)
+    return sum(times * times_read(i, number) for times, i in by_input)
 
 
 @dataclass(frozen=True)
@@ -444,6 +448,10 @@ class ChangeOf(Physical):
         return (self.state, self.change)
 
     @property
+    def times(self) -> tuple[int, ...]:
+        return (2, 1)
+
+    @property
     def exprs(self) -> tuple[Expr, ...]:
         return self.fold.exprs
 
@@ -466,6 +474,10 @@ class CollatedChange(Physical):
     @property
     def inputs(self) -> tuple[Physical, ...]:
         return tuple(i for part in self.parts for i in part.inputs)
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        return tuple(2 * times for part in self.parts for times in part.times)
 
     @cached_property
     def exprs(self) -> tuple[Expr, ...]:
@@ -499,6 +511,10 @@ class BucketedRank(Physical):
     @property
     def inputs(self) -> tuple[Physical, ...]:
         return (self.state, self.change, self.firsts)
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        return (4, 9, 1)
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
