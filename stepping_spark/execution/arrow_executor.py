@@ -257,8 +257,7 @@ class Driver:
             leaf=partial(self._questions.leaf, step),
             chain=partial(self._chain, step),
             context=Context(ask=ask, now=step.now, limits=self.limits),
-            prefixes=step.prefixes,
-            in_buckets=step.in_buckets,
+            known=step.known,
         )
         try:
             relation, schema = computed(evaluation), m.vertex.type.schema

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Lateness, Vertex
 from stepping_spark.circuit.operators import Top
 from stepping_spark.execution.arrow.groups import Restrict, restricting
+from stepping_spark.execution.arrow.kernels import Known
 from stepping_spark.execution.arrow.window_delta import CUT_ROWS
 from stepping_spark.execution.partial_reads import BucketReads, KnownPrefixes, RelationParts
 from stepping_spark.execution.sql_scope import Projection
@@ -169,10 +171,11 @@ class Registers:
             keys = self._keys(step, read)
         if keys is not None and keys.is_empty:
             return ()
-        if read.cut is not None and keys is not None:
-            return self._read_cut(step, read, keys, state)
-        if read.buckets is not None and keys is not None:
-            return self._read_buckets(step, read, read.buckets, keys)
+        if keys is not None and (read.cut is not None or read.buckets is not None):
+            whole = partial(self._store.read, state.register.name, keys)
+            if read.buckets is not None:
+                return self._read_buckets(step, read, read.buckets, whole)
+            return self._read_cut(step, read, keys, whole)
         parts = self._stored(read, state, keys)
         if keys is None or read in self._as_stored:
             return parts
@@ -230,30 +233,22 @@ class Registers:
         return tuple(DriverRelation(t, schema, p.consolidated) for t, p in both if t.num_rows)
 
     def _read_cut(
-        self, step: Step, read: Read, keys: Relation, state: RegisterPlan
+        self, step: Step, read: Read, keys: Relation, whole: Callable[[], RelationParts]
     ) -> tuple[Relation, ...]:
         """The rows of a window's partitions; only the last rows, if prefixes cover the others."""
-
-        def whole() -> RelationParts:
-            return self._store.read(state.register.name, keys)
-
-        parts, prefixes = self._prefixes.read(read, keys, state, whole)
-        step.prefixes[read] = prefixes
+        parts, prefixes = self._prefixes.read(read, keys, self._serves[read], whole)
+        step.known[read] = Known(prefixes)
         if prefixes.old:
             step.read_whole[read] = whole
         schema = read.change.type.schema
         return tuple([p.select(schema) for p in parts])
 
     def _read_buckets(
-        self, step: Step, read: Read, buckets: BucketedRead, keys: Relation
+        self, step: Step, read: Read, buckets: BucketedRead, whole: Callable[[], RelationParts]
     ) -> tuple[Relation, ...]:
         """The rows of small groups, and of large groups those in the buckets of changed rows."""
         state, ((changed, key),) = self._serves[read], self._keys_of[read]
         firsts, change = self.old(step, buckets.firsts), step.values[changed]
-
-        def whole() -> RelationParts:
-            return self._store.read(state.register.name, keys)
-
         return self._in_buckets.read(step, read, state, key, firsts, change, whole)
 
     def read_whole(self, step: Step, m: Materialized) -> list[Leaf]:
@@ -263,8 +258,8 @@ class Registers:
             assert isinstance(read, Read)
             schema = read.change.type.schema
             step.reads[read] = tuple(p.select(schema) for p in step.read_whole.pop(read)())
-            if read in step.prefixes:
-                step.prefixes[read] = self._prefixes.forget(read)
+            if read.cut is not None:
+                step.known[read] = Known(self._prefixes.forget(read))
             step.sizes.clear()
         return cut
 

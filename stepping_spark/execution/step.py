@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import parts_of
-from stepping_spark.execution.arrow.kernels import Prefixes
+from stepping_spark.execution.arrow.kernels import Known
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.metrics import Cost, StepMetrics
 from stepping_spark.plan.plan import Plan
@@ -47,9 +47,7 @@ class Step:
     first: bool = False  # whether all registers are empty
     for_registers: dict[str, Relation] = field(default_factory=dict)  # by the register's name
     left_to_readers: set[Vertex] = field(default_factory=set)  # joins
-    prefixes: dict[Leaf, Prefixes] = field(default_factory=dict)  # of the partitions of windows
-    in_buckets: dict[Leaf, Any] = field(default_factory=dict)
-    """By the read of a state: which rows of a change are in groups in buckets; not if none is."""
+    known: dict[Leaf | None, Known] = field(default_factory=dict)  # by the state that is read
     read_whole: dict[Leaf, Callable[[], tuple[Relation, ...]]] = field(
         default_factory=dict
     )  # for reads of some rows of the keys: reads all

@@ -11,21 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from stepping_spark.circuit.physical import BUCKET, BucketedRank, Hole
 from stepping_spark.execution.arrow.folds import most_of_a_key, rank_kernel
 from stepping_spark.execution.arrow.groups import (
     by_numbers,
+    counts_of,
     first_with_ties,
     key_ids,
     positions,
     ranks,
     restricting,
 )
-from stepping_spark.execution.arrow.kernels import Context, Kernel, sum_of
-from stepping_spark.execution.arrow.window_delta import CUT_ROWS
+from stepping_spark.execution.arrow.kernels import Context, Kernel, Mask, sum_of
 from stepping_spark.expressions.arrow_evaluator import Ask, relation_of, values_of
 from stepping_spark.expressions.expr import Field
 from stepping_spark.plan.step_ir import other_columns
@@ -34,8 +33,6 @@ from stepping_spark.relations.hashing import bucket_numbers
 from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.rows.atoms import INT
 from stepping_spark.rows.schema import COUNT, Schema
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Buckets:
 
         These are the groups of which other rows are stored than the first ones.
         """
-        if np.maximum(_weights(firsts.table), 0).sum() <= self._rank.n:
+        if np.maximum(counts_of(firsts.table), 0).sum() <= self._rank.n:
             return None
         table = firsts.added_up().table if self._rank.ties else firsts.table
         of_firsts, of_change = self._numbers([table, change], ask)
@@ -110,15 +107,12 @@ class Buckets:
     ) -> DriverRelation:
         """The change of the first rows, if some groups are in buckets, or may grow so large."""
         tables = old.table, change.table
-        groups = self._groups([old.table], change.table, run.in_buckets, run.ask)
+        groups = self._groups([old.table], change.table, run.known.in_buckets, run.ask)
         grown = self._grown(tables, groups)
         before, after = (
             DriverRelation(self._placed(t, i, groups.large, ~grown[i]), self._in_buckets)
             for t, i in zip(tables, groups.ids, strict=True)
         )
-        if before.rows > CUT_ROWS and self._restrict is not None:
-            (rows,) = self._restrict([before.table], after.table, before.rows, run.ask.zone)
-            before = DriverRelation(rows, self._in_buckets)
         parts = [_unplaced(self._ranked(run, before, after).table)]
         if grown.any():
             new = [
@@ -156,7 +150,7 @@ class Buckets:
 
         Without ties their weights say so: of the first n rows, they are at most n.
         """
-        n, weights = self._rank.n, _weights(firsts)
+        n, weights = self._rank.n, counts_of(firsts)
         number = int(ids.max(initial=-1)) + 1
         if not self._rank.ties:
             return np.asarray(np.bincount(ids, weights, number)[ids] > n)
@@ -180,7 +174,7 @@ class Buckets:
             rows = self._with(table.filter(pa.array(grows)), of_table[grows])
             numbered.append(DriverRelation(rows, self._in_buckets))
         new = sum_of(numbered, self._in_buckets).added_up().table
-        present = np.asarray(one_array(new.column(BUCKET)))[_weights(new) > 0]
+        present = np.asarray(one_array(new.column(BUCKET)))[counts_of(new) > 0]
         return np.asarray(np.bincount(present, minlength=len(growing)) > self._read_whole)
 
     def _placed(self, table: pa.Table, ids: Ids, large: Mask, chosen: Mask) -> pa.Table:
@@ -204,17 +198,13 @@ def _unplaced(table: pa.Table) -> pa.Table:
     return table.drop_columns([BUCKET])
 
 
-def _weights(rows: pa.Table) -> Ids:
-    return np.asarray(one_array(rows.column(COUNT)).to_numpy(), np.int64)
-
-
 def bucketed_kernel(n: BucketedRank, state: Kernel, change: Kernel, firsts: Kernel) -> Kernel:
     """The kernel of first rows of groups of which the large ones are in buckets."""
     buckets, rank = Buckets(n), rank_kernel(n.rank)
 
     def bucketed(run: Context) -> DriverRelation:
         old, more = state(run), change(run)
-        if run.in_buckets is None and buckets.are_small(run.ask, old.table, more.table):
+        if run.known.in_buckets is None and buckets.are_small(run.ask, old.table, more.table):
             return rank(run, old, more)
         return buckets.change(run, old, more, firsts(run))
 

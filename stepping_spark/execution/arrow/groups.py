@@ -322,7 +322,7 @@ def _rows_needed(
 
 
 def _removed(rows: pa.Table, often: int) -> Ids:
-    counts = _counts(rows)
+    counts = counts_of(rows)
     return np.where(counts < -often, often, -np.minimum(counts, 0))
 
 
@@ -333,7 +333,7 @@ def _mask_of_first(
 
     Rows with a negative weight are kept too: later rows may cancel them.
     """
-    positive = _counts(state) > 0
+    positive = counts_of(state) > 0
     mask = ~positive
     single = wanted[ids] == 1
     for at, find in (
@@ -356,13 +356,14 @@ def _first(ids: Ids, wanted: Ids, order: Sequence[tuple[Array, bool]]) -> Ids:
     return np.asarray(at[peers - key < wanted[ids[at]]], np.int64)
 
 
-def _counts(rows: pa.Table) -> Ids:
+def counts_of(rows: pa.Table) -> Ids:
+    """The weights of rows."""
     return np.asarray(rows.column(COUNT).to_numpy(), np.int64)
 
 
 def _largest(rows: pa.Table) -> int:
     """The largest absolute weight."""
-    counts = _counts(rows)
+    counts = counts_of(rows)
     return max(abs(int(counts.min())), abs(int(counts.max()))) if len(counts) else 0
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from stepping_spark.base.limits import DEFAULT, Limits
@@ -16,6 +18,7 @@ from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import Now
 from stepping_spark.rows.schema import Schema
 
+Mask = npt.NDArray[np.bool_]
 PartitionKey: TypeAlias = tuple[Any, ...]
 Carried: TypeAlias = Mapping[WindowCall, Any]
 
@@ -44,6 +47,18 @@ class Prefixes:
     new: dict[PartitionKey, Prefix] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Known:
+    """What the read of a state tells its kernel, beside the rows."""
+
+    prefixes: Prefixes | None = None  # of the partitions of a window
+    in_buckets: Mask | None = None
+    """Which rows of the change are in groups that are in buckets; None if none is."""
+
+
+NOTHING_KNOWN = Known()
+
+
 class NeedsPrefix(Exception):
     """Signal: a change affects rows that were not read."""
 
@@ -56,8 +71,7 @@ class Context:
     now: Now = None
     limits: Limits = DEFAULT
     args: Sequence[DriverRelation] = ()
-    prefixes: Prefixes | None = None  # of the partitions of a window's state
-    in_buckets: Any = None  # a mask of rows of a change: those of groups in buckets; None for none
+    known: Known = NOTHING_KNOWN  # of the state that the kernel reads
     filled: Sequence[DriverRelation] = ()  # the relations in holes, within the change of a fold
     carried: Carried = field(default_factory=dict)  # counts and sums of rows that were left out
 

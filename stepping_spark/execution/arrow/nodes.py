@@ -51,7 +51,14 @@ from stepping_spark.circuit.physical import (
 from stepping_spark.execution.arrow.buckets import bucketed_kernel
 from stepping_spark.execution.arrow.eager import Eager, eager, sums_at_once
 from stepping_spark.execution.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
-from stepping_spark.execution.arrow.kernels import Context, Kernel, NeedsPrefix, Prefixes, sum_of
+from stepping_spark.execution.arrow.kernels import (
+    NOTHING_KNOWN,
+    Context,
+    Kernel,
+    Known,
+    NeedsPrefix,
+    sum_of,
+)
 from stepping_spark.execution.arrow.window_delta import cut_of
 from stepping_spark.expressions.arrow_evaluator import relation_of, spread, values_of
 from stepping_spark.expressions.arrow_kernels import Arrays
@@ -366,8 +373,7 @@ class Evaluation:
     leaf: Callable[[Leaf], DriverRelation]
     chain: Chain  # applies several linear operators to a relation, with Spark
     context: Context
-    prefixes: Mapping[Leaf, Prefixes]  # of the partitions of the states of windows
-    in_buckets: Mapping[Leaf, Any]  # by the state: which rows of a change are in groups in buckets
+    known: Mapping[Leaf | None, Known]  # by the state that is read
     rows: RowCounts = field(default_factory=dict)  # in and out of vertices
     notes: list[str] = field(default_factory=list)  # on the way of the evaluation
 
@@ -393,8 +399,7 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
         for arg in args:
             parts_given.append(arg(run))
             rows += parts_given[-1].table.num_rows
-        run.context.prefixes = None if state is None else run.prefixes.get(state)
-        run.context.in_buckets = None if state is None else run.in_buckets.get(state)
+        run.context.known = run.known.get(state, NOTHING_KNOWN)
         result = parts(run, parts_given)
         if t.is_of_vertex:
             run.rows[t.vertex] = (rows, result.table.num_rows)
