@@ -132,6 +132,7 @@ class Registers:
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store)
         self._in_buckets = BucketReads(store, projection)
+        self._read_again = {r.among for r in self._serves if r.among is not None}
         members = [m for stage in plan.stages for m in stage.members]
         self._restricts: dict[Read, Restrict | None] = {}
         self._as_stored = reads_of(members, is_of_window)
@@ -176,7 +177,7 @@ class Registers:
             if read.buckets is not None:
                 return self._read_buckets(step, read, read.buckets, whole)
             return self._read_cut(step, read, keys, whole)
-        parts = self._stored(read, state, keys)
+        parts = self._stored(step, read, state, keys)
         if keys is None or read in self._as_stored:
             return parts
         if read.first is not None:
@@ -192,9 +193,18 @@ class Registers:
         """Whether the joins that read these batches add up so many rows themselves."""
         return rows >= self._limits.eager_rows and self._plan.is_added_up_by_joins(read)
 
-    def _stored(self, read: Read, state: RegisterPlan, keys: Relation | None) -> RelationParts:
+    def _stored(
+        self, step: Step, read: Read, state: RegisterPlan, keys: Relation | None
+    ) -> RelationParts:
         """The batches of a register, with the columns of its stream; with keys, only their rows."""
-        schema, batches = read.change.type.schema, self._store.read(state.register.name, keys)
+        earlier = step.stored.get(read.among) if read.among is not None else None
+        if earlier is not None and keys is not None:
+            batches = tuple([p.having(keys) for p in earlier])
+        else:
+            batches = self._store.read(state.register.name, keys)
+        if read in self._read_again:
+            step.stored[read] = batches
+        schema = read.change.type.schema
         return tuple([p.select(schema, beside=True) for p in batches])
 
     def _new(self, step: Step, read: Read) -> tuple[Relation, ...]:

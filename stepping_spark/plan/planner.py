@@ -401,11 +401,27 @@ class _Planner:
                 fold = None  # only of such a sum a fold may need less than all rows of a key
             cut = fold if isinstance(fold, Window) and _is_cut(fold) else None
             first = fold if isinstance(fold, Top) else None
-            reads[n] = Read(inputs[n], lookup.key, by, nulls=lookup.nulls, cut=cut, first=first)
+            read = Read(inputs[n], lookup.key, by, nulls=lookup.nulls, cut=cut, first=first)
+            reads[n] = replace(read, among=self._earlier(read))
         if isinstance(v.operator, BucketedTop):
-            firsts = replace(reads[0], change=self._own_state(v))
+            firsts = replace(reads[0], change=self._own_state(v), among=None)
             reads[0] = replace(reads[0], buckets=BucketedRead(v.operator, firsts))
         return reads
+
+    def _earlier(self, read: Read) -> Read | None:
+        """The read of the old rows of a stream in buckets, if its change is what another reads by.
+
+        Its keys are among those of its own input's change.
+        """
+        if len(read.by) != 1 or not isinstance(read.by[0].of.operator, BucketedTop):
+            return None
+        change = read.by[0].of
+        of = self._reads(change)[0].buckets
+        assert of is not None
+        is_same = (read.key, read.nulls) == (of.firsts.key, of.firsts.nulls)
+        return (
+            of.firsts if is_same and self._state_stream(read.change) is of.firsts.change else None
+        )
 
     def _own_state(self, v: Vertex) -> Vertex:
         """The stream whose sum is the state of a stream: of its rows, or of those not expired."""

@@ -240,13 +240,32 @@ def test_a_step_reads_small_groups_whole_and_some_buckets_of_large_ones(
     read(dict.fromkeys(range(READ_WHOLE, 50_000), 1))
     store.compact()
     assert sorted(sizes()) == [256, 49_999]
-    # Of each register a bucket; and all rows of the second one, twice.
+    # Of each register a bucket; and all rows of the second one, of which two operators are made.
     assert read({1: -1, 60_000: 1}) < 2 * 50_000 / 256 * 1.5 + 3 * 256 + 10
     read(dict.fromkeys(range(1_000, 50_000), -1))
     store.compact()
     rows, firsts = max(sizes()), min(sizes())
     assert (rows, firsts) == (999, firsts)
     assert 200 < firsts <= 256
+
+
+def test_the_stored_first_rows_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    by_key = st.StoreMemory.read
+
+    def noting(store: Any, register: str, keys: Any = None) -> Any:
+        read.append(register)
+        return by_key(store, register, keys)
+
+    monkeypatch.setattr(st.StoreMemory, "read", noting)
+    graph: Any = st.compile(in_queries)
+    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
+    for price in range(3):
+        bids = [Bid(item=item, price=float(-price), bidder=1) for item in "abc"[price:]]
+        read.clear()
+        stepper.step((Z([(bid, 1) for bid in bids]),))
+    of_bids, *firsts = sorted(r.name for r in plan_of(graph).registers)
+    assert sorted(read) == [of_bids, of_bids, *firsts]
 
 
 class Numbered(st.Data):
