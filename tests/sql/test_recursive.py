@@ -63,7 +63,7 @@ QUERIES = {
         SELECT a, b, count(*) AS paths FROM r GROUP BY a, b""",
     "three times, and alone": """
         WITH RECURSIVE r(n, m) AS (
-            SELECT node, 1 FROM names WHERE name IS NOT NULL
+            SELECT node, 1 FROM names WHERE name = 'Ann' AND node > 1
             UNION ALL (
                 SELECT x.n + y.n, z.m + 1 FROM r x, r y, r z, edges
                 WHERE x.n = y.n AND y.n = z.n AND edges.a = x.n AND z.m < 3
