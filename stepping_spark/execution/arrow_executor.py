@@ -257,7 +257,7 @@ class Driver:
             leaf=partial(self._questions.leaf, step),
             chain=partial(self._chain, step),
             context=Context(ask=ask, now=step.now, limits=self.limits),
-            known=step.known,
+            state_notes=step.state_notes,
         )
         try:
             relation, schema = computed(evaluation), m.vertex.type.schema

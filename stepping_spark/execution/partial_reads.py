@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from stepping_spark.circuit.physical import BucketedRank
 from stepping_spark.execution.arrow.buckets import Buckets
-from stepping_spark.execution.arrow.kernels import Known, PartitionKey, Prefix, Prefixes
+from stepping_spark.execution.arrow.kernels import PartitionKey, Prefix, Prefixes, StateNotes
 from stepping_spark.execution.arrow.window_delta import CUT_KEYS, CUT_ROWS
 from stepping_spark.execution.sql_scope import Projection
 from stepping_spark.execution.step import Step, rows_of
@@ -145,7 +145,7 @@ class BucketReads:
         first_rows = DriverRelation(on_driver(firsts, schema), schema)
         large = groups.large(first_rows, change.table, ask)
         if large is not None:
-            step.known[read] = Known(in_buckets=large)
+            step.state_notes[read] = StateNotes(in_buckets=large)
         if large is not None and self._finds_buckets(groups, state):
             step.read_whole[read] = whole
             batches = self._cut(read, state, key, change, pa.array(large))

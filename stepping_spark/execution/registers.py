@@ -18,7 +18,7 @@ from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import Lateness, Vertex
 from stepping_spark.circuit.operators import Top
 from stepping_spark.execution.arrow.groups import Restrict, restricting
-from stepping_spark.execution.arrow.kernels import Known
+from stepping_spark.execution.arrow.kernels import StateNotes
 from stepping_spark.execution.arrow.window_delta import CUT_ROWS
 from stepping_spark.execution.partial_reads import BucketReads, KnownPrefixes, RelationParts
 from stepping_spark.execution.sql_scope import Projection
@@ -177,7 +177,7 @@ class Registers:
             if read.buckets is not None:
                 return self._read_buckets(step, read, read.buckets, whole)
             return self._read_cut(step, read, keys, whole)
-        parts = self._stored(step, read, state, keys)
+        parts = self._stored(step, read, keys)
         if keys is None or read in self._as_stored:
             return parts
         if read.first is not None:
@@ -193,15 +193,13 @@ class Registers:
         """Whether the joins that read these batches add up so many rows themselves."""
         return rows >= self._limits.eager_rows and self._plan.is_added_up_by_joins(read)
 
-    def _stored(
-        self, step: Step, read: Read, state: RegisterPlan, keys: Relation | None
-    ) -> RelationParts:
+    def _stored(self, step: Step, read: Read, keys: Relation | None) -> RelationParts:
         """The batches of a register, with the columns of its stream; with keys, only their rows."""
         earlier = step.stored.get(read.among) if read.among is not None else None
         if earlier is not None and keys is not None:
             batches = tuple([p.having(keys) for p in earlier])
         else:
-            batches = self._store.read(state.register.name, keys)
+            batches = self._store.read(self._serves[read].register.name, keys)
         if read in self._read_again:
             step.stored[read] = batches
         schema = read.change.type.schema
@@ -247,7 +245,7 @@ class Registers:
     ) -> tuple[Relation, ...]:
         """The rows of a window's partitions; only the last rows, if prefixes cover the others."""
         parts, prefixes = self._prefixes.read(read, keys, self._serves[read], whole)
-        step.known[read] = Known(prefixes)
+        step.state_notes[read] = StateNotes(prefixes)
         if prefixes.old:
             step.read_whole[read] = whole
         schema = read.change.type.schema
@@ -269,7 +267,7 @@ class Registers:
             schema = read.change.type.schema
             step.reads[read] = tuple(p.select(schema) for p in step.read_whole.pop(read)())
             if read.cut is not None:
-                step.known[read] = Known(self._prefixes.forget(read))
+                step.state_notes[read] = StateNotes(self._prefixes.forget(read))
             step.sizes.clear()
         return cut
 

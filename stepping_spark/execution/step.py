@@ -10,7 +10,7 @@ from typing import NamedTuple
 from stepping_spark.base.errors import StepError, SteppingError
 from stepping_spark.circuit.graph import Vertex
 from stepping_spark.circuit.operators import parts_of
-from stepping_spark.execution.arrow.kernels import Known
+from stepping_spark.execution.arrow.kernels import StateNotes
 from stepping_spark.execution.sql_scope import SqlScope
 from stepping_spark.plan.metrics import Cost, StepMetrics
 from stepping_spark.plan.plan import Plan
@@ -47,7 +47,7 @@ class Step:
     first: bool = False  # whether all registers are empty
     for_registers: dict[str, Relation] = field(default_factory=dict)  # by the register's name
     left_to_readers: set[Vertex] = field(default_factory=set)  # joins
-    known: dict[Leaf | None, Known] = field(default_factory=dict)  # by the state that is read
+    state_notes: dict[Leaf | None, StateNotes] = field(default_factory=dict)
     stored: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
     """The batches of reads that are read again, for fewer keys, with the columns of the key."""
     read_whole: dict[Leaf, Callable[[], tuple[Relation, ...]]] = field(

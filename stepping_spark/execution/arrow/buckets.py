@@ -107,7 +107,7 @@ class Buckets:
     ) -> DriverRelation:
         """The change of the first rows, if some groups are in buckets, or may grow so large."""
         tables = old.table, change.table
-        groups = self._groups([old.table], change.table, run.known.in_buckets, run.ask)
+        groups = self._groups([old.table], change.table, run.state_notes.in_buckets, run.ask)
         grown = self._grown(tables, groups)
         before, after = (
             DriverRelation(self._placed(t, i, groups.large, ~grown[i]), self._in_buckets)
@@ -204,7 +204,7 @@ def bucketed_kernel(n: BucketedRank, state: Kernel, change: Kernel, firsts: Kern
 
     def bucketed(run: Context) -> DriverRelation:
         old, more = state(run), change(run)
-        if run.known.in_buckets is None and buckets.are_small(run.ask, old.table, more.table):
+        if run.state_notes.in_buckets is None and buckets.are_small(run.ask, old.table, more.table):
             return rank(run, old, more)
         return buckets.change(run, old, more, firsts(run))
 

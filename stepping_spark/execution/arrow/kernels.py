@@ -48,7 +48,7 @@ class Prefixes:
 
 
 @dataclass(frozen=True)
-class Known:
+class StateNotes:
     """What the read of a state tells its kernel, beside the rows."""
 
     prefixes: Prefixes | None = None  # of the partitions of a window
@@ -56,7 +56,7 @@ class Known:
     """Which rows of the change are in groups that are in buckets; None if none is."""
 
 
-NOTHING_KNOWN = Known()
+NO_NOTES = StateNotes()
 
 
 class NeedsPrefix(Exception):
@@ -71,7 +71,7 @@ class Context:
     now: Now = None
     limits: Limits = DEFAULT
     args: Sequence[DriverRelation] = ()
-    known: Known = NOTHING_KNOWN  # of the state that the kernel reads
+    state_notes: StateNotes = NO_NOTES  # of the state that the kernel reads
     filled: Sequence[DriverRelation] = ()  # the relations in holes, within the change of a fold
     carried: Carried = field(default_factory=dict)  # counts and sums of rows that were left out
 

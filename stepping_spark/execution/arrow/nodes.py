@@ -52,11 +52,11 @@ from stepping_spark.execution.arrow.buckets import bucketed_kernel
 from stepping_spark.execution.arrow.eager import Eager, eager, sums_at_once
 from stepping_spark.execution.arrow.folds import FOLDS, FoldKernel, join_indices, most_given
 from stepping_spark.execution.arrow.kernels import (
-    NOTHING_KNOWN,
+    NO_NOTES,
     Context,
     Kernel,
-    Known,
     NeedsPrefix,
+    StateNotes,
     sum_of,
 )
 from stepping_spark.execution.arrow.window_delta import cut_of
@@ -373,7 +373,7 @@ class Evaluation:
     leaf: Callable[[Leaf], DriverRelation]
     chain: Chain  # applies several linear operators to a relation, with Spark
     context: Context
-    known: Mapping[Leaf | None, Known]  # by the state that is read
+    state_notes: Mapping[Leaf | None, StateNotes]  # by the state that is read
     rows: RowCounts = field(default_factory=dict)  # in and out of vertices
     notes: list[str] = field(default_factory=list)  # on the way of the evaluation
 
@@ -399,7 +399,7 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
         for arg in args:
             parts_given.append(arg(run))
             rows += parts_given[-1].table.num_rows
-        run.context.known = run.known.get(state, NOTHING_KNOWN)
+        run.context.state_notes = run.state_notes.get(state, NO_NOTES)
         result = parts(run, parts_given)
         if t.is_of_vertex:
             run.rows[t.vertex] = (rows, result.table.num_rows)

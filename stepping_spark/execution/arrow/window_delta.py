@@ -99,7 +99,7 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
     `over` is the schema of the rows. Without prefixes of earlier steps, the function yields all
     keys of a small state, or of a change of many keys, together. Else it yields each changed key by
     itself, after one pass over the state, and adds the key's prefix for the next step to
-    `run.known.prefixes.new`.
+    `run.state_notes.prefixes.new`.
     """
     divider = _divider_of(n)
     if divider is None or cut_by(n.keys, n.sorting, n.calls) is None:
@@ -112,7 +112,7 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
     at_once = _nearest(values, n.sorting[0]) if isinstance(divider, _NearestDivider) else whole
 
     def cut(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
-        prefixes = run.known.prefixes or Prefixes()
+        prefixes = run.state_notes.prefixes or Prefixes()
         if not prefixes.old and state.table.num_rows < CUT_ROWS:
             yield from at_once(state, change, run)
             return
