@@ -50,6 +50,9 @@ METHODS = ("open", "read", "behind", "close")
 SHOWN_LINE = 300
 """The most characters of a row that does not fit, in a message."""
 
+LONGEST_NAME = 300
+"""The most characters of a source or sink in a message. Beyond: its class says what it is."""
+
 NOT_READ = "start"
 """The text for the position of a source that was not read yet."""
 
@@ -334,8 +337,9 @@ def short_name(argument: object) -> str:
     """A source or sink argument in a few words."""
     if isinstance(argument, list | tuple):
         return f"{len(argument)} items"
-    name = getattr(argument, "__qualname__", None) or repr(argument)
-    return str(name) if len(str(name)) < 100 else type(argument).__name__
+    name = str(getattr(argument, "__qualname__", None) or repr(argument))
+    is_short = len(name) <= LONGEST_NAME and "\n" not in name
+    return name if is_short else type(argument).__name__
 
 
 def columns_given(argument: object, t: ZSetType) -> pa.Schema:

@@ -135,9 +135,10 @@ def test_a_step_that_another_sink_has_is_not_taken_back(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_which_sink_waits_for_the_last_step(tmp_path: Path) -> None:
-    """Finding 26."""
-    source = tmp_path / "people"
+    """Finding 26. A sink is named by its place, however long that is."""
+    source, tables = tmp_path / "people", tmp_path / ("t" * 100)
     source.mkdir()
+    tables.mkdir()
     (source / "a").write_text('{"_value_": "ann"}\n')
 
     def pipeline() -> st.Pipeline:
@@ -145,20 +146,20 @@ def test_a_dry_run_says_which_sink_waits_for_the_last_step(tmp_path: Path) -> No
             names,
             store=f"parquet:{tmp_path / 's'}",
             people=st.Files(source, "json"),
-            into=st.Files(tmp_path / "names"),
+            into=st.Files(tables / "names"),
         )
 
     with pipeline() as made:
         made.run()
-    shutil.copytree(tmp_path / "names", tmp_path / "copy")
+    shutil.copytree(tables / "names", tables / "copy")
     (source / "b").write_text('{"_value_": "bob"}\n')
     with pipeline() as made:
         made.run()
-    shutil.rmtree(tmp_path / "names")
-    (tmp_path / "copy").rename(tmp_path / "names")
+    shutil.rmtree(tables / "names")
+    (tables / "copy").rename(tables / "names")
     found = pipeline().dry_run()
-    assert found.waits == (("names", repr(st.Files(tmp_path / "names"))),)
-    assert f"step 2 waits for names: Files('{tmp_path}/names', 'parquet')" in str(found)
+    assert found.waits == (("names", repr(st.Files(tables / "names"))),)
+    assert f"step 2 waits for names: Files('{tables}/names', 'parquet')" in str(found)
 
 
 @pytest.mark.parametrize("to", ["2", "7"])

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from stepping_spark.base.errors import cut_short
 from stepping_spark.pipeline.postgres.link import run
 from stores.postgres.connection import Connection
 from stores.postgres.types import full_name, pg_type
@@ -312,7 +313,7 @@ def span_of(text: str) -> dt.timedelta:
 
 def _unfit(item: Any, t: pa.DataType) -> ValueError:
     text = repr(str(item) if isinstance(item, JsonNumber) else item)
-    return ValueError(f"{text if len(text) < 100 else text[:100] + '…'} does not fit {t}")
+    return ValueError(f"{cut_short(text)} does not fit {t}")
 
 
 _ALSO: Mapping[str, tuple[str, ...]] = {
@@ -366,7 +367,7 @@ _NUL = "{} has the character NUL, which no text in Postgres can have; remove it,
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) < 100 else text[:100] + "…")
+    return repr(cut_short(text))
 
 
 def json_of(value: Any) -> str:
