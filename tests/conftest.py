@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import subprocess
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -182,8 +183,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as long what this run leaves to other rotations.
 
-    The tests of a module that are some parts are dealt one by one, unless they have a number. Tests
-    that are asked for by their names all run. A mark with `alone` counts where a test has no other.
+    The tests of a module that are some parts are dealt one by one, unless they have a number; which
+    rotation begins depends on the module, so that all have about as much to do. Tests that are
+    asked for by their names all run. A mark with `alone` counts where a test has no other.
     Marks of a test that exclude each other, so that no rotation takes it, are an error.
     """
     by_name = any("::" in argument for argument in config.args)
@@ -198,7 +200,8 @@ def leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
         turns: list[tuple[int, int]] = []
         for turn in marks:
             (parts,) = turn.args
-            turns.append((parts, turn.kwargs.get("number", counts[item.path, parts])))
+            dealt = counts[item.path, parts] + zlib.crc32(item.path.name.encode())
+            turns.append((parts, turn.kwargs.get("number", dealt)))
             counts[item.path, parts] += 1
         if len(turns) > 1 and not any(takes(n, turns) for n in range(ROTATIONS)):
             raise pytest.UsageError(f"no rotation takes {item.nodeid}, with the turns {turns}")

@@ -109,6 +109,7 @@ def added_to_its_reader(name: str) -> Any:
     return Composition((*joined, (name, (3, 1)), ("with text", (3,)), ("add", (5, 4)))).query(st)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("name", sorted(TWO))
 def test_an_operator_of_two_streams_may_become_any_other(name: str) -> None:
     """Their changes share a part, of which no sum tells what it is without the others."""
@@ -123,6 +124,7 @@ def test_an_operator_of_two_streams_may_become_any_other(name: str) -> None:
 OUTER = ("outer left", "outer right", "outer full")
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize(("name", "other"), list(itertools.permutations(OUTER, 2)))
 @settings(max_examples=3, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(first=steps_of(max_steps=3), then=steps_of(max_steps=2))
@@ -132,6 +134,7 @@ def test_an_outer_join_may_become_another(
     evolved(InMemory(), added_to_its_reader(name), added_to_its_reader(other), first, then)
 
 
+@pytest.mark.turn(3)
 @settings(max_examples=60, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(pair=edits(), first=steps_of(max_steps=3), then=steps_of(max_steps=2))
 def test_a_state_becomes_that_of_an_edited_query(

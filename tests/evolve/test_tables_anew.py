@@ -340,6 +340,7 @@ def beside(
     )
 
 
+@pytest.mark.turn(2)
 def test_old_and_new_tables_are_beside_each_other_until_the_old_pipeline_ends(
     orders: Path, kind: Kind, states: Callable[[str], str]
 ) -> None:

@@ -391,6 +391,7 @@ def test_a_sum_of_a_part_may_be_beyond_what_the_whole_is_within() -> None:
     assert out == Z({("a", 0, dim("a")): large})
 
 
+@pytest.mark.turn(3)
 def test_aggregates_that_join_for_themselves_can_do_so_in_spark(spark: SparkSession) -> None:
     """The rows are more than the driver takes without an estimate, and its memory is little."""
     graph: Any = st.compile(few)

@@ -67,6 +67,7 @@ def test_ctrl_c_does_not_wait_for_work_that_takes_its_time(stop: Stop) -> None:
     end.set()
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 def test_a_session_that_starts_beside_the_main_thread_leaves_ctrl_c_alone() -> None:
     code = (

@@ -100,6 +100,7 @@ def hold(steppers: list[Any], seed: int, number: int, of: Any = query) -> None:
         assert stepper.step((change,)) == oracle.step((change,))
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("cut_rows", [0, 1_000])
 @pytest.mark.parametrize("seed", range(4))
 def test_first_rows_are_those_of_all_rows_in_every_store(
@@ -110,6 +111,7 @@ def test_first_rows_are_those_of_all_rows_in_every_store(
         hold([st.Stepper(graph, make_store(graph))], seed, 24)
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(3))
 def test_tasks_and_the_driver_take_steps_by_turns(seed: int, make_store: MakeStore) -> None:
@@ -131,7 +133,7 @@ def in_queries(bids: Bids) -> tuple[Bids, Bids]:
     )
 
 
-@pytest.mark.turn(4)
+@pytest.mark.turn(12)
 @pytest.mark.parametrize("workers", [True, False])
 def test_queries_of_spark_and_the_driver_take_steps_by_turns(
     workers: bool, make_store: MakeStore, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
@@ -306,6 +308,7 @@ def daily(readings: st.ZSet[Reading]) -> st.ZSet[Reading]:
     return st.first_n(readings, lambda r: -r.value, 2, by=lambda r: (r.day, r.sensor))
 
 
+@pytest.mark.turn(3)
 @pytest.mark.parametrize("seed", range(3))
 def test_large_groups_leave_the_state_when_their_time_has_passed(
     seed: int, make_store: MakeStore

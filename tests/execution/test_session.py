@@ -282,6 +282,7 @@ def test_a_step_after_the_session_was_stopped_says_so_and_a_new_stepper_goes_on(
     )
 
 
+@pytest.mark.turn(3)
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_java_that_has_ended_is_a_clear_error(tmp_path: Path) -> None:

@@ -225,6 +225,7 @@ def test_an_error_of_a_function_is_told_as_without_tasks(spark: SparkSession) ->
     assert told[0] == of_row.sub(": ", told[1]) != told[1]
 
 
+@pytest.mark.turn(3)
 def test_a_step_with_too_many_rows_for_a_task_is_taken_by_queries(spark: SparkSession) -> None:
     stepper = stepper_of(sold, given_bytes=20_000)
     (out,) = stepper.step((sales(2_000), SHOPS))

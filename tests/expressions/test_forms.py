@@ -267,6 +267,7 @@ def from_spark(field: Any) -> RowType:
     return types.from_spark(field.dataType, field.nullable, "a test")
 
 
+@pytest.mark.turn(3)
 @pytest.mark.compat
 @pytest.mark.slow
 def test_the_driver_says_of_each_function_what_spark_says(spark: SparkSession) -> None:

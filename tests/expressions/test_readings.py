@@ -300,6 +300,7 @@ def traced(f: Callable[[Any], Any]) -> Any:
     return trace_row(f, row_type(Row), "a test")
 
 
+@pytest.mark.turn(3)
 @pytest.mark.compat
 def test_arrow_says_of_spark_s_functions_what_spark_says(spark: SparkSession) -> None:
     t = row_type(Row)

@@ -354,6 +354,7 @@ def check_order(seed: int, functions: int) -> None:
             assert in_order(spark, function(text), wanted) == should, (text, wanted, python)
 
 
+@pytest.mark.turn(3)
 def test_rows_come_by_a_function_in_spark_as_in_python() -> None:
     check_order(1, 6)
 

@@ -28,8 +28,8 @@ every_query = pytest.mark.parametrize("query", QUERIES, ids=str)
 EVERY: list[Circuit] = [*QUERIES, *CIRCUITS]
 every_circuit = pytest.mark.parametrize("query", EVERY, ids=str)
 LONG = pytest.mark.long
-# Spark takes its time: a sixth of the circuits in each run, fewer of them without the rules, and
-# fewer with large changes. `-m long` takes all.
+# Spark takes its time: a twelfth of the circuits in each run, and fewer with large changes. With
+# `-m long` it is all of them.
 some_as_written = pytest.mark.parametrize(
     ("query", "optimize"),
     [
@@ -37,7 +37,7 @@ some_as_written = pytest.mark.parametrize(
             q,
             rule,
             id=f"{q}, {'optimized' if rule else 'as written'}",
-            marks=pytest.mark.turn(6 if rule else 12),
+            marks=pytest.mark.turn(12),
         )
         for q in EVERY
         for rule in (True, False)

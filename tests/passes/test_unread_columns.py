@@ -468,6 +468,7 @@ def compiled(query: Callable[..., Any], *, whole_rows: bool) -> Any:
     return st.compile(query, whole_rows=whole_rows)
 
 
+@pytest.mark.turn(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("query", QUERIES, ids=[query.__name__ for query in QUERIES])
 @settings(max_examples=10, deadline=None)

@@ -90,6 +90,7 @@ def sample_of(name: str) -> str | None:
     return "empty" if name.endswith("range") else SAMPLES.get(name, "1")
 
 
+@pytest.mark.turn(3)
 def test_every_base_type_and_its_array_is_read_or_refused_by_name(db: Database) -> None:
     # finding 3
     left = []

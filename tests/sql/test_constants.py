@@ -76,6 +76,7 @@ def wanted(text: str, spark: SparkSession) -> Rows:
     return plain_rows(spark.sql(text))
 
 
+@pytest.mark.turn(2)
 @pytest.mark.parametrize("name", QUERIES)
 def test_constants_are_there_from_the_first_step_on(
     name: str, make_store: MakeStore, spark: SparkSession

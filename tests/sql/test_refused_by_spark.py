@@ -156,6 +156,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.turn(2)
 @pytest.mark.spark
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_spark_refuses_is_refused(text: str, spark: SparkSession) -> None:
@@ -206,6 +207,7 @@ COLUMNS = {
 TYPES = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
 
+@pytest.mark.turn(2)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "text",
