@@ -200,7 +200,7 @@ def leave_to_others(config: pytest.Config, items: list[pytest.Item]) -> None:
         turns: list[tuple[int, int]] = []
         for turn in marks:
             (parts,) = turn.args
-            dealt = counts[item.path, parts] + zlib.crc32(item.path.name.encode())
+            dealt = (counts[item.path, parts] + zlib.crc32(item.path.name.encode())) % parts
             turns.append((parts, turn.kwargs.get("number", dealt)))
             counts[item.path, parts] += 1
         if len(turns) > 1 and not any(takes(n, turns) for n in range(ROTATIONS)):

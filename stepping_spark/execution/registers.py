@@ -132,7 +132,7 @@ class Registers:
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store)
         self._in_buckets = BucketReads(store, projection)
-        self._read_again = {r.among for r in self._serves if r.among is not None}
+        self._kept = {r.among for r in self._serves if r.among is not None}
         members = [m for stage in plan.stages for m in stage.members]
         self._restricts: dict[Read, Restrict | None] = {}
         self._as_stored = reads_of(members, is_of_window)
@@ -196,11 +196,11 @@ class Registers:
     def _stored(self, step: Step, read: Read, keys: Relation | None) -> RelationParts:
         """The batches of a register, with the columns of its stream; with keys, only their rows."""
         earlier = step.stored.get(read.among) if read.among is not None else None
-        if earlier is not None and keys is not None:
-            batches = tuple([p.having(keys) for p in earlier])
+        if earlier is not None and keys is not None and rows_of(keys, *earlier) is not None:
+            batches = tuple([p for x in earlier if not (p := x.having(keys)).is_empty])
         else:
             batches = self._store.read(self._serves[read].register.name, keys)
-        if read in self._read_again:
+        if read in self._kept:
             step.stored[read] = batches
         schema = read.change.type.schema
         return tuple([p.select(schema, beside=True) for p in batches])

@@ -22,14 +22,13 @@ from stepping_spark.circuit.operators import (
     Operator,
     Placeholder,
 )
-from stepping_spark.expressions.expr import Build, Expr, Field, PythonCall
+from stepping_spark.expressions.expr import Build, Field, PythonCall, whole
 from stepping_spark.expressions.index import Key, key_of
 from stepping_spark.language.primitives import KeyFunction
 from stepping_spark.language.trace import Stream, make, row_of, tracer, vertex_of
 from stepping_spark.rows.atoms import RowType
 from stepping_spark.rows.data import pair_of
-from stepping_spark.rows.schema import VALUE, Carrying, ZSetType, carrying, columns_of
-from stepping_spark.rows.types import Struct
+from stepping_spark.rows.schema import Carrying, ZSetType, carrying, columns_of
 from stepping_spark.zsets.spark import ZSet
 
 _CALLED: Mapping[type[Operator], str] = {
@@ -53,8 +52,7 @@ def ungrouped(row: RowType) -> Map:
     assert isinstance(row, Carrying)
     *outer, (name, t) = row.carried
     inner = carrying(row.inner, tuple(outer))
-    whole: Expr = Field(inner, () if isinstance(inner, Struct) else (VALUE,))
-    return Map(Build(pair_of(inner, t), (whole, Field(t, (name,)))))
+    return Map(Build(pair_of(inner, t), (whole(inner), Field(t, (name,)))))
 
 
 def is_grouped(t: object) -> bool:

@@ -17,13 +17,12 @@ from stepping_spark.base.errors import CompileError
 from stepping_spark.base.packages import Column
 from stepping_spark.circuit.operators import AsOf, Explode, Filter, Hold, Map, Neg, Temporal
 from stepping_spark.expressions.coercion import renamed
-from stepping_spark.expressions.expr import Build, Call, Expr, Field, Opaque, PythonCall
+from stepping_spark.expressions.expr import Build, Call, Expr, Field, Opaque, PythonCall, whole
 from stepping_spark.expressions.functions import row_expr
 from stepping_spark.language.primitives import add
 from stepping_spark.language.trace import make, row_of
 from stepping_spark.rows.atoms import BOOL, TIMES, RowType
 from stepping_spark.rows.data import Update, timed
-from stepping_spark.rows.schema import VALUE
 from stepping_spark.rows.types import ListOf, Optional, Struct, unwrap
 from stepping_spark.zsets.spark import ZSet
 
@@ -178,10 +177,9 @@ def _filtered(a: Any, lower: Any, upper: Any, name: str | None, when: type[Tempo
     (time,) = times
     t = timed(row, time)
     rows = make(Filter(_well_ordered(bounds)), a)
-    whole = Field(row, () if isinstance(row, Struct) else (VALUE,))
 
     def at(bound: Expr) -> Any:
-        return make(Map(Build(t, (whole, _not_null(bound)))), rows)
+        return make(Map(Build(t, (whole(row), _not_null(bound)))), rows)
 
     removed = make(Neg(), at(bounds["upper"])) if "upper" in bounds else None
     if "lower" in bounds:

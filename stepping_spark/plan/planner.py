@@ -409,19 +409,21 @@ class _Planner:
         return reads
 
     def _earlier(self, read: Read) -> Read | None:
-        """The read of the old rows of a stream in buckets, if its change is what another reads by.
+        """The earlier read of the same rows, if a read goes by the keys of a `BucketedTop`.
 
-        Its keys are among those of its own input's change.
+        These are among the keys by which that operator has read its own old rows. A read by other
+        keys too, as that of several aggregates, has no earlier one.
         """
         if len(read.by) != 1 or not isinstance(read.by[0].of.operator, BucketedTop):
             return None
-        change = read.by[0].of
-        of = self._reads(change)[0].buckets
+        (keys,) = read.by
+        of = self._reads(keys.of)[0].buckets
         assert of is not None
-        is_same = (read.key, read.nulls) == (of.firsts.key, of.firsts.nulls)
-        return (
-            of.firsts if is_same and self._state_stream(read.change) is of.firsts.change else None
-        )
+        firsts = of.firsts
+        by_same = keys.key == read.key == firsts.key == firsts.by[0].key
+        if not by_same or read.nulls != firsts.nulls:
+            return None
+        return firsts if self._state_stream(read.change) is firsts.change else None
 
     def _own_state(self, v: Vertex) -> Vertex:
         """The stream whose sum is the state of a stream: of its rows, or of those not expired."""

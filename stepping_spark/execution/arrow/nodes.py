@@ -373,7 +373,7 @@ class Evaluation:
     leaf: Callable[[Leaf], DriverRelation]
     chain: Chain  # applies several linear operators to a relation, with Spark
     context: Context
-    state_notes: Mapping[Leaf | None, StateNotes]  # by the state that is read
+    state_notes: Mapping[Leaf, StateNotes]  # by the state that is read
     rows: RowCounts = field(default_factory=dict)  # in and out of vertices
     notes: list[str] = field(default_factory=list)  # on the way of the evaluation
 
@@ -399,7 +399,8 @@ def compute(t: Term, *, eagerly: bool = False) -> Compute:
         for arg in args:
             parts_given.append(arg(run))
             rows += parts_given[-1].table.num_rows
-        run.context.state_notes = run.state_notes.get(state, NO_NOTES)
+        notes = NO_NOTES if state is None else run.state_notes.get(state, NO_NOTES)
+        run.context.state_notes = notes
         result = parts(run, parts_given)
         if t.is_of_vertex:
             run.rows[t.vertex] = (rows, result.table.num_rows)
