@@ -407,6 +407,7 @@ FORMS: dict[str, Form] = {
     "upper": Form(_TEXT, partial(_letters, pc.utf8_upper)),
     "lower": Form(_TEXT, partial(_letters, pc.utf8_lower)),
     "length": Form(_TEXT, partial(_long, pc.utf8_length), INT, bits=32),
+    "octet_length": Form(_TEXT | {BYTES}, partial(_long, pc.binary_length), INT, bits=32),
     "trim": Form(_TEXT, lambda x: pc.utf8_trim(x, " ")),
     "ltrim": Form(_TEXT, lambda x: pc.utf8_ltrim(x, " ")),
     "rtrim": Form(_TEXT, lambda x: pc.utf8_rtrim(x, " ")),

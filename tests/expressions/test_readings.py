@@ -76,6 +76,8 @@ KNOWN: list[Callable[[Any], Any]] = [
     lambda r: F.lower(r.t),
     lambda r: F.length(r.t),
     lambda r: F.char_length(F.trim(r.s)),
+    lambda r: F.octet_length(r.s),
+    lambda r: F.octet_length(r.t),
     lambda r: F.concat(r.s, F.lit("-"), r.t),
     lambda r: F.concat(F.ltrim(r.s), F.rtrim(r.s)),
     lambda r: F.substring(r.s, 2, 3),
