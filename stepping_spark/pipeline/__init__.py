@@ -13,8 +13,8 @@ logs, progress and metrics. `row_class` makes the row class of a table.
 `delta`, `files`, `iceberg` and `postgres` each handle one kind of table; `spark_sources` has tables
 that Spark reads (of a catalog, or the micro-batches of a stream), `iterators` has sources and sinks
 of plain Python, and `dbt` the views of a dbt project. `changes` has the forms in which tables store
-a view, `columns` checks the types that tables can store. A version that is too large for the driver
-is read by Spark's tasks (`by_tasks`), or `chunks` cuts it for several steps.
+a view, `columns` compares a table's columns and their types with the view's. A version that is too
+large for the driver is read by Spark's tasks (`by_tasks`), or `chunks` cuts it for several steps.
 
 Exactly-once delivery rests on three things. The store commits a step together with the positions of
 its sources. A sink commits the rows of a step together with the step's number. And the store keeps

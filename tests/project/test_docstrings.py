@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import circuits
 import stepping_spark as st
+from stepping_spark.language import linear
 
 FINDER = doctest.DocTestFinder(recurse=False)
 
@@ -105,6 +106,11 @@ def test_an_operator_has_its_types_at_run_time(name: str) -> None:
     types = typing.get_type_hints(operator)
     assert types.pop("return") is not Any
     assert types.keys() == inspect.signature(operator).parameters.keys()
+
+
+def test_the_linear_twin_of_each_operator_is_public() -> None:
+    twins = {name for name in circuits.__all__ if hasattr(linear, name)}
+    assert twins - set(linear.__all__) == set()
 
 
 def test_no_example_is_left_out() -> None:
