@@ -254,7 +254,6 @@ def test_a_circuit_is_the_same_if_tables_have_only_the_columns_that_are_read(
     assert read[True] == 0 if whole_rows else read[True] > read[False]
 
 
-@pytest.mark.turn(2)
 @pytest.mark.parametrize("text", EVERY)
 def test_a_view_has_the_same_rows_without_rules(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hold(text, SEEDS, monkeypatch)
