@@ -118,12 +118,6 @@ MISTAKES = (
         (*GROUPS, "-k", "other_keys"),
     ),
     Mistake(
-        "first rows that were read before are not found again",
-        "batches = tuple([p for x in earlier if not (p := x.having(keys)).is_empty])",
-        "batches = ()",
-        (*GROUPS, *DRIVER),
-    ),
-    Mistake(
         "a group in buckets is told by one row too many",
         "return np.asarray(np.bincount(ids, weights, number)[ids] > n)",
         "return np.asarray(np.bincount(ids, weights, number)[ids] > n + 1)",

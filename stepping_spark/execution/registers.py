@@ -132,7 +132,6 @@ class Registers:
         self._has_cuts = any(r.cut is not None for r in self._serves)
         self._prefixes = KnownPrefixes(store)
         self._in_buckets = BucketReads(store, projection)
-        self._kept = {r.among for r in self._serves if r.among is not None}
         members = [m for stage in plan.stages for m in stage.members]
         self._restricts: dict[Read, Restrict | None] = {}
         self._as_stored = reads_of(members, is_of_window)
@@ -177,7 +176,7 @@ class Registers:
             if read.buckets is not None:
                 return self._read_buckets(step, read, read.buckets, whole)
             return self._read_cut(step, read, keys, whole)
-        parts = self._stored(step, read, keys)
+        parts = self._stored(read, keys)
         if keys is None or read in self._as_stored:
             return parts
         if read.first is not None:
@@ -193,16 +192,10 @@ class Registers:
         """Whether the joins that read these batches add up so many rows themselves."""
         return rows >= self._limits.eager_rows and self._plan.is_added_up_by_joins(read)
 
-    def _stored(self, step: Step, read: Read, keys: Relation | None) -> RelationParts:
+    def _stored(self, read: Read, keys: Relation | None) -> RelationParts:
         """The batches of a register, with the columns of its stream; with keys, only their rows."""
-        earlier = step.stored.get(read.among) if read.among is not None else None
-        if earlier is not None and keys is not None and rows_of(keys, *earlier) is not None:
-            batches = tuple([p for x in earlier if not (p := x.having(keys)).is_empty])
-        else:
-            batches = self._store.read(self._serves[read].register.name, keys)
-        if read in self._kept:
-            step.stored[read] = batches
         schema = read.change.type.schema
+        batches = self._store.read(self._serves[read].register.name, keys)
         return tuple([p.select(schema, beside=True) for p in batches])
 
     def _new(self, step: Step, read: Read) -> tuple[Relation, ...]:

@@ -48,8 +48,6 @@ class Step:
     for_registers: dict[str, Relation] = field(default_factory=dict)  # by the register's name
     left_to_readers: set[Vertex] = field(default_factory=set)  # joins
     state_notes: dict[Leaf, StateNotes] = field(default_factory=dict)  # by the state that is read
-    stored: dict[Leaf, tuple[Relation, ...]] = field(default_factory=dict)
-    """The batches of reads that are read again, for fewer keys, with the columns of the key."""
     read_whole: dict[Leaf, Callable[[], tuple[Relation, ...]]] = field(
         default_factory=dict
     )  # for reads of some rows of the keys: reads all

@@ -166,8 +166,8 @@ class _PartRegisters(Registers):
         super().__init__(of.plan, state, of.projection, of.limits)
         self._part, self._of = part, parts
 
-    def _stored(self, step: Step, read: Read, keys: Relation | None) -> RelationParts:
-        stored = super()._stored(step, read, keys)
+    def _stored(self, read: Read, keys: Relation | None) -> RelationParts:
+        stored = super()._stored(read, keys)
         if read.due is None:
             return stored
         return tuple(x for x in map(self._share, stored) if not x.is_empty)

@@ -401,29 +401,11 @@ class _Planner:
                 fold = None  # only of such a sum a fold may need less than all rows of a key
             cut = fold if isinstance(fold, Window) and _is_cut(fold) else None
             first = fold if isinstance(fold, Top) else None
-            read = Read(inputs[n], lookup.key, by, nulls=lookup.nulls, cut=cut, first=first)
-            reads[n] = replace(read, among=self._earlier(read))
+            reads[n] = Read(inputs[n], lookup.key, by, nulls=lookup.nulls, cut=cut, first=first)
         if isinstance(v.operator, BucketedTop):
-            firsts = replace(reads[0], change=self._own_state(v), among=None)
+            firsts = replace(reads[0], change=self._own_state(v))
             reads[0] = replace(reads[0], buckets=BucketedRead(v.operator, firsts))
         return reads
-
-    def _earlier(self, read: Read) -> Read | None:
-        """The earlier read of the same rows, if a read goes by the keys of a `BucketedTop`.
-
-        These are among the keys by which that operator has read its own old rows. A read by other
-        keys too, as that of several aggregates, has no earlier one.
-        """
-        if len(read.by) != 1 or not isinstance(read.by[0].of.operator, BucketedTop):
-            return None
-        (keys,) = read.by
-        of = self._reads(keys.of)[0].buckets
-        assert of is not None
-        firsts = of.firsts
-        by_same = keys.key == read.key == firsts.key == firsts.by[0].key
-        if not by_same or read.nulls != firsts.nulls:
-            return None
-        return firsts if self._state_stream(read.change) is firsts.change else None
 
     def _own_state(self, v: Vertex) -> Vertex:
         """The stream whose sum is the state of a stream: of its rows, or of those not expired."""

@@ -97,7 +97,6 @@ class Read:
     new: bool = False
     first: Top | None = None  # needs only the first rows of a key
     buckets: BucketedRead | None = None  # needs only some buckets of large groups
-    among: Read | None = None  # an earlier read of the register, of these keys and perhaps others
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         read = object.__new__(cls)

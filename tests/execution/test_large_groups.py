@@ -251,25 +251,6 @@ def test_a_step_reads_small_groups_whole_and_some_buckets_of_large_ones(
     assert 200 < firsts <= 256
 
 
-def test_the_stored_first_rows_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    by_key = st.StoreMemory.read
-
-    def noting(store: Any, register: str, keys: Any = None) -> Any:
-        read.append(register)
-        return by_key(store, register, keys)
-
-    monkeypatch.setattr(st.StoreMemory, "read", noting)
-    graph: Any = st.compile(in_queries)
-    stepper: Any = st.Stepper(graph, st.StoreMemory.from_graph(graph))
-    for price in range(3):
-        bids = [Bid(item=item, price=float(-price), bidder=1) for item in "abc"[price:]]
-        read.clear()
-        stepper.step((Z([(bid, 1) for bid in bids]),))
-    of_bids, *firsts = sorted(r.name for r in plan_of(graph).registers)
-    assert sorted(read) == [of_bids, of_bids, *firsts]
-
-
 class Numbered(st.Data):
     bidder: int
     number: int
