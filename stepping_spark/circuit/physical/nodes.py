@@ -42,7 +42,7 @@ class Physical:
         return ()
 
     @property
-    def times(self) -> tuple[int, ...]:
+    def occurrences(self) -> tuple[int, ...]:
         """The number of occurrences of each input in the SQL text of the node."""
         return (1,) * len(self.inputs)
 
@@ -281,7 +281,7 @@ class AntiJoin(Physical):
         return (self.left, self.right)
 
     @property
-    def times(self) -> tuple[int, ...]:
+    def occurrences(self) -> tuple[int, ...]:
         return (2, 1)  # once for keys, once for NULL
 
     @property
@@ -329,8 +329,8 @@ def times_read(tree: Physical, number: int) -> int:
     """The number of occurrences of an argument in the SQL text of a tree."""
     if isinstance(tree, Argument):
         return int(tree.number == number)
-    by_input = zip(tree.times, tree.inputs, strict=True)
-    return sum(times * times_read(i, number) for times, i in by_input)
+    by_input = zip(tree.occurrences, tree.inputs, strict=True)
+    return sum(n * times_read(i, number) for n, i in by_input)
 
 
 @dataclass(frozen=True)
@@ -448,7 +448,7 @@ class ChangeOf(Physical):
         return (self.state, self.change)
 
     @property
-    def times(self) -> tuple[int, ...]:
+    def occurrences(self) -> tuple[int, ...]:
         return (2, 1)
 
     @property
@@ -476,8 +476,8 @@ class CollatedChange(Physical):
         return tuple(i for part in self.parts for i in part.inputs)
 
     @property
-    def times(self) -> tuple[int, ...]:
-        return tuple(2 * times for part in self.parts for times in part.times)
+    def occurrences(self) -> tuple[int, ...]:
+        return tuple(2 * n for part in self.parts for n in part.occurrences)
 
     @cached_property
     def exprs(self) -> tuple[Expr, ...]:
@@ -513,7 +513,7 @@ class BucketedRank(Physical):
         return (self.state, self.change, self.firsts)
 
     @property
-    def times(self) -> tuple[int, ...]:
+    def occurrences(self) -> tuple[int, ...]:
         return (4, 9, 1)
 
     @property
