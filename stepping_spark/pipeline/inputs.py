@@ -51,7 +51,7 @@ SHOWN_LINE = 300
 """The most characters of a row that does not fit, in a message."""
 
 LONGEST_NAME = 300
-"""The most characters of a source or sink in a message. Beyond: its class says what it is."""
+"""The most characters of a source or sink in a message."""
 
 NOT_READ = "start"
 """The text for the position of a source that was not read yet."""
@@ -334,12 +334,11 @@ def position_text(position: Position | None) -> str:
 
 
 def short_name(argument: object) -> str:
-    """A source or sink argument in a few words."""
+    """A source or sink argument in a few words: the beginning of its name, or its class."""
     if isinstance(argument, list | tuple):
         return f"{len(argument)} items"
     name = str(getattr(argument, "__qualname__", None) or repr(argument))
-    is_short = len(name) <= LONGEST_NAME and "\n" not in name
-    return name if is_short else type(argument).__name__
+    return type(argument).__name__ if "\n" in name else cut_short(name, LONGEST_NAME)
 
 
 def columns_given(argument: object, t: ZSetType) -> pa.Schema:

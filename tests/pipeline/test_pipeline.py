@@ -422,6 +422,19 @@ def test_rows_go_by_themselves_where_each_round_is_a_step_with_its_time() -> Non
 # -- messages
 
 
+class Named:
+    """A function of one argument with a name of any length."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def __call__(self, change: object) -> None:
+        """Lack the argument for the step."""
+
+
 def test_a_source_that_no_view_reads_is_named() -> None:
     with pytest.raises(InputError, match="has no inputs, and sources are given for t; leave out t"):
         st.Pipeline(st.sql("SELECT 1 AS x"), store="memory", sources={"t": []})
@@ -443,6 +456,16 @@ def test_a_source_that_no_view_reads_is_named() -> None:
             {"orders": [], "users": [], "into": {"totals": lambda change: None}},
             InputError,
             r"\['totals'\] is .*\(change\), which cannot be called with \(step, change\): too many",
+        ),
+        (
+            {"orders": [], "users": [], "into": {"totals": Named("n" * 400)}},
+            InputError,
+            rf"\['totals'\] is {'n' * 300}…\(change.*\).*, which cannot",
+        ),
+        (
+            {"orders": [], "users": [], "into": {"totals": Named("of\nmany lines")}},
+            InputError,
+            r"\['totals'\] is Named\(change.*\).*, which cannot",
         ),
         ({"orders": [], "users": [], "max_rows": 0}, InputError, "max_rows=0"),
         ({"orders": [], "users": [], "store": "postgres:x"}, InputError, "a store in Postgres is"),
