@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute
+import pyarrow.parquet as pq
 
 from stepping_spark.base.errors import SinkError
 from stepping_spark.rows.names import column_of, matched
@@ -36,6 +37,15 @@ def plain_type(t: pa.DataType) -> pa.DataType:
     if pa.types.is_binary_view(t) or pa.types.is_large_binary(t):
         return pa.binary()
     return t
+
+
+def parquet_file(opened: Any, **options: Any) -> pq.ParquetFile:
+    """A Parquet file of any writer.
+
+    Spark writes times as INT96 by default. Arrow would take them as nanoseconds of 64 bits, and
+    return another time for a year before 1678 or after 2262.
+    """
+    return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", **options)
 
 
 pc: Any = pyarrow.compute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -119,10 +120,121 @@ def test_a_type_that_spark_does_not_have_is_not_for_tasks(spark: SparkSession) -
     assert frame_of_files(spark, [], schema, "the rows cannot be read") is None
 
 
+def counted(changes: list[Any]) -> Counter[str]:
+    """The sum of changes: the count of each row."""
+    sums: Counter[str] = Counter()
+    for change in changes:
+        table = change.toArrow() if isinstance(change, DataFrame) else change
+        for row in table.to_pylist():
+            n = row.pop("_count_")
+            sums[repr(row)] += n
+    return Counter({row: n for row, n in sums.items() if n})
+
+
+def changes_after(source: Any, at: Any, spark: SparkSession) -> tuple[list[Any], Any]:
+    """All changes after a position, where only one row may pass the driver; and the last one."""
+    changes: list[Any] = []
+    while (batch := source.read(at, Portion(rows=1, tasks=lambda: spark))) is not None:
+        changes += batch.changes
+        at = batch.position
+    return changes, at
+
+
 @pytest.mark.spark
-def test_a_table_with_deletion_vectors_is_read_in_pieces(
+@pytest.mark.parametrize("partitions", [[], ["day"], ["name", "id"], ["price"]], ids=",".join)
+def test_tasks_read_the_changes_that_the_driver_reads(
+    spark: SparkSession, tmp_path: Path, partitions: list[str]
+) -> None:
+    path = str(tmp_path / "table")
+    rows = ROWS.slice(0, 3).append_column("new", pa.array(range(3), pa.int64()))
+    rows = rows.set_column(1, "name", pa.array(["a", "b", None]))  # paths that are not encoded
+    write_deltalake(path, rows.drop_columns(["new"]), partition_by=partitions, configuration=FEED)
+    write_deltalake(path, rows, mode="append", schema_mode="merge")
+    source: Any = st.DeltaTable(path).source()
+    source.open(rows.schema)
+    at = source.read(None, Portion()).position
+    write_deltalake(path, rows, mode="append")
+    DeltaTable(path).delete("id = 2")
+    DeltaTable(path).update({"local": "local + INTERVAL '1 hour'"}, predicate="id = 1")
+    DeltaTable(path).optimize.compact()
+    write_deltalake(path, rows.slice(1), mode="overwrite")
+    whole = source.read(at, Portion())
+    large, at = changes_after(source, at, spark)
+    source.close()
+    assert at == whole.position
+    assert counted(large) == counted(list(whole.changes))
+    by_tasks = "price" not in partitions
+    assert {isinstance(change, DataFrame) for change in large} == {by_tasks}
+    assert (len(large) == 4) == by_tasks
+
+
+@pytest.mark.spark
+def test_an_update_that_lacks_rows_in_the_feed_is_compared_by_tasks_too(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """deltalake writes no new row for an updated row that equals another row of the table."""
+    path = str(tmp_path / "table")
+    rows = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": pa.array(["a", "b", "c"])})
+    write_deltalake(path, rows, configuration=FEED)
+    source: Any = st.DeltaTable(path).source()
+    source.open(COLUMNS)
+    at = source.read(None, Portion()).position
+    DeltaTable(path).update({"id": "1", "name": "'a'"}, predicate="id > 1")
+    changes, _ = changes_after(source, at, spark)
+    source.close()
+    gone = {"{'id': 2, 'name': 'b'}": -1, "{'id': 3, 'name': 'c'}": -1}
+    assert counted(changes) == {"{'id': 1, 'name': 'a'}": 2, **gone}
+
+
+def with_times_of_spark(path: Path) -> None:
+    """Write all files of a table again with INT96 for times, as Spark does by default."""
+    sizes = {}
+    for file in path.rglob("*.parquet"):
+        if "_delta_log" not in file.parts:
+            rows = pq.read_table(file, partitioning=None)
+            pq.write_table(rows, file, use_deprecated_int96_timestamps=True, store_schema=False)
+            sizes[str(file.relative_to(path))] = file.stat().st_size
+    for commit in (path / "_delta_log").glob("*.json"):
+        actions = list(map(json.loads, commit.read_text().splitlines()))
+        for action in (x for a in actions for kind, x in a.items() if kind in ("add", "cdc")):
+            action["size"] = sizes[action["path"]]
+        commit.write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.mark.spark
+def test_times_of_any_year_that_spark_has_written_are_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Arrow and deltalake would take them as nanoseconds, from 1677 to 2262."""
+    path = tmp_path / "table"
+    years = [1, 1500, 2024, 2263, 9999]
+    times = [dt.datetime(year, 12, 31, 23, 59, 59, 999_999, dt.UTC) for year in years]
+    rows = pa.table({"id": pa.array(years, pa.int64()), "at": pa.array(times)})
+    write_deltalake(path, rows.slice(0, 4), configuration=FEED)
+    source: Any = st.DeltaTable(path).source()
+    source.open(rows.schema)
+    at = source.read(None, Portion()).position
+    write_deltalake(path, rows.slice(4), mode="append")
+    DeltaTable(path).delete("id = 1")
+    DeltaTable(path).update({"id": "id + 1"}, predicate="id = 9999")
+    with_times_of_spark(path)
+    table = rows.slice(1).to_pylist()
+    table[-1]["id"] += 1
+    expected = Counter({repr(row): 1 for row in table})
+    for snapshot in both(st.DeltaTable(path), spark, rows.schema):
+        assert counted([snapshot]) == expected
+    changes = Counter({repr(rows.slice(0, 1).to_pylist()[0]): -1, repr(table[-1]): 1})
+    assert counted(list(source.read(at, Portion()).changes)) == changes
+    assert counted(changes_after(source, at, spark)[0]) == changes
+    source.close()
+    compared: Any = st.DeltaTable(path, diff="snapshot").source()
+    compared.open(rows.schema)
+    assert counted(list(compared.read(at, Portion()).changes)) == changes
+    compared.close()
+
+
+@pytest.mark.spark
+def test_tasks_read_a_table_with_deletion_vectors(spark: SparkSession, tmp_path: Path) -> None:
     table = st.DeltaTable(tmp_path / "table", key="id", deletion_vectors=True)
     numbers = [(1, st.ZSetPython({Number(id=i): 1 for i in range(9)}))]
     numbers.append((2, st.ZSetPython({Number(id=3): -1})))
@@ -130,8 +242,9 @@ def test_a_table_with_deletion_vectors_is_read_in_pieces(
         pipeline.run()
     read = st.DeltaTable(tmp_path / "table", diff="snapshot")
     whole, large = both(read, spark, pa.schema({"id": pa.int64()}))
-    assert isinstance(large, pa.Table)
-    assert large.num_rows < whole.num_rows == 8
+    assert isinstance(large, DataFrame)
+    assert rows_of(large) == rows_of(whole)
+    assert rows_of(whole).total() == 8
 
 
 class Number(st.Data):
@@ -191,6 +304,24 @@ def test_a_large_table_is_loaded_by_tasks_in_one_step(
     DeltaTable(str(tmp_path / "orders")).delete("id >= 89998")
     with loading(tmp_path) as pipeline:
         assert pipeline.run() == 1
+    assert view(tmp_path) == shops(89_998)
+
+
+@pytest.mark.spark
+def test_a_large_version_is_read_by_tasks_in_one_step(spark: SparkSession, tmp_path: Path) -> None:
+    """It begins a table anew; before it, and after it, versions are small."""
+    written(tmp_path / "orders", 10)
+    with loading(tmp_path) as pipeline:
+        pipeline.run()
+    ids = pa.array(range(20, 90_000), pa.int64())
+    names = [None if i % 900 == 7 else f"s{i % 900}" for i in range(20, 90_000)]
+    write_deltalake(str(tmp_path / "orders"), pa.table({"id": ids, "shop": names}), mode="append")
+    DeltaTable(str(tmp_path / "orders")).delete("id >= 89998")
+    with loading(tmp_path) as pipeline:
+        assert pipeline.run() == 2
+        first, second = pipeline.stepper.metrics
+        assert {v.how for v in first.vertices.values()} == {"tasks"}
+        assert {v.how for v in second.vertices.values()} == {"driver"}
     assert view(tmp_path) == shops(89_998)
 
 

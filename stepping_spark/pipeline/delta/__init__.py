@@ -2,9 +2,9 @@
 
 `source` reads snapshots and change feeds. `sink` writes views, by deltalake or by `writing`, which
 marks old rows in deletion vectors. `log` reads the actions of each commit, and rows of a version by
-deltalake's scan. `files` finds the places of rows in data files, which deltalake does not return.
-All need the packages of `[delta]`, which take long to import, so they are imported when a table is
-read or written.
+deltalake's scan. `files` reads the data files of a change, and finds the places of rows in files,
+which deltalake does not return. All need the packages of `[delta]`, which take long to import, so
+they are imported when a table is read or written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The data files of a Delta table by its log, and the places of rows by their keys.
+"""The data files of a Delta table by its log: their rows, and the places of rows by their keys.
 
 deltalake returns neither the places of rows nor the original actions of the log, and a writer of
-deletion vectors needs both. The protocol: "Action Reconciliation" and "Deletion Vectors" of
+deletion vectors needs both. Its change feed has wrong times for INT96: see `parquet_file`. The
+protocol: "Action Reconciliation", "Add CDC File" and "Deletion Vectors" of
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 """
 
@@ -11,7 +12,9 @@ import base64
 import json
 import struct
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,9 +29,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable as Table
 from pyroaring import BitMap64
 
+from stepping_spark.base.errors import SourceError
 from stepping_spark.pipeline.changes import key_ids
-from stepping_spark.pipeline.columns import plain
+from stepping_spark.pipeline.columns import parquet_file, plain
 from stepping_spark.pipeline.delta.log import DeltaLog
+from stepping_spark.rows.schema import CHANGE, COUNT
+from stepping_spark.zsets.from_change_feed import counted_feed
 
 pc: Any = pyarrow.compute
 
@@ -36,6 +42,9 @@ Places = npt.NDArray[np.int64]
 
 GROUP_ROWS = 1 << 14
 """Rows of a row group: all of them are read to find one."""
+
+SMALL_BYTES, SMALL_FILES = 1 << 20, 8
+"""Bytes of a file below which it is small, and the most small files that are read at once."""
 
 _MAGIC = struct.pack("<i", 1681511377)  # a bitmap in the portable form
 # RFC 1924, which Python uses, and Z85, which Delta uses, differ only in their characters.
@@ -245,7 +254,7 @@ class DataFiles:
         if cached.rows is not None:
             return np.arange(cached.rows.num_rows), cached.rows
         with self._log.files.open_input_file(f.path) as opened:
-            file = pq.ParquetFile(opened, metadata=cached.footer, pre_buffer=True)
+            file = parquet_file(opened, metadata=cached.footer, pre_buffer=True)
             if cached.footer is None and file.metadata.num_rows <= GROUP_ROWS:
                 cached.rows = self._read(file, range(file.num_row_groups))
                 return np.arange(cached.rows.num_rows), cached.rows
@@ -273,11 +282,112 @@ class DataFiles:
 def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
     """All columns of the rows of a file that are not deleted."""
     with system.open_input_file(f.path) as opened:
-        read = pq.ParquetFile(opened).read()
+        read = parquet_file(opened).read()
     rows = pa.table([plain(read.column(n)) for n in read.column_names], names=read.column_names)
     mask = np.ones(rows.num_rows, np.bool_)
     mask[np.fromiter(f.gone, np.int64, len(f.gone))] = False
     return rows.filter(pa.array(mask))
+
+
+@dataclass(frozen=True)
+class RowsOfFiles:
+    """Data files of a table, for the driver or a task: it reads the rows that are not deleted.
+
+    All rows of a file have the same count; None if the file is of the change feed, which says it.
+    `names` has the column of each field, and `partitions` the types of partition columns.
+    """
+
+    uri: str
+    options: Mapping[str, str] | None
+    names: Mapping[str, str]
+    partitions: pa.Schema
+    files: tuple[tuple[DataFile, int | None], ...]
+
+    def tables(
+        self, kinds: Counter[str] | None = None, system: pafs.FileSystem | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows with their counts; adds the numbers of rows by kind of change to `kinds`.
+
+        Small files are read at the same time. `system` has the files, if it is known.
+        """
+        there = system or DeltaLog(self.uri, self.options, SourceError).files
+        with ThreadPoolExecutor(SMALL_FILES) as pool:
+            for files in _shares(self.files):
+                tables = (self._of_file(there, f, n) for f, n in files)
+                for some in tables if len(files) == 1 else pool.map(list, tables):
+                    for rows, changes in some:
+                        if kinds is not None and changes is not None:
+                            kinds.update(changes.to_pylist())
+                        yield rows
+
+    def _of_file(
+        self, system: pafs.FileSystem, f: DataFile, count: int | None
+    ) -> Iterator[tuple[pa.Table, Any]]:
+        """The rows of a file in parts, and their kinds of change, if they have any."""
+        with system.open_input_file(f.path) as opened:
+            file = parquet_file(opened, pre_buffer=True)
+            there = set(file.schema_arrow.names)
+            columns = [c for c in dict.fromkeys(self.names.values()) if c in there]
+            begin = 0
+            for batch in file.iter_batches(columns=[*columns, *[CHANGE] * (count is None)]):
+                rows = pa.Table.from_batches([batch])
+                places = range(begin, begin := begin + rows.num_rows)
+                if f.gone:
+                    rows = rows.filter(pa.array([place not in f.gone for place in places]))
+                changes = plain(rows.column(CHANGE)) if count is None else None
+                yield self._counted(f, rows, count), changes
+
+    def _counted(self, f: DataFile, rows: pa.Table, count: int | None) -> pa.Table:
+        n = rows.num_rows
+        counts: Any = pa.repeat(pa.scalar(count, pa.int64()), n)
+        if count is None:
+            counts = counted_feed(rows.select([CHANGE]), "the change feed").column(COUNT)
+        values: list[Any] = []
+        for column in self.names.values():
+            if column in self.partitions.names:
+                text = f.action["partitionValues"].get(column)
+                t: Any = self.partitions.field(column).type
+                values.append(pa.repeat(pa.scalar(text, pa.string()).cast(t), n))
+            elif column in rows.column_names:
+                values.append(plain(rows.column(column)))
+            else:  # added after the file was written
+                values.append(pa.nulls(n))
+        return pa.table([*values, counts], names=[*self.names, COUNT])
+
+
+def _shares(files: Sequence[tuple[DataFile, int | None]]) -> Iterator[Sequence[Any]]:
+    """The files one by one; small ones that follow each other up to `SMALL_FILES` together."""
+    some: list[tuple[DataFile, int | None]] = []
+    for f in files:
+        is_small = (f[0].action.get("size") or SMALL_BYTES) < SMALL_BYTES
+        if some and (not is_small or len(some) == SMALL_FILES):
+            yield some
+            some = []
+        if is_small:
+            some.append(f)
+        else:
+            yield [f]
+    if some:
+        yield some
+
+
+def reads(partitions: pa.Schema, files: Iterable[DataFile]) -> bool:
+    """Whether `RowsOfFiles` reads these files as deltalake does.
+
+    It knows some types of partition columns, no empty text in them, and no path that is encoded or
+    outside the table.
+    """
+    return all(map(_is_known, partitions.types)) and all(
+        "" not in (f.action.get("partitionValues") or {}).values()
+        and "%" not in f.path
+        and ":" not in f.path
+        and not f.path.startswith("/")
+        for f in files
+    )
+
+
+def _is_known(t: pa.DataType) -> bool:
+    return pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date32(t)
 
 
 _SAID = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")

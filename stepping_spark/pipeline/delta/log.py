@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute
@@ -25,6 +25,7 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 from deltalake.fs import DeltaStorageHandler
+from pyarrow.dataset import ParquetReadOptions
 
 from stepping_spark.base.errors import SteppingError
 from stepping_spark.pipeline.changes import ranges_of
@@ -77,12 +78,17 @@ class Meta:
         return [n for n in self.partitions if pa.types.is_string(self.fields.field(n).type)]
 
 
+ChangedFile: TypeAlias = tuple[Mapping[str, Any], int | None]
+
+
 @dataclass(frozen=True)
 class Commit:
     """The commit of a version: whether rows may have changed, new metadata, and its steps by app.
 
     `plain`: no path is percent-encoded. `touched` has the values of the partitions in which rows
-    changed; None if unknown.
+    changed; None if unknown. `files` has the actions of the files with the changed rows, with the
+    count of their rows, or None for a file of the change feed, which says it; None if only some
+    rows of a file changed, by a deletion vector.
     """
 
     version: int
@@ -91,6 +97,7 @@ class Commit:
     steps: Mapping[str, int] = field(default_factory=dict)
     plain: bool = True
     touched: tuple[Mapping[str, str | None], ...] | None = ()
+    files: tuple[ChangedFile, ...] | None = ()
 
 
 @dataclass(frozen=True)
@@ -146,16 +153,25 @@ def _arrow_type(delta_type: Any, t: Any) -> pa.DataType:
 
 
 def commit_of(version: int, text: str) -> Commit:
-    """The actions in the commit file of a version."""
-    changes, meta, plain = False, None, True
+    """The actions in the commit file of a version.
+
+    If there are files of the change feed, they have all changed rows.
+    """
+    meta, plain, some_rows = None, True, False
     steps: dict[str, int] = {}
     touched: list[Mapping[str, str | None]] | None = []
+    feed: list[ChangedFile] = []
+    whole: list[ChangedFile] = []
     for line in text.splitlines():
         match json.loads(line):
             case {"cdc": dict(file)}:
-                pass
-            case {"add": {"dataChange": True} as file} | {"remove": {"dataChange": True} as file}:
-                pass
+                feed.append((_placed(file), None))
+            case {"add": {"dataChange": True} as file}:
+                whole.append((_placed(file), 1))
+                some_rows = some_rows or bool(file.get("deletionVector"))
+            case {"remove": {"dataChange": True} as file}:
+                whole.append((_placed(file), -1))
+                some_rows = some_rows or bool(file.get("deletionVector"))
             case {"txn": {"appId": str(app), "version": int(step)}}:
                 steps[app] = step
                 continue
@@ -164,11 +180,16 @@ def commit_of(version: int, text: str) -> Commit:
                 continue
             case _:
                 continue
-        changes = True
         plain = plain and "%" not in file["path"]
         values = file.get("partitionValues")
         touched = None if values is None or touched is None else [*touched, values]
-    return Commit(version, changes, meta, steps, plain, None if touched is None else tuple(touched))
+    files = None if some_rows and not feed else tuple(feed or whole)
+    partitions = None if touched is None else tuple(touched)
+    return Commit(version, bool(feed or whole), meta, steps, plain, partitions, files)
+
+
+def _placed(file: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: file.get(name) for name in ("path", "partitionValues", "size")}
 
 
 def _meta_said(action: Mapping[str, Any]) -> Meta:
@@ -480,7 +501,7 @@ class IncompleteFeed(Exception):
 
 
 def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Any]]:
-    """The rows of the change feed, and the count of each row.
+    """The rows of the change feed as deltalake reads it, and the count of each row.
 
     Raises `IncompleteFeed` at its end if updates have not as many new rows as old ones. deltalake
     writes none for an updated row that equals another row of the table.
@@ -502,7 +523,9 @@ def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Tab
     """Some columns of the rows of a version that satisfy a condition; of none, only the rows."""
     names = ", ".join(map(quoted, dict.fromkeys(columns))) or "1"
     condition = f" WHERE {where}" if where else ""
-    reader = QueryBuilder().register("t", table).execute(f"SELECT {names} FROM t{condition}")
+    builder = QueryBuilder().register("t", table)
+    builder.execute("SET datafusion.execution.parquet.coerce_int96 = 'us'")  # see `parquet_file`
+    reader = builder.execute(f"SELECT {names} FROM t{condition}")
     for batch in pa.RecordBatchReader.from_stream(reader):
         yield pa.Table.from_batches([batch])
 
@@ -529,7 +552,7 @@ class DeltaFiles:
         if any("" in values.values() for values in table.partitions()):
             return None
         try:
-            return len(list(table.to_pyarrow_dataset().get_fragments()))
+            return len(list(_dataset(table).get_fragments()))
         except DeltaProtocolError:
             return None
 
@@ -540,7 +563,7 @@ class DeltaFiles:
 
     def tables(self) -> Iterator[pa.Table]:
         """The rows of these files, each with the count 1."""
-        dataset: Any = self._table.to_pyarrow_dataset()
+        dataset = _dataset(self._table)
         fragments = list(dataset.get_fragments())
         columns = list(dict.fromkeys(self.names.values()))
         for number in self.numbers:
@@ -548,6 +571,14 @@ class DeltaFiles:
                 counts = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
                 rows = [batch.column(column) for column in self.names.values()]
                 yield pa.table([*rows, counts], names=[*self.names, COUNT])
+
+
+def _dataset(table: Table) -> Any:
+    """The files of a table for Arrow, with times of Spark: see `parquet_file`."""
+    options: Any = ParquetReadOptions(  # type: ignore[call-arg]
+        coerce_int96_timestamp_unit="us"
+    )
+    return table.to_pyarrow_dataset(parquet_read_options=options)
 
 
 def quoted(name: str) -> str:

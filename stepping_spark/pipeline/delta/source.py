@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -14,6 +15,12 @@ from stepping_spark.base.packages import DataFrame, SparkSession
 from stepping_spark.pipeline.by_tasks import frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most, least_bytes
 from stepping_spark.pipeline.columns import common_schema, found_columns, plain_field, with_parts
+from stepping_spark.pipeline.delta.files import (
+    DataFile,
+    DataFiles,
+    RowsOfFiles,
+    reads,
+)
 from stepping_spark.pipeline.delta.log import (
     FEED,
     DeltaFiles,
@@ -46,6 +53,8 @@ _VACUUMED = (
     f"its files were removed (VACUUM) before this pipeline had read them: {ANEW}, and let the "
     "retention be longer than a pipeline may stand still"
 )
+
+_CHANGES = "the changes of version {} cannot be read"
 
 UNCHANGED = 8
 """Versions without changed rows, after which the position is committed anyway.
@@ -159,10 +168,61 @@ class DeltaSource(InPieces):
         what = f"the rows of version {version} cannot be read"
         with self._log.trying(what, RETRY, _VACUUMED):
             n = files.count()
-        if n is None:
-            return None
+            if n is None:
+                data = DataFiles(self._log, pa.schema([]), ())
+                data.update(self._log.at(version))
+                rows = self._rows_of_files(((f, 1) for f in data.files.values()), meta, version)
+                return None if rows is None else self._frame_of(rows, schema, session, what)
         parts = [replace(files, numbers=tuple(share)) for share in shares_of(range(n))]
         return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
+
+    def _changes_by_tasks(
+        self, span: Span, schema: pa.Schema, session: SparkSession | None
+    ) -> DataFrame | None:
+        """The changes of a span as a DataFrame; None if tasks cannot read its files."""
+        files = self._files_of(span) if session is not None else None
+        if session is None or files is None or not may_read(session, self._log.uri):
+            return None
+        what = _CHANGES.format(span.first)
+        kinds: Counter[str] = Counter()
+        feed = replace(files, names={}, files=tuple(x for x in files.files if x[1] is None))
+        with self._log.trying(what, RETRY, _VACUUMED):
+            for _ in feed.tables(kinds, self._log.files):
+                pass
+        self._check_updates(span, kinds)
+        return self._frame_of(files, schema, session, what)
+
+    def _frame_of(
+        self, files: RowsOfFiles, schema: pa.Schema, session: SparkSession, what: str
+    ) -> DataFrame | None:
+        """The rows of data files as a DataFrame; None if Spark lacks the type of a column."""
+        parts = [replace(files, files=tuple(share)) for share in shares_of(files.files)]
+        return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
+
+    def _rows_of_files(
+        self, files: Iterable[tuple[DataFile, int | None]], meta: Meta, version: int
+    ) -> RowsOfFiles | None:
+        """The rows of data files; None if only deltalake can read them."""
+        partitions = pa.schema([meta.fields.field(name) for name in meta.partitions])
+        files, names = tuple(files), self._names(meta, version)
+        if not reads(partitions, (f for f, _ in files)):
+            return None
+        return RowsOfFiles(self._log.address, self._log.options, names, partitions, files)
+
+    def _files_of(self, span: Span) -> RowsOfFiles | None:
+        """The rows of the change feed of a span; None if only deltalake can read them."""
+        commits = [self._versions[n].commit for n in range(span.first, span.last + 1)]
+        if not span.by_feed or any(c.files is None for c in commits):
+            return None
+        files = [(DataFile(action), n) for c in commits for action, n in c.files or ()]
+        return self._rows_of_files(files, span.after, span.last)
+
+    @staticmethod
+    def _check_updates(span: Span, kinds: Counter[str]) -> None:
+        """Refuse a change feed in which updates have not as many new rows as old ones."""
+        before, after = kinds["update_preimage"], kinds["update_postimage"]
+        if before != after:
+            raise IncompleteFeed(span.first, span.last, before, after)
 
     def _in_full(self, read: Callable[[], T]) -> T:
         """What `read` returns; versions whose change feed lacks rows are compared."""
@@ -189,6 +249,9 @@ class DeltaSource(InPieces):
             last = changed[len(changed) // 2 - 1]
         if changed[0] > version + 1:  # the versions before it changed nothing
             return self._nothing(version, changed[0] - 1)
+        frame = self._changes_by_tasks(spans[0], schema, portion.tasks())
+        if frame is not None:
+            return Batch(self._position(last), (frame,), last - version)
         pieces = Chunks(self._stream(spans, schema), schema, portion=portion)
         at = version, number_of(self._meta(version).table)
         self._keep(at, pieces)
@@ -226,13 +289,20 @@ class DeltaSource(InPieces):
                 yield from self._rows_of(span.last, 1, schema, span.where)
                 yield from self._rows_of(span.first - 1, -1, schema, span.where)
                 continue
+            files = self._files_of(span)
+            if files is not None:
+                kinds: Counter[str] = Counter()
+                with self._log.trying(_CHANGES.format(span.first), RETRY, _VACUUMED):
+                    for rows in files.tables(kinds, self._log.files):
+                        yield self._cast(rows, schema)
+                self._check_updates(span, kinds)
+                continue
             names = self._names(span.after, span.last)
             newest = self._log.table
             table = newest if span.last == newest.version() else self._log.at(span.last)
-            what = f"the changes of version {span.first} cannot be read"
-            with self._log.trying(what, RETRY, _VACUUMED):
+            with self._log.trying(_CHANGES.format(span.first), RETRY, _VACUUMED):
                 for rows, counts in by_feed(table, span, list(names.values())):
-                    yield self._with_counts(rows, names, counts, schema)
+                    yield self._cast(_of_fields(rows, names, counts), schema)
 
     def _rows_of(
         self, version: int, count: int, schema: pa.Schema, where: str = ""
@@ -243,25 +313,23 @@ class DeltaSource(InPieces):
         with self._log.trying(f"the rows of version {version} cannot be read", RETRY, _VACUUMED):
             for rows in scanned(table, list(names.values()), where):
                 counts = pa.repeat(pa.scalar(count, pa.int64()), rows.num_rows)
-                yield self._with_counts(rows, names, counts, schema)
+                yield self._cast(_of_fields(rows, names, counts), schema)
 
-    def _with_counts(
-        self, rows: pa.Table, names: Mapping[str, str], counts: Any, schema: pa.Schema
-    ) -> pa.Table:
-        fields = [field for field in schema if field.name != COUNT]
+    def _cast(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+        """Rows with counts, with the columns of a schema; absent ones are NULL."""
         try:
             values: list[Any] = [
-                rows.column(names[f.name]).cast(f.type)
-                if f.name in names
+                rows.column(f.name).cast(f.type)
+                if f.name in rows.column_names
                 else pa.nulls(rows.num_rows, f.type)
-                for f in fields
+                for f in schema
             ]
         except pa.ArrowException as e:
             raise self._failure(
                 f"a value does not fit the type that its column has in another version: {e}; "
                 f"change the row class, and {ANEW}"
             ) from e
-        return pa.table([*values, counts], schema=schema)
+        return pa.table(values, schema=schema)
 
     # -- versions
 
@@ -387,6 +455,12 @@ class DeltaSource(InPieces):
 
     def _failure(self, reason: str) -> SourceError:
         return SourceError(f"Delta table {self._log.uri}: {reason}")
+
+
+def _of_fields(rows: pa.Table, names: Mapping[str, str], counts: Any) -> pa.Table:
+    """The columns of fields, with counts."""
+    values = [rows.column(column) for column in names.values()]
+    return pa.table([*values, counts], names=[*names, COUNT])
 
 
 _SWITCH = (
