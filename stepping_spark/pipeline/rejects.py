@@ -88,7 +88,7 @@ def added_up(tables: Iterable[pa.Table], place: str) -> pa.Table:
     parts = [_placed(table, place) for table in (MISFITS.empty_table(), *tables)]
     whole: Any = pa.concat_tables(parts)
     groups = whole.group_by(["row", "reason"], use_threads=False)
-    sums = groups.aggregate([(COUNT, "sum"), (AT, "min")])
+    sums = groups.aggregate([(COUNT, "sum"), (AT, "first")])
     sums = sums.rename_columns(["row", "reason", COUNT, AT])
     misfits: pa.Table = sums.filter(pc.not_equal(sums.column(COUNT), 0))
     return misfits

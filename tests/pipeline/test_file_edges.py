@@ -64,7 +64,7 @@ def read(folder: Path, of: Any, kind: str, **given: Any) -> tuple[Any, list[tupl
     def reject(step: int, rows: Any) -> None:
         rejected.extend((r.row, r.reason) for r, _ in rows.iter())
 
-    rows = st.Files(folder, kind, on_invalid=reject, **given)
+    rows = st.Files(folder, kind, **{"on_invalid": reject, **given})
     st.Pipeline(query, store="memory", rows=rows, into=seen.__setitem__).run()
     return seen.get(1, Z({})), rejected
 
@@ -183,6 +183,48 @@ def test_lines_of_csv_with_more_or_fewer_fields_and_other_bytes_do_not_fit(tmp_p
         ("3,x,1,9", "expected 3 fields, found 4"),
         ('{"id": "4", "text": "\\\\xff", "size": "1"}', "column 'text': expected text in UTF-8"),
     }
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_csv_file_may_have_a_header_alone(tmp_path: Path, end: str) -> None:
+    (tmp_path / "a.csv").write_text(f"id,text,size{end}", newline="")
+    assert read(tmp_path, Line, "csv") == (Z({}), [])
+    source: Any = st.Files(tmp_path, "csv").source()
+    assert source.schema().names == ["id", "text", "size"]
+
+
+FIT = ('{},"a\nb",2', "{},é,", "")  # the last is no record
+MISFITS = ("x{},y,2", "{}", "{},2", "1,2,3,{}", '{},"a\n\nb",z', '"{}\n",,', "{},\xff,3")
+
+
+@given(st_.lists(st_.sampled_from([*FIT, *MISFITS]), max_size=12))
+def test_the_lines_of_csv_that_do_not_fit_are_named(records: list[str]) -> None:
+    places: list[str] = []
+
+    def reject(step: int, rows: Any) -> None:
+        places.extend(row.position for row, _ in rows.iter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        text = "\r\n".join(["id,text,size", *(r.format(i) for i, r in enumerate(records))])
+        (Path(folder) / "a").write_bytes(text.encode().replace("\xff".encode(), b"\xff"))
+        read(Path(folder), Line, "csv", on_invalid=reject)
+    begin, expected = 2, []
+    for record in records:
+        if record in MISFITS:
+            expected.append(f"a, line {begin}")
+        begin += record.count("\n") + 1
+    assert sorted(places) == sorted(expected)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_a_row_that_comes_twice_has_the_place_of_the_first(tmp_path: Path, kind: str) -> None:
+    good, bad = {"csv": ("1,x,2", "1,x"), "json": ('{"id": 1, "text": "x"}', "[1]")}[kind]
+    lines = [*["id,text,size"] * (kind == "csv"), *[good] * 10]
+    for at in (8, 9):  # lines 9 and 10
+        lines[at] = bad
+    (tmp_path / "a").write_text("\n".join(lines))
+    with pytest.raises(InputError, match="a, line 9, expected"):
+        strict(tmp_path, Line, kind).run()
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

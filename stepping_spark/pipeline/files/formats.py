@@ -10,9 +10,10 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from csv import reader as csv_lines
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from csv import Error as CsvError
+from csv import reader as csv_reader
 from dataclasses import dataclass
 from json import JSONDecodeError, dumps, loads
 from typing import Any, Literal, Protocol, TypeAlias
@@ -23,9 +24,8 @@ import pyarrow.compute
 import pyarrow.csv as pacsv
 import pyarrow.fs as pafs
 import pyarrow.json as pajson
-import pyarrow.parquet as pq
 
-from stepping_spark.pipeline.columns import plain, plain_field
+from stepping_spark.pipeline.columns import parquet_file, plain, plain_field
 from stepping_spark.pipeline.protocols import AT, MISFITS
 from stepping_spark.pipeline.rejects import texts_of
 from stepping_spark.relations.arrow import Array, lengths_of, one_array
@@ -45,11 +45,15 @@ MOST = 1 << 30
 """The most bytes of one record of CSV."""
 
 _STRADDLES = "straddling object"
+_ENDS_IN_HEADER = "Empty CSV file or block"
 _COUNTED = ", which may count milliseconds: declare an int, and use F.timestamp_millis in the query"
 _BYTE_ORDER = b"\xef\xbb\xbf"
 
 NumberedLine: TypeAlias = tuple[int, bytes]
 """The number of a line, and its text."""
+
+Misfit: TypeAlias = tuple[str, str]
+"""The text of a row that does not fit, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -95,20 +99,29 @@ def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Text
     if not header:
         return
     names = _of_header(_there(columns, header), header)
+    wrong: dict[int, Misfit] = {}  # by the number of the row
     done, block = 0, BLOCK
     while True:
-        wrong: list[dict[str, Any]] = []
+        ragged: list[Misfit] = []
         seen = 0
         try:
-            for table in _csv_tables(system, path, list(names.values()), block, wrong):
+            for table in _csv_tables(system, path, list(names.values()), block, ragged):
                 new = table.slice(max(0, done - seen))
+                first = max(done, seen)
                 seen += table.num_rows
                 if new.num_rows:
-                    rows = new.rename_columns(list(names))
-                    yield _converted(_with_absent(rows, columns), columns)
-            yield TextBlock(_empty(columns), pa.Table.from_pylist(wrong, MISFITS))
+                    new = _with_absent(new.rename_columns(list(names)), columns)
+                    rows, reasons = _converted(new, columns)
+                    texts = _texts(new, list(reasons))
+                    for (i, reason), text in zip(reasons.items(), texts, strict=True):
+                        wrong[first + i] = (text, reason)
+                    yield TextBlock(rows, MISFITS.empty_table())
+            lines = _lines_of_csv(system, path, len(header), seen, wrong, ragged)
+            yield TextBlock(_empty(columns), _misfits(lines, [*wrong.values(), *ragged]))
             return
         except pa.ArrowInvalid as e:
+            if _ENDS_IN_HEADER in str(e):
+                return
             if _STRADDLES not in str(e) or block >= MOST:
                 raise
         done, block = max(done, seen), block * 8
@@ -116,10 +129,46 @@ def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Text
 
 def _header(system: pafs.FileSystem, path: str) -> list[str]:
     """The names in the first line of a CSV file; none of an empty file."""
+    with _text(system, path) as text:
+        return next(csv_reader(text), [])
+
+
+@contextmanager
+def _text(system: pafs.FileSystem, path: str) -> Iterator[io.TextIOWrapper]:
     with system.open_input_stream(path) as file:
         opened: Any = file
-        text = io.TextIOWrapper(opened, "utf-8-sig", "surrogateescape", newline="")
-        return next(csv_lines(text), [])
+        yield io.TextIOWrapper(opened, "utf-8-sig", "surrogateescape", newline="")
+
+
+def _lines_of_csv(
+    system: pafs.FileSystem,
+    path: str,
+    width: int,
+    rows: int,
+    wrong: Collection[int],
+    ragged: Collection[Misfit],
+) -> list[int] | None:
+    """The lines at which wrong rows begin, by their numbers, and those of ragged records.
+
+    Arrow does not count lines, so Python reads the file once more. None if it finds other records.
+    """
+    if not wrong and not ragged:
+        return []
+    of_wrong, of_ragged, row = [], [], 0
+    with _text(system, path) as text, suppress(CsvError):
+        records = csv_reader(text)
+        next(records)
+        begin = records.line_num + 1
+        for fields in records:
+            if len(fields) == width:
+                if row in wrong:
+                    of_wrong.append(begin)
+                row += 1
+            elif fields:  # an empty line is no record
+                of_ragged.append(begin)
+            begin = records.line_num + 1
+    is_same = (row, len(of_ragged)) == (rows, len(ragged))
+    return [*of_wrong, *of_ragged] if is_same else None
 
 
 def _of_header(columns: pa.Schema, in_file: list[str]) -> dict[str, str]:
@@ -135,15 +184,15 @@ def _csv_tables(
     path: str,
     columns: list[str],
     block: int,
-    wrong: list[dict[str, Any]],
+    misfits: list[Misfit],
 ) -> Iterator[pa.Table]:
-    """Some columns of a file as bytes; adds lines with too many or too few fields to `wrong`."""
+    """Some columns of a file as bytes; adds lines with too many or too few fields to `misfits`."""
 
     def ragged(line: Any) -> Literal["skip"]:
         reason = f"expected {line.expected_columns} fields, found {line.actual_columns}"
         if line.text.count('"') % 2:
             reason += "; a quote is not closed"
-        wrong.append({"row": line.text, "reason": reason, COUNT: 1})
+        misfits.append((line.text, reason))
         return "skip"
 
     binary: Any = pa.binary()
@@ -178,7 +227,8 @@ def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Tex
     types = {names[f.name]: _told_in_json(type_in_table(f.type)) for f in columns}
     for table, of_rows, misfits in _json_parts(lines, schema, types):
         yield TextBlock(_empty(columns), misfits)
-        yield _converted(table.rename_columns(columns.names), columns, of_rows)
+        rows, reasons = _converted(table.rename_columns(columns.names), columns)
+        yield TextBlock(rows, _of_lines([of_rows[i] for i in reasons], [*reasons.values()]))
 
 
 def _lines_of(data: bytes) -> list[NumberedLine]:
@@ -236,12 +286,8 @@ def _json_parts(
 
 def _of_lines(lines: list[NumberedLine], reasons: list[str]) -> pa.Table:
     """Lines as misfits, with their numbers."""
-    rows = [
-        {"row": line.decode(errors="backslashreplace"), "reason": reason, COUNT: 1}
-        for (_, line), reason in zip(lines, reasons, strict=True)
-    ]
-    places: Any = pa.array([f"line {number}" for number, _ in lines], pa.string())
-    return pa.Table.from_pylist(rows, MISFITS).append_column(AT, places)
+    texts = [line.decode(errors="backslashreplace") for _, line in lines]
+    return _misfits([number for number, _ in lines], [*zip(texts, reasons, strict=True)])
 
 
 def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
@@ -395,12 +441,20 @@ def has_no_text(t: pa.DataType, *, nested: bool) -> bool:
     return pa.types.is_duration(t)
 
 
-def _converted(
-    table: pa.Table, columns: pa.Schema, lines: list[NumberedLine] | None = None
-) -> TextBlock:
-    """The rows with the wanted types; a row with a value outside its type is a misfit.
+def _misfits(lines: list[int] | None, misfits: list[Misfit]) -> pa.Table:
+    """Misfits as a table, with the numbers of their lines, if known, and in their order."""
+    rows = [{"row": text, "reason": reason, COUNT: 1} for text, reason in misfits]
+    table = pa.Table.from_pylist(rows, MISFITS)
+    if lines is None:
+        return table
+    places: Any = pa.array([f"line {number}" for number in lines], pa.string())
+    return table.append_column(AT, places).take(np.argsort(lines, kind="stable"))
 
-    `lines` are the lines of the rows, if known; otherwise a misfit has the columns that are read.
+
+def _converted(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
+    """The rows with the wanted types, without those that have a value outside its type.
+
+    For these it returns the reasons, by the number of the row.
     """
     arrays: list[Array] = []
     reasons: dict[int, str] = {}
@@ -421,31 +475,24 @@ def _converted(
                 reasons.setdefault(i, f"{expected}, found NULL")
         arrays.append(values)
     rows = pa.Table.from_arrays(arrays, names=columns.names)
-    if not reasons:
-        return TextBlock(rows, MISFITS.empty_table())
-    places = sorted(reasons)
-    wrong: Any = pa.array(places, pa.int64())
-    why = [reasons[i] for i in places]
-    if lines is None:
-        texts = texts_of(_of_text(table.take(wrong)))
-        misfits = pa.table(
-            [texts, pa.array(why), pa.repeat(pa.scalar(1), len(why))], schema=MISFITS
-        )
-    else:
-        misfits = _of_lines([lines[i] for i in places], why)
-    keep = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), value_set=wrong))
-    return TextBlock(rows.filter(keep), misfits)
+    if reasons:
+        keep = np.ones(rows.num_rows, np.bool_)
+        keep[list(reasons)] = False
+        rows = rows.filter(pa.array(keep))
+    return rows, dict(sorted(reasons.items()))
 
 
-def _of_text(table: pa.Table) -> pa.Table:
-    """The columns of CSV, which were read as bytes, decoded to text."""
+def _texts(table: pa.Table, rows: list[int]) -> list[str]:
+    """Some rows of CSV as JSON. Their columns were read as bytes, and are decoded."""
 
     def text(column: Any) -> Any:
         if not pa.types.is_binary(column.type):
             return column
         return [v if v is None else v.decode(errors="backslashreplace") for v in column.to_pylist()]
 
-    return pa.table({name: text(table.column(name)) for name in table.column_names})
+    some = table.take(pa.array(rows, pa.int64()))
+    decoded = pa.table({name: text(some.column(name)) for name in some.column_names})
+    return list(map(str, texts_of(decoded).to_pylist()))
 
 
 def _valued(array: Any, t: Any) -> tuple[Array, Iterable[int]]:
@@ -483,7 +530,7 @@ class Parquet:
     def read(self, system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[TextBlock]:
         """The rows of a file, with the types of the file."""
         with system.open_input_file(path) as opened:
-            file: Any = pq.ParquetFile(opened)
+            file: Any = parquet_file(opened)
             in_file = file.schema_arrow
             names = matched(_there(columns, in_file.names), in_file.names, pa.ArrowInvalid)
             schema = pa.schema([plain_field(in_file.field(c), n) for n, c in names.items()])
@@ -497,8 +544,7 @@ class Parquet:
     def schema(self, system: pafs.FileSystem, path: str) -> pa.Schema:
         """The columns of a file."""
         with system.open_input_file(path) as opened:
-            columns: pa.Schema = pq.read_schema(opened)
-            return columns.remove_metadata()
+            return parquet_file(opened).schema_arrow.remove_metadata()
 
 
 class JsonLines:
@@ -526,10 +572,10 @@ class Csv:
             return pa.schema([])
         if "\0" in text:
             raise pa.ArrowInvalid("it contains bytes with the value 0, and is no text in UTF-8")
-        head: Any = io.BytesIO(text.encode())
+        head: Any = io.BytesIO(f"{text}\n".encode())  # also behind a header alone
         return pacsv.open_csv(
             head,
-            read_options=pacsv.ReadOptions(block_size=len(text) * 4),
+            read_options=pacsv.ReadOptions(block_size=len(text) * 4 + 1),
             parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
         ).schema
 
