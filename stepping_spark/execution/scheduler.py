@@ -210,10 +210,14 @@ class Scheduler:
         few = True  # inlined: saves a function call in small steps
         for relation in inputs.values():
             few = few and relation.table is not None and len(relation.table) <= self._few_rows
-        if not few and self._tasks.are_many(inputs):
-            outputs = self._in_tasks(metrics, inputs, now, first=first)
-            if outputs is not None:
-                return outputs
+        if not few:
+            placed = self._tasks.placed(inputs)
+            if placed.on_driver:
+                metrics.not_in_tasks = placed.why
+            else:
+                outputs = self._in_tasks(metrics, inputs, now, placed.why, first=first)
+                if outputs is not None:
+                    return outputs
         asked = self._projection.queries
         self._projection.asked.clear()
         self._registers.begin()
@@ -263,7 +267,13 @@ class Scheduler:
         )
 
     def _in_tasks(
-        self, metrics: StepMetrics, inputs: Mapping[Vertex, Relation], now: Now, *, first: bool
+        self,
+        metrics: StepMetrics,
+        inputs: Mapping[Vertex, Relation],
+        now: Now,
+        why: str,
+        *,
+        first: bool,
     ) -> list[Relation] | None:
         """The outputs of a step that Spark's tasks take; None if they cannot."""
         try:
@@ -280,8 +290,7 @@ class Scheduler:
         metrics.iterations.update(taken.iterations)
         for v, given in inputs.items():
             metrics.inputs[self._inputs[v]] = given.rows
-        limit = "local_rows" if self.limits.local_rows < self.limits.task_rows else "task_rows"
-        jobs, why = 1, f"the change has more than {limit}={self._few_rows:,} rows"
+        jobs = 1
         for m, done in taken.done.items():
             cost = Cost(done.ms, jobs, "tasks", why)
             path, within = str(self.plan.names[m.vertex][0]), self._within(m, None)

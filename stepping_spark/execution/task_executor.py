@@ -49,7 +49,7 @@ from stepping_spark.relations.blobs import (
     in_parts,
     unpacked,
 )
-from stepping_spark.relations.placement import bytes_given, resources
+from stepping_spark.relations.placement import Placement, bytes_given_in_a_task, resources
 from stepping_spark.relations.relation import (
     KEPT_BYTES,
     DriverRelation,
@@ -60,7 +60,13 @@ from stepping_spark.relations.relation import (
 )
 from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
 from stepping_spark.relations.transfer import LOCAL
-from stepping_spark.spark.session import first_line, running_session, runs_here, with_settings
+from stepping_spark.spark.session import (
+    first_line,
+    raised_by_java,
+    running_session,
+    runs_here,
+    with_settings,
+)
 
 _NUMBERS = itertools.count(1)
 _PART_BYTES, _LEAST_BYTES = 64 << 20, 1 << 17
@@ -179,22 +185,30 @@ class TaskExecutor:
         """The reason why tasks cannot take a step with these empty inputs; "" if they can."""
         return self._refuses or self._refused.get(empty, "")
 
-    def are_many(self, inputs: Mapping[Vertex, Relation]) -> bool:
-        """Whether tasks are estimated to take a step in less time than the driver."""
-        rows, limits = rows_of(*inputs.values()), self._limits
+    def placed(self, inputs: Mapping[Vertex, Relation]) -> Placement:
+        """The place for a step: tasks, or as each of its streams is placed by itself."""
+        limits, changes = self._limits, inputs.values()
+        rows = rows_of(*changes)
         if rows is None:
-            counts = [relation.rows for relation in inputs.values()]
-            counted = [n for n in counts if n is not None]
-            # Files are left to Spark's queries, which read only the needed columns.
-            return len(counted) == len(counts) and sum(counted) > limits.task_rows
+            counted = sum(relation.rows or 0 for relation in changes)
+            if any(relation.rows is None for relation in changes):
+                return Placement(
+                    True, "the rows of a DataFrame were not counted, and queries read its columns"
+                )
+            return Placement(
+                counted <= limits.task_rows,
+                f"the change has {counted:,} rows, of which some are in Spark; "
+                f"task_rows={limits.task_rows:,}",
+            )
         if rows > limits.local_rows:
-            return True
+            return Placement(
+                False, f"the change has more than local_rows={limits.local_rows:,} rows"
+            )
         if self._of_all_inputs is not None and self._of_all_inputs.uncut:
-            return False
-        nbytes = sum(relation.nbytes or 0 for relation in inputs.values())
-        # Without a state to read and merge, the driver needs less time for a row.
-        rows = rows if self._store.last_step() else 0
-        return resources(limits).shared(rows, nbytes, windowed=self._has_windows)
+            return Placement(True, "one task would compute a stream for all keys")
+        nbytes = sum(relation.nbytes or 0 for relation in changes)
+        first = not self._store.last_step()
+        return resources(limits).of_step(rows, nbytes, windowed=self._has_windows, first=first)
 
     def run(self, inputs: Mapping[Vertex, Relation], now: Now) -> StepInTasks:
         """Take a step, and add its changes to the store; the caller commits.
@@ -234,8 +248,9 @@ class TaskExecutor:
         state = store.for_tasks()
         at_once = resources(self._limits).tasks
         nbytes = sum(relation.nbytes or 0 for relation in inputs.values())
-        limits = replace(self._limits, given_bytes=bytes_given(self._limits) // at_once)
-        of_part = min(_PART_BYTES, max(limits.given_bytes // 4, _LEAST_BYTES))
+        given_bytes = bytes_given_in_a_task(self._limits, spark)
+        limits = replace(self._limits, given_bytes=given_bytes)
+        of_part = min(_PART_BYTES, max(given_bytes // 4, _LEAST_BYTES))
         parts = max(at_once, nbytes // of_part)
         job = Job(
             plan_name=cut.name,
@@ -400,8 +415,13 @@ def _fetched(frame: DataFrame) -> pa.Table:
 
 @contextmanager
 def _in_workers() -> Iterator[None]:
-    """Turn errors of Spark into `NotInTasks`."""
+    """Turn errors of Spark into `NotInTasks`.
+
+    An error of Python comes again, as a module that workers lack; a worker that was lost need not.
+    """
     try:
         yield
-    except raised.PySparkException as e:
+    except raised.PythonException as e:
         raise NotInTasks(f"Spark's Python workers failed: {first_line(e)}") from e
+    except (raised.PySparkException, raised_by_java.Py4JJavaError) as e:
+        raise NotThisTime(f"Spark's tasks failed: {first_line(e)}") from e

@@ -31,7 +31,9 @@ from stepping_spark.plan.step_ir import Read, RegisterPlan, nodes
 from stepping_spark.rows.boxes import html_table
 from stepping_spark.rows.schema import ScalarType
 
-WHERE = "each stream runs on the driver or in Spark, by the rows and bytes it reads: see metrics"
+WHERE = (
+    "else each stream runs on the driver or in Spark, by the rows and bytes it reads: see metrics"
+)
 
 
 @dataclass(frozen=True)
@@ -181,13 +183,13 @@ def _in_tasks(plan: Plan) -> str:
     try:
         cut = segments_of(plan)
     except NotInTasks as e:
-        return f"large steps are not for Spark's tasks: {e}"
+        return f"no step is a job of Spark's tasks: {e}"
     exchanges = len(cut.segments) - 1
     times = {0: "exchanges no rows", 1: "exchanges rows once"}
     many = times.get(exchanges, f"exchanges rows up to {exchanges} times")
     uncut = ", ".join(sorted(str(plan.names[v][0]) for v in cut.uncut))
     alone = f"; one task computes {uncut} for all keys" if uncut else ""
-    return f"a large step is one job of Spark's tasks, which {many}{alone}"
+    return f"a large step is one job of Spark's tasks, if that is faster; it {many}{alone}"
 
 
 def _hints(graph: AnyGraph) -> tuple[str, ...]:

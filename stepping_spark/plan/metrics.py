@@ -84,7 +84,7 @@ class StepMetrics:
     keeps. `read` counts the rows of old registers that an evolution read whole, by their names in
     the previous state; its `inputs` count the inputs that were read again. If a vertex on the
     driver needs Spark, its `why` names the function and your line; `asked` names such functions of
-    keys. `not_in_tasks` is the reason why Spark's tasks could not take a large step as one job.
+    keys. `not_in_tasks` is the reason why Spark's tasks did not take a large step as one job.
     `sizes` has the size of each register after the step, if the stepper was made with
     `profile=True`. Printed, it is a page of text; with many vertices, it first names the slowest.
 

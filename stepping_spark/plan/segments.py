@@ -67,7 +67,7 @@ class NotInTasks(Exception):
 
 
 class NotThisTime(NotInTasks):
-    """Tasks cannot compute a step because of its rows."""
+    """Tasks cannot compute a step because of its rows, or because a worker was lost."""
 
 
 class TooMany(NotThisTime):

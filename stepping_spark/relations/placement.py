@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from rich.filesize import decimal
 
 from stepping_spark.base.limits import Limits
-from stepping_spark.spark.session import has_started, quarter_of_memory, tasks_at_once
+from stepping_spark.base.packages import SparkSession
+from stepping_spark.spark.session import (
+    bytes_of_a_task,
+    has_started,
+    quarter_of_memory,
+    runs_here,
+    tasks_at_once,
+)
 
 FEW_ROWS = 10_000
 """Rows up to which the driver computes without an estimate; they take some milliseconds."""
@@ -148,38 +155,50 @@ class Resources:
 
         Spark can write to disk if memory does not suffice.
         """
-        needed = COPIES * work.nbytes
-        if needed > self.memory:
-            return Placement(
-                False,
-                f"would take up to {decimal(needed)} of the driver's memory, "
-                f"of {decimal(self.memory)} (working_bytes)",
-            )
+        if why := self._too_large(work.nbytes):
+            return Placement(False, why)
         each = ADDED_ROW if work.added_up else DRIVER_ROW
         here = work.rows * each + work.fetched * FETCHED_BYTE
         spread = (work.rows * SPARK_ROW + work.nbytes * SPARK_BYTE) / self.tasks
         in_spark = self.starting + SPARK_QUERY + work.sent * SENT_BYTE + spread
-        return Placement(here <= in_spark, self._compared(here, in_spark))
+        return Placement(here <= in_spark, self._compared(here, in_spark, "in Spark"))
 
     def searched(self, rows: int) -> Placement:
         """The faster place to look for keys in so many rows of files."""
         here = rows * SEARCHED_ROW
         in_spark = self.starting + SPARK_QUERY + rows * SCANNED_ROW / self.tasks
-        return Placement(here <= in_spark, self._compared(here, in_spark))
+        return Placement(here <= in_spark, self._compared(here, in_spark, "in Spark"))
 
-    def shared(self, rows: int, nbytes: int, *, windowed: bool) -> bool:
-        """Whether tasks are faster for a step with changes of this size, or have the only room.
+    def of_step(self, rows: int, nbytes: int, *, windowed: bool, first: bool) -> Placement:
+        """The faster place for a step with changes of this size: the driver, or Spark's tasks.
 
-        If it is `windowed`, windows compute the partitions of the changed rows anew.
+        If it is `windowed`, windows compute the partitions of the changed rows anew. The `first`
+        step has no state to read and merge; then the driver needs less time for a row than a task.
         """
+        if why := self._too_large(nbytes):
+            return Placement(False, f"the change {why}")
+        if first:
+            return Placement(
+                True, "the first load fits into the driver's memory, and is faster there"
+            )
         here = rows * (WINDOWED_ROW if windowed else CHANGED_ROW)
         in_tasks = self.starting + TASKS + rows * TASK_ROW / self.tasks
-        return COPIES * nbytes > self.memory or in_tasks < here
+        return Placement(here <= in_tasks, self._compared(here, in_tasks, "in Spark's tasks"))
 
-    def _compared(self, here: float, in_spark: float) -> str:
+    def _too_large(self, nbytes: int) -> str:
+        """The reason why the driver lacks the memory to read so many bytes; "" if it has it."""
+        needed = COPIES * nbytes
+        if needed <= self.memory:
+            return ""
+        return (
+            f"would take up to {decimal(needed)} of the driver's memory, "
+            f"of {decimal(self.memory)} (working_bytes)"
+        )
+
+    def _compared(self, here: float, there: float, where: str) -> str:
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks:,} tasks"
         return (
-            f"about {_rounded(here)} ms on the driver, {_rounded(in_spark)} ms in Spark "
+            f"about {_rounded(here)} ms on the driver, {_rounded(there)} ms {where} "
             f"with {tasks} at once"
         )
 
@@ -201,6 +220,13 @@ def bytes_of_a_step(limits: Limits) -> int:
 def bytes_given(limits: Limits) -> int:
     """The most bytes of the result of a computation on the driver."""
     return limits.given_bytes or bytes_of_a_step(limits)
+
+
+def bytes_given_in_a_task(limits: Limits, session: SparkSession) -> int:
+    """The most bytes of the result of a computation in a task of a session."""
+    if limits.given_bytes or runs_here(session):
+        return bytes_given(limits) // resources(limits).tasks
+    return bytes_of_a_task(session) // COPIES
 
 
 @functools.cache

@@ -46,6 +46,7 @@ __all__ = [
     "advice",
     "advice_for",
     "advise",
+    "bytes_of_a_task",
     "cores",
     "first_line",
     "get_session",
@@ -105,6 +106,8 @@ _LOGGED_TWICE_BY_JAVA = (
 _LOGGED_TWICE_BY_PYTHON = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 _OF_VALUES = re.compile(r"SQLSTATE: (22|P0)")
+_WAITED = "Exception thrown in awaitResult:"
+_CAUSES = re.compile(r"^Caused by: (\S+: \S.*)$", re.MULTILINE)
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: \w+")
 _UNKNOWN = 2**62
 _ROW_BY_ROW = ("Filter", "Project")
@@ -213,6 +216,27 @@ def quarter_of_memory() -> int:
         with suppress(OSError, ValueError):  # no such cgroup, or no limit: "max"
             limits.append(int(Path("/sys/fs/cgroup", cgroup).read_text()))
     return min(limits) // 4
+
+
+def bytes_of_a_task(session: SparkSession) -> int:
+    """The bytes of memory for a task on a worker elsewhere, by the session's settings.
+
+    These are a quarter of the JVM's memory, or all of Python's, shared by the tasks of a worker.
+    Without a number of cores, one worker may run all tasks.
+    """
+    at_once = int(session.conf.get("spark.executor.cores", None) or tasks_at_once())
+    of_python = session.conf.get("spark.executor.pyspark.memory", None)
+    if of_python:
+        return _bytes(of_python) // at_once
+    is_local = str(session.conf.get("spark.master", None)).partition("[")[0] == "local"
+    of_java = session.conf.get(f"spark.{'driver' if is_local else 'executor'}.memory", None)
+    return _bytes(of_java or "1g") // 4 // at_once
+
+
+def _bytes(text: str) -> int:
+    """The bytes of a size in Spark's settings; a number alone has the unit MiB."""
+    number, unit = re.fullmatch(r"(\d+)\s*([kmgtp]?)i?b?", text.strip().lower()).groups()
+    return int(number) << 10 * (" kmgtp".index(unit) if unit else 2)
 
 
 def _start() -> SparkSession:
@@ -516,15 +540,18 @@ def first_line(e: BaseException) -> str:
     """The essential line of an error's text, without Spark's plans and stack traces.
 
     It is the first line. For a failure in a Python worker, the line after Python's own traceback is
-    added to it. For an error that only the JVM knows, it is the second line. For an error without a
-    text, it is the name of its class. An error that our own SQL raised loses Spark's codes.
+    added to it. For an error that only the JVM knows, it is the second line, or the last cause with
+    a text if that line says that something was waited for. For an error without a text, it is the
+    name of its class. An error that our own SQL raised loses Spark's codes.
     """
     first, _, rest = str(e).strip().partition("\n")
     raised = _RAISED.fullmatch(first)
     if raised:
         return raised[1]
     if isinstance(e, raised_by_java.Py4JJavaError):
-        return rest.split("\n", 1)[0].removeprefix(": ")
+        line = rest.split("\n", 1)[0].removeprefix(": ")
+        causes = _CAUSES.findall(rest) if line.rstrip().endswith(_WAITED) else ()
+        return str(causes[-1]) if causes else line
     _, trace, text = rest.rpartition("Traceback (most recent call last):\n")
     lines = [x for x in text.splitlines() if x and not x.startswith(" ")] if trace else []
     return f"{first} {lines[0]}" if lines else first or type(e).__name__

@@ -15,7 +15,13 @@ import stepping_spark as st
 from stepping_spark.base.limits import Limits
 from stepping_spark.relations import placement
 from stepping_spark.relations.arrow import concat
-from stepping_spark.relations.placement import Resources, Workload, bytes_given, resources
+from stepping_spark.relations.placement import (
+    Resources,
+    Workload,
+    bytes_given,
+    bytes_given_in_a_task,
+    resources,
+)
 from stepping_spark.relations.relation import DriverRelation
 from stepping_spark.relations.store import Register
 from stepping_spark.rows.atoms import INT
@@ -102,6 +108,89 @@ def test_the_reason_says_the_estimates_and_what_they_depend_on() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("there_is", "rows", "windowed", "first", "on_driver", "why"),
+    [
+        (
+            DESKTOP,
+            100_000,
+            False,
+            False,
+            True,
+            "about 270 ms on the driver, 600 ms in Spark's tasks",
+        ),
+        (
+            CLUSTER,
+            200_000,
+            False,
+            False,
+            False,
+            "about 540 ms on the driver, 360 ms in Spark's tasks",
+        ),
+        (
+            DESKTOP,
+            100_000,
+            True,
+            False,
+            False,
+            "about 700 ms on the driver, 600 ms in Spark's tasks",
+        ),
+        (CLUSTER, 9_000_000, False, True, True, "the first load fits into the driver's memory"),
+        (
+            Resources(2, GB),
+            30_000_000,
+            False,
+            True,
+            False,
+            "the change would take up to 1.2 GB of the driver's memory, of 1.1 GB (working_bytes)",
+        ),
+    ],
+)
+def test_a_large_step_runs_in_tasks_if_they_take_less_time_or_have_the_only_memory(
+    there_is: Resources, rows: int, windowed: bool, first: bool, on_driver: bool, why: str
+) -> None:
+    placed = there_is.of_step(rows, 8 * rows, windowed=windowed, first=first)
+    assert placed.on_driver is on_driver
+    assert placed.why.startswith(why)
+
+
+class WithSettings:
+    """A session of another machine with these settings."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.conf = settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "nbytes"),
+    [
+        ({"spark.executor.memory": "8g", "spark.executor.cores": "4"}, GB // 2),
+        ({"spark.executor.memory": "512", "spark.executor.cores": "1"}, GB // 8),
+        ({"spark.executor.cores": "2"}, GB // 8),
+        ({"spark.executor.pyspark.memory": "3 GiB", "spark.executor.cores": "3"}, GB),
+        (
+            {
+                "spark.master": "local[4]",
+                "spark.driver.memory": "4096m",
+                "spark.executor.cores": "4",
+            },
+            GB // 4,
+        ),
+    ],
+)
+def test_a_task_has_a_part_of_the_memory_of_its_worker(
+    settings: dict[str, str], nbytes: int
+) -> None:
+    session: Any = WithSettings(settings)
+    assert bytes_given_in_a_task(Limits(), session) == nbytes // 5
+    assert bytes_given_in_a_task(Limits(given_bytes=70, parallelism=7), session) == 10
+
+
+def test_a_task_on_this_machine_shares_the_memory_of_the_driver(spark: SparkSession) -> None:
+    limits = Limits(parallelism=4, working_bytes=GB)
+    assert bytes_given_in_a_task(limits, spark) == GB // 5 // 4
+
+
 def test_limits_say_what_there_is_to_compute_with() -> None:
     found = resources(Limits(parallelism=7, working_bytes=GB))
     assert (found.tasks, found.memory) == (7, GB)
@@ -182,7 +271,8 @@ def test_on_a_cluster_many_rows_stay_in_spark_and_on_two_cores_they_come(
 def test_explain_says_that_each_step_decides() -> None:
     lines = str(st.explain(st.compile(digits_of))).splitlines()
     assert lines[lines.index("plan") - 1] == (
-        "each stream runs on the driver or in Spark, by the rows and bytes it reads: see metrics"
+        "else each stream runs on the driver or in Spark, by the rows and bytes it reads: "
+        "see metrics"
     )
 
 
