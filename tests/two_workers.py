@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+import psutil
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
 from stepping_spark.spark.session import get_session
 
 MANY = 100_000
+HOT = 10_000_000
 
 # The driver alone would be faster, with so few.
 IN_SPARK = st.Limits(fetched_rows=0)
@@ -73,44 +76,53 @@ def executors(spark: SparkSession) -> list[int]:
     return found
 
 
-def kill_one_when_busy(
-    spark: SparkSession, stepper: st.Stepper[Any, Any], killed: list[int]
-) -> None:
-    """Kill an executor as soon as it has work to do; notes how many steps were done then."""
-    tracker = spark.sparkContext.statusTracker()
-    while not tracker.getActiveJobsIds():
-        time.sleep(0.01)
-    time.sleep(0.2)  # so that it has begun
-    os.kill(executors(spark)[0], signal.SIGKILL)
-    killed.append(len(stepper.metrics))
+class AtWork:
+    """A function of rows that says which worker calls it, if the tests wait for one."""
+
+    def __init__(self, directory: Path) -> None:
+        self._wanted, self._begun = directory / "wanted", directory / "begun"
+
+    def __call__(self, row: Row) -> Row:
+        if self._wanted.exists():
+            with suppress(FileNotFoundError):  # the other worker was first
+                self._wanted.rename(self._begun)
+                self._begun.write_text(str(os.getppid()))
+                time.sleep(5)
+        return row
+
+    def kill(self) -> None:
+        """Kill the worker that is the first to call it, while it does so."""
+        self._wanted.touch()
+        while not self._begun.exists() or not (daemon := self._begun.read_text()):
+            time.sleep(0.01)
+        status = Path(f"/proc/{daemon}/status").read_text()
+        (executor,) = re.findall(r"^PPid:\s+(\d+)$", status, re.MULTILINE)
+        os.kill(int(executor), signal.SIGKILL)
 
 
 def a_worker_dies(spark: SparkSession, directory: Path) -> None:
-    graph = st.compile(sums)
+    at_work = AtWork(directory)
+
+    def sums_of_called(rows: st.ZSet[Row], names: st.ZSet[Row]) -> st.ZSet[Sums]:
+        return sums(st.map(rows, f=st.python(at_work, to=Row)), names)
+
+    graph = st.compile(sums_of_called)
     names = spark.range(0, 1000).selectExpr("id AS key", "id % 10 AS value")
-    with st.StoreParquet.from_graph(graph, directory, create=True) as store:
+    with st.StoreParquet.from_graph(graph, directory / "state", create=True) as store:
         stepper = st.Stepper(graph, store, limits=IN_SPARK)
         tables = []
         for n in (1, 2, 3):
             rows = spark.range(0, MANY, 1, 8).selectExpr("id % 1000 AS key", f"id * {n} AS value")
             tables.append(rows)
             change = st.ZSetSpark.from_dataframe(rows, Row)
-            given = (change, st.ZSetSpark.from_dataframe(names, Row) if n == 1 else None)
-            killed: list[int] = []
-            killer = threading.Thread(target=kill_one_when_busy, args=(spark, stepper, killed))
+            killer = threading.Thread(target=at_work.kill)
             if n == 2:
                 killer.start()
-            try:
-                stepper.step(given, step=n)
-            except st.SteppingError as e:
-                if n != 2:
-                    raise
-                print(f"the step failed: {str(e).splitlines()[0]}")
-                assert store.last_step() == 1
-                stepper.step(given, step=n)
+            stepper.step((change, st.ZSetSpark.from_dataframe(names, Row) if n == 1 else None))
+            metrics = stepper.metrics[-1]
+            assert {v.how for v in metrics.vertices.values()} == {"tasks"}, str(metrics)
             if n == 2:
-                killer.join()
-                assert killed == [n - 1], "it died when the step was done"
+                assert not killer.is_alive(), "no worker has died"
         whole = tables[0].unionAll(tables[1]).unionAll(tables[2])
         expected = (
             whole.join(names.withColumnRenamed("value", "name"), "key")
@@ -123,11 +135,60 @@ def a_worker_dies(spark: SparkSession, directory: Path) -> None:
     print("a worker died, and nothing is lost")
 
 
+def most_memory(spark: SparkSession) -> int:
+    """The most bytes that a Python process of a worker has used."""
+    found = [0]
+    for executor in map(psutil.Process, executors(spark)):
+        for child in executor.children(recursive=True):
+            (peak,) = re.findall(
+                r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{child.pid}/status").read_text(), re.MULTILINE
+            )
+            found.append(int(peak) << 10)
+    return max(found)
+
+
+def priced(rows: st.ZSet[Row], names: st.ZSet[Row]) -> st.ZSet[st.Pair[Row, Row]]:
+    pairs = st.join(rows, names, on_left=lambda r: r.key, on_right=lambda n: n.key)
+    return st.filter(pairs, f=lambda p: (p.left.value + p.right.value) % 1000 == 7)
+
+
+def a_hot_key(spark: SparkSession, directory: Path) -> None:
+    """A join of ten million rows, three of which have one key."""
+    graph = st.compile(priced)
+    rows = spark.range(0, HOT, 1, 8).selectExpr(
+        "IF(id % 10 < 3, 0, id % 100000) AS key", "id AS value"
+    )
+    names = spark.range(0, 100_000).selectExpr("id AS key", "id % 10 AS value")
+    expected = rows.join(names.withColumnRenamed("value", "name"), "key")
+    expected = expected.where("(value + name) % 1000 = 7")
+    with st.StoreParquet.from_graph(graph, directory / "hot", create=True) as store:
+        stepper = st.Stepper(graph, store, limits=IN_SPARK)
+        given = (st.ZSetSpark.from_dataframe(rows, Row), st.ZSetSpark.from_dataframe(names, Row))
+        begun = time.perf_counter()
+        (out,) = stepper.step(given)
+        assert out.to_arrow().num_rows == expected.count()
+        print(f"loaded in {time.perf_counter() - begun:.0f} s")
+        print(stepper.metrics[-1])
+        print(f"{most_memory(spark) >> 20} MB")
+        # All names of the hot key, and of others, change.
+        changed = spark.range(0, 100_000, 10).selectExpr(
+            "id AS key", "id % 10 + 1 AS value", "1L AS n"
+        )
+        gone = names.where("key % 10 = 0").selectExpr("key", "value", "-1L AS n")
+        change = st.ZSetSpark.from_dataframe(changed.unionAll(gone), Row, count="n")
+        begun = time.perf_counter()
+        (out,) = stepper.step((None, change))
+        print(out.to_arrow().num_rows)
+        print(f"stepped in {time.perf_counter() - begun:.0f} s")
+        print(stepper.metrics[-1])
+        print(f"{most_memory(spark) >> 20} MB")
+
+
 def main() -> None:
     spark = get_session()
     both_workers(spark)
     with tempfile.TemporaryDirectory() as directory:
-        a_worker_dies(spark, Path(directory) / "state")
+        a_worker_dies(spark, Path(directory))
     spark.stop()
 
 

@@ -27,7 +27,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -38,6 +37,7 @@ from rich.table import Table
 
 import stepping_spark as st
 from stepping_spark.spark.session import get_session
+from tests.benchmarks.control_groups import with_cores
 from tests.benchmarks.step import Ours
 from tests.benchmarks.tables import Customer, Order, Tables, query
 from tests.two_workers import executors
@@ -118,7 +118,7 @@ def measured_large(rows: int, state: str) -> dict[str, float]:
         time.sleep(0.1)
     with ExitStack() as stack:
         for pid in executors(spark):
-            stack.enter_context(limited(pid))
+            stack.enter_context(with_cores(pid, CORES))
         if state:
             store = st.StoreParquet(
                 "bucket/state", create=True, filesystem=stack.enter_context(s3())
@@ -128,21 +128,6 @@ def measured_large(rows: int, state: str) -> dict[str, float]:
             store = st.StoreParquet(folder, create=True)
         step = Large(spark, rows, store).step
         return timed({f"step of {rows // 2:,} orders": step}, LARGE_WARM, LARGE_ROUNDS)
-
-
-@contextmanager
-def limited(pid: int) -> Iterator[None]:
-    """Give a process, and those that it starts, a part of a core."""
-    group = Path(f"/sys/fs/cgroup/cpu/stepping-{pid}")
-    group.mkdir()
-    try:
-        (group / "cpu.cfs_quota_us").write_text(f"{CORES * 100_000:.0f}")
-        (group / "cgroup.procs").write_text(str(pid))
-        yield
-    finally:
-        for child in (group / "cgroup.procs").read_text().split():
-            (group.parent / "cgroup.procs").write_text(child)
-        group.rmdir()
 
 
 @contextmanager

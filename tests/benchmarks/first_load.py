@@ -28,9 +28,10 @@ from rich.table import Table
 
 import stepping_spark as st
 from stepping_spark.relations.store import Store
+from stepping_spark.spark.session import with_settings
 from tests.benchmarks.peers import workload
 from tests.benchmarks.peers.ours import Customer, Line, Order
-from tests.benchmarks.peers.spark import session
+from tests.benchmarks.peers.spark import AS_BY_DEFAULT, session
 
 ROWS: dict[str, type[Any]] = {"customers": Customer, "orders": Order, "lines": Line}
 STORES = ("memory", "parquet")
@@ -138,8 +139,9 @@ class Loads:
     local_rows: int
 
     def plain(self, text: str) -> float:
-        """The milliseconds of the query."""
-        return ms(lambda: computed(self.spark.sql(text)))
+        """The milliseconds of the query, with Spark's own settings."""
+        with with_settings(self.spark, AS_BY_DEFAULT):
+            return ms(lambda: computed(self.spark.sql(text)))
 
     def write(self, names: list[str]) -> float:
         """The milliseconds of a write of tables."""

@@ -8,7 +8,8 @@ small step brings ten orders with their lines, and takes five away. CPU times ar
 process and of those that it started, Java's too, so that other work on the machine changes them
 little. State and view are the bytes of files that a step writes below the store, and below the
 table of the view. *Plain* is the view's query in Spark SQL on the same files, written as Parquet.
-At the end the table is compared with what DuckDB says of the final tables.
+At the end the table is compared with what DuckDB says of the final tables. With `--memory
+4000000000`, a control group holds the pipeline to 4 GB, as a container would.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 import stepping_spark as st
+from tests.benchmarks.control_groups import with_memory
 from tests.benchmarks.peers import workload
 from tests.benchmarks.peers.ours import Customer, Line, Order, orders
 from tests.benchmarks.peers.peer import VIEWS
@@ -116,7 +119,7 @@ def plain(root: Path, scale: float) -> dict[str, float]:
     """The query in Spark SQL, written as Parquet, in a session that has run it once."""
     home = root / f"scale{scale:g}"
     with tempfile.TemporaryDirectory() as directory:
-        spark = session(Path(directory))
+        spark = session(Path(directory), **{"adaptive.enabled": "true"})
         for name in ROWS:
             spark.read.parquet(
                 *deltalake.DeltaTable(home / "lake" / name).file_uris()
@@ -138,6 +141,7 @@ def plain(root: Path, scale: float) -> dict[str, float]:
 @click.option("--vectors", is_flag=True, help="write the view with deletion vectors")
 @click.option("--child", is_flag=True, hidden=True)
 @click.option("--without-plain", is_flag=True, help="leave Spark out")
+@click.option("--memory", type=int, help="bytes for the pipeline's processes; this takes root")
 def main(
     scales: str,
     steps: int,
@@ -146,6 +150,7 @@ def main(
     vectors: bool,
     child: bool,
     without_plain: bool,
+    memory: int | None,
 ) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root = keep or Path(scratch)
@@ -164,6 +169,7 @@ def main(
             "state, KB",
             "view, KB",
             "wrong",
+            "peak, MB",
         )
         for scale in map(float, scales.split(",")):
             arguments = [
@@ -179,11 +185,11 @@ def main(
                 str(root),
                 *(["--vectors"] if vectors else []),
             ]
-            told = json.loads(
-                subprocess.run(
-                    arguments, check=True, stdout=subprocess.PIPE, text=True
-                ).stdout.splitlines()[-1]
-            )
+            with with_memory(memory) if memory else nullcontext() as container:
+                command = arguments if container is None else container.of(arguments)
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                peak = "" if container is None else f"{container.peak >> 20:,}"
+            told = json.loads(done.stdout.splitlines()[-1])
             other = (
                 {"wall": float("nan"), "cpu": float("nan")} if without_plain else plain(root, scale)
             )
@@ -197,6 +203,7 @@ def main(
                 f"{step['state'] / 1e3:,.0f}",
                 f"{step['view'] / 1e3:,.0f}",
                 str(told["wrong"]),
+                peak,
             )
         Console(width=120).print(table)
 
