@@ -12,7 +12,7 @@ import pyarrow as pa
 from stepping_spark.base.errors import SourceError, SteppingError
 from stepping_spark.base.packages import DataFrame, SparkSession, raised
 from stepping_spark.pipeline.changes import Rewritten, TableForm
-from stepping_spark.pipeline.columns import check_years
+from stepping_spark.pipeline.columns import check_years, conformed
 from stepping_spark.pipeline.protocols import RETRY
 from stepping_spark.pipeline.reporting import log
 from stepping_spark.relations.blobs import (
@@ -81,7 +81,7 @@ def frame_of_files(
 
     def batches(incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in _tables(incoming, what):
-            yield from table.cast(schema).to_batches()
+            yield from conformed(table, schema).to_batches()
 
     return _a_task_each(session, parts).mapInArrow(batches, columns)
 

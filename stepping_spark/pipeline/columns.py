@@ -39,6 +39,17 @@ def plain_type(t: pa.DataType) -> pa.DataType:
     return t
 
 
+def conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns of a schema, by their names; absent ones are NULL."""
+    values: list[Any] = [
+        rows.column(f.name).cast(f.type)
+        if f.name in rows.column_names
+        else pa.nulls(rows.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.table(values, schema=schema)
+
+
 def parquet_file(opened: Any, **options: Any) -> pq.ParquetFile:
     """A Parquet file of any writer.
 

@@ -27,6 +27,7 @@ from stepping_spark.base.errors import SourceError
 from stepping_spark.pipeline import Batch, Portion
 from stepping_spark.pipeline.by_tasks import frame_of_files
 from stepping_spark.pipeline.delta import source as delta_source
+from stepping_spark.pipeline.delta.files import DataFile, path_in, reads
 from stepping_spark.spark.session import raised_in_worker
 from tests.pipeline.iceberg_writers import delete_positions, files_of
 from tests.postgres_server import PostgresServer
@@ -234,6 +235,90 @@ def test_times_of_any_year_that_spark_has_written_are_read(
 
 
 @pytest.mark.spark
+def test_tasks_read_a_version_from_before_a_column_was_added(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "table")
+    days = pa.array([dt.date(2024, 1, 1), None])
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "day": days})
+    write_deltalake(path, rows, configuration=FEED)
+    more = pa.schema([("new", pa.string()), *rows.schema])
+    old: Any = st.DeltaTable(path).source()
+    old.open(rows.schema)
+    at = old.read(None, Portion()).position
+    write_deltalake(path, rows, mode="append")
+    added = rows.append_column("new", pa.array(["x", "y"]))
+    write_deltalake(path, added, mode="append", schema_mode="merge")
+    write_deltalake(path, added, mode="append")
+    source: Any = st.DeltaTable(path).source()
+    source.open(more)
+    changes, _ = changes_after(source, at, spark)
+    by_tasks = [isinstance(change, DataFrame) for change in changes]
+    assert (by_tasks[0], by_tasks[1], by_tasks[-1]) == (True, False, True)  # one is compared
+    assert counted(changes) == counted(list(source.read(at, Portion()).changes))
+    assert counted(changes).total() == 6
+    source.close()
+
+
+def test_a_file_is_found_by_its_path_in_the_table() -> None:
+    paths = ["p=1/part-0.parquet", "p=2/part-0.parquet", "other.parquet"]
+    for path in paths:
+        assert path_in(paths, f"s3://lake/table/{path}") == path
+        assert path_in(paths, path) == path
+    assert (
+        path_in(["a%20b.parquet", "p=2/a.parquet", "a.parquet"], "/t/p=2/a.parquet")
+        == "p=2/a.parquet"
+    )
+    assert path_in(["a/b/c.parquet"], "file:///elsewhere/c.parquet") == "a/b/c.parquet"
+
+
+@pytest.mark.parametrize(
+    ("partitions", "action", "are_read"),
+    [
+        ({"day": pa.date32()}, {"partitionValues": {"day": "2024-01-01"}}, True),
+        ({"day": pa.date32()}, {"partitionValues": {"day": None}}, True),
+        ({"day": pa.date32()}, {"partitionValues": {}}, False),
+        ({"day": pa.date32()}, {"partitionValues": None}, False),
+        ({"shop": pa.string()}, {"partitionValues": {"shop": ""}}, False),
+        ({"at": pa.timestamp("us")}, {"partitionValues": {"at": "2024-01-01 00:00:00"}}, False),
+        ({}, {}, True),
+        ({}, {"path": "a%20b.parquet"}, False),
+        ({}, {"path": "s3://elsewhere/a.parquet"}, False),
+        ({}, {"path": "/elsewhere/a.parquet"}, False),
+    ],
+)
+def test_files_that_only_deltalake_reads_are_left_to_it(
+    partitions: dict[str, pa.DataType], action: dict[str, Any], are_read: bool
+) -> None:
+    file = DataFile({"path": "a.parquet", **action})
+    assert reads(pa.schema(partitions), [file]) == are_read
+
+
+@pytest.mark.spark
+def test_nanoseconds_are_cut_off(spark: SparkSession, tmp_path: Path) -> None:
+    """As pandas writes them, before the table was converted to Delta."""
+    times = pa.array([1_500, -1_500, -1, None], pa.int64()).cast(pa.timestamp("ns"))
+    inner = pa.StructArray.from_arrays([times], ["at"])
+    rows = pa.table({"at": times, "in": inner})
+    table = tmp_path / "table"
+    micros = pa.schema(
+        [("at", pa.timestamp("us")), ("in", pa.struct([("at", pa.timestamp("us"))]))]
+    )
+    write_deltalake(table, micros.empty_table(), configuration=FEED)
+    source: Any = st.DeltaTable(table).source()
+    source.open(micros)
+    at = source.read(None, Portion()).position
+    write_deltalake(table, rows.cast(micros, safe=False), mode="append")
+    (file,) = [p for p in table.glob("*.parquet") if pq.read_metadata(p).num_rows]
+    pq.write_table(rows, file)
+    for changes in (source.read(at, Portion()).changes, changes_after(source, at, spark)[0]):
+        found = [c.toArrow() if isinstance(c, DataFrame) else c for c in changes]
+        (values,) = [c.column("at").cast(pa.int64()).to_pylist() for c in found if c.num_rows]
+        assert sorted(values, key=str) == [-1, 0, 1, None]
+    source.close()
+
+
+@pytest.mark.spark
 def test_tasks_read_a_table_with_deletion_vectors(spark: SparkSession, tmp_path: Path) -> None:
     table = st.DeltaTable(tmp_path / "table", key="id", deletion_vectors=True)
     numbers = [(1, st.ZSetPython({Number(id=i): 1 for i in range(9)}))]
@@ -241,10 +326,18 @@ def test_tasks_read_a_table_with_deletion_vectors(spark: SparkSession, tmp_path:
     with st.Pipeline(same, store="memory", numbers=numbers, into=table) as pipeline:
         pipeline.run()
     read = st.DeltaTable(tmp_path / "table", diff="snapshot")
+    for _ in range(2):
+        whole, large = both(read, spark, pa.schema({"id": pa.int64()}))
+        assert isinstance(large, DataFrame)
+        assert rows_of(large) == rows_of(whole)
+        assert rows_of(whole).total() == 8
+        DeltaTable(tmp_path / "table").create_checkpoint()
+    (tmp_path / "table" / "_delta_log" / "_last_checkpoint").unlink()
+    for commit in (tmp_path / "table" / "_delta_log").glob("*0.json"):
+        commit.unlink()  # deltalake finds the checkpoint, and we do not
     whole, large = both(read, spark, pa.schema({"id": pa.int64()}))
-    assert isinstance(large, DataFrame)
-    assert rows_of(large) == rows_of(whole)
-    assert rows_of(whole).total() == 8
+    assert isinstance(large, pa.Table)
+    assert large.num_rows < whole.num_rows == 8
 
 
 class Number(st.Data):

@@ -205,10 +205,11 @@ def test_the_lines_of_csv_that_do_not_fit_are_named(records: list[str]) -> None:
         places.extend(row.position for row, _ in rows.iter())
 
     with tempfile.TemporaryDirectory() as folder:
-        text = "\r\n".join(["id,text,size", *(r.format(i) for i, r in enumerate(records))])
+        lines = ["", "", "id,text,size", *(r.format(i) for i, r in enumerate(records))]
+        text = "\r\n".join(lines)
         (Path(folder) / "a").write_bytes(text.encode().replace("\xff".encode(), b"\xff"))
         read(Path(folder), Line, "csv", on_invalid=reject)
-    begin, expected = 2, []
+    begin, expected = 4, []
     for record in records:
         if record in MISFITS:
             expected.append(f"a, line {begin}")

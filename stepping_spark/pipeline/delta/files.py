@@ -13,7 +13,7 @@ import json
 import struct
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -216,10 +216,9 @@ class DataFiles:
 
     def _read_vectors(self, table: Table) -> None:
         """Read all deletion vectors by deltalake, as other writers may store them in files."""
-        by_name = {path.rsplit("/", 1)[-1]: path for path in self.files}
         for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
             for row in range(batch.num_rows):
-                path = by_name[batch.column("filepath")[row].as_py().rsplit("/", 1)[-1]]
+                path = path_in(self.files, batch.column("filepath")[row].as_py())
                 stay: Any = batch.column("selection_vector")[row].values
                 deleted = np.flatnonzero(~stay.to_numpy(zero_copy_only=False))
                 self.files[path] = replace(self.files[path], gone=BitMap64(deleted.tolist()))
@@ -277,6 +276,24 @@ class DataFiles:
             plain(rows.column(n)).cast(self._columns.field(n).type) for n in self._columns.names
         ]
         return pa.table(columns, schema=self._columns)
+
+
+def path_in(paths: Collection[str], address: str) -> str:
+    """The path of a file in its table, from its address. Files of partitions may have one name."""
+    name = address.rsplit("/", 1)[-1]
+    named = [path for path in paths if path.rsplit("/", 1)[-1] == name]
+    ends = [path for path in named if f"/{address}".endswith(f"/{path}")]
+    (path,) = named if len(named) == 1 else [max(ends, key=len)]
+    return path
+
+
+def files_of(log: DeltaLog, table: Table) -> list[DataFile]:
+    """The data files of an opened table; none if its log has a form that deltalake alone reads."""
+    data = DataFiles(log, pa.schema([]), ())
+    with suppress(FileNotFoundError):
+        data.update(table)
+    there = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
+    return list(data.files.values()) if data.files.keys() == set(there) else []
 
 
 def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
@@ -349,7 +366,7 @@ class RowsOfFiles:
                 t: Any = self.partitions.field(column).type
                 values.append(pa.repeat(pa.scalar(text, pa.string()).cast(t), n))
             elif column in rows.column_names:
-                values.append(plain(rows.column(column)))
+                values.append(_in_micros(plain(rows.column(column))))
             else:  # added after the file was written
                 values.append(pa.nulls(n))
         return pa.table([*values, counts], names=[*self.names, COUNT])
@@ -375,15 +392,29 @@ def reads(partitions: pa.Schema, files: Iterable[DataFile]) -> bool:
     """Whether `RowsOfFiles` reads these files as deltalake does.
 
     It knows some types of partition columns, no empty text in them, and no path that is encoded or
-    outside the table.
+    outside the table. A file that lacks the value of a partition is an error of deltalake.
     """
     return all(map(_is_known, partitions.types)) and all(
-        "" not in (f.action.get("partitionValues") or {}).values()
+        set(partitions.names) <= set(values := f.action.get("partitionValues") or {})
+        and "" not in values.values()
         and "%" not in f.path
         and ":" not in f.path
         and not f.path.startswith("/")
         for f in files
     )
+
+
+def _in_micros(column: Any) -> Any:
+    """A column with times in microseconds, as Delta has them; parts of them are cut off."""
+    return column.cast(_of_micros(column.type), safe=False)  # equal types are not cast
+
+
+def _of_micros(t: pa.DataType) -> pa.DataType:
+    if isinstance(t, pa.StructType):
+        return pa.struct([f.with_type(_of_micros(f.type)) for f in t])
+    if isinstance(t, pa.ListType):
+        return pa.list_(t.value_field.with_type(_of_micros(t.value_type)))
+    return pa.timestamp("us", t.tz) if isinstance(t, pa.TimestampType) else t
 
 
 def _is_known(t: pa.DataType) -> bool:

@@ -14,11 +14,17 @@ from stepping_spark.base.errors import SourceError
 from stepping_spark.base.packages import DataFrame, SparkSession
 from stepping_spark.pipeline.by_tasks import frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most, least_bytes
-from stepping_spark.pipeline.columns import common_schema, found_columns, plain_field, with_parts
+from stepping_spark.pipeline.columns import (
+    common_schema,
+    conformed,
+    found_columns,
+    plain_field,
+    with_parts,
+)
 from stepping_spark.pipeline.delta.files import (
     DataFile,
-    DataFiles,
     RowsOfFiles,
+    files_of,
     reads,
 )
 from stepping_spark.pipeline.delta.log import (
@@ -169,9 +175,9 @@ class DeltaSource(InPieces):
         with self._log.trying(what, RETRY, _VACUUMED):
             n = files.count()
             if n is None:
-                data = DataFiles(self._log, pa.schema([]), ())
-                data.update(self._log.at(version))
-                rows = self._rows_of_files(((f, 1) for f in data.files.values()), meta, version)
+                table = self._log.at(version)
+                files_there = files_of(self._log, table)
+                rows = self._rows_of_files(((f, 1) for f in files_there), meta, version)
                 return None if rows is None else self._frame_of(rows, schema, session, what)
         parts = [replace(files, numbers=tuple(share)) for share in shares_of(range(n))]
         return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
@@ -195,7 +201,9 @@ class DeltaSource(InPieces):
     def _frame_of(
         self, files: RowsOfFiles, schema: pa.Schema, session: SparkSession, what: str
     ) -> DataFrame | None:
-        """The rows of data files as a DataFrame; None if Spark lacks the type of a column."""
+        """The rows of data files as a DataFrame; None if tasks cannot read them."""
+        if not files.files:
+            return None
         parts = [replace(files, files=tuple(share)) for share in shares_of(files.files)]
         return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
 
@@ -318,18 +326,12 @@ class DeltaSource(InPieces):
     def _cast(self, rows: pa.Table, schema: pa.Schema) -> pa.Table:
         """Rows with counts, with the columns of a schema; absent ones are NULL."""
         try:
-            values: list[Any] = [
-                rows.column(f.name).cast(f.type)
-                if f.name in rows.column_names
-                else pa.nulls(rows.num_rows, f.type)
-                for f in schema
-            ]
+            return conformed(rows, schema)
         except pa.ArrowException as e:
             raise self._failure(
                 f"a value does not fit the type that its column has in another version: {e}; "
                 f"change the row class, and {ANEW}"
             ) from e
-        return pa.table(values, schema=schema)
 
     # -- versions
 

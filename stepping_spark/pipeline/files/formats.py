@@ -128,9 +128,9 @@ def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Text
 
 
 def _header(system: pafs.FileSystem, path: str) -> list[str]:
-    """The names in the first line of a CSV file; none of an empty file."""
+    """The names in the first line of a CSV file that is not empty; none of an empty file."""
     with _text(system, path) as text:
-        return next(csv_reader(text), [])
+        return next(filter(None, csv_reader(text)), [])
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def _lines_of_csv(
     of_wrong, of_ragged, row = [], [], 0
     with _text(system, path) as text, suppress(CsvError):
         records = csv_reader(text)
-        next(records)
+        next(filter(None, records))  # the header
         begin = records.line_num + 1
         for fields in records:
             if len(fields) == width:
