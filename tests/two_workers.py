@@ -115,7 +115,7 @@ def a_worker_dies(spark: SparkSession, directory: Path) -> None:
             rows = spark.range(0, MANY, 1, 8).selectExpr("id % 1000 AS key", f"id * {n} AS value")
             tables.append(rows)
             change = st.ZSetSpark.from_dataframe(rows, Row)
-            killer = threading.Thread(target=at_work.kill)
+            killer = threading.Thread(target=at_work.kill, daemon=True)
             if n == 2:
                 killer.start()
             stepper.step((change, st.ZSetSpark.from_dataframe(names, Row) if n == 1 else None))
@@ -153,7 +153,7 @@ def priced(rows: st.ZSet[Row], names: st.ZSet[Row]) -> st.ZSet[st.Pair[Row, Row]
 
 
 def a_hot_key(spark: SparkSession, directory: Path) -> None:
-    """A join of ten million rows, three of which have one key."""
+    """A join of ten million rows, of which three million have one key."""
     graph = st.compile(priced)
     rows = spark.range(0, HOT, 1, 8).selectExpr(
         "IF(id % 10 < 3, 0, id % 100000) AS key", "id AS value"

@@ -63,6 +63,7 @@ from stepping_spark.relations.transfer import LOCAL
 from stepping_spark.spark.session import (
     first_line,
     raised_by_java,
+    raised_in_worker,
     running_session,
     runs_here,
     with_settings,
@@ -195,10 +196,12 @@ class TaskExecutor:
                 return Placement(
                     True, "the rows of a DataFrame were not counted, and queries read its columns"
                 )
+            if counted <= limits.task_rows:
+                return Placement(True, "")
             return Placement(
-                counted <= limits.task_rows,
-                f"the change has {counted:,} rows, of which some are in Spark; "
-                f"task_rows={limits.task_rows:,}",
+                False,
+                f"the change has more than task_rows={limits.task_rows:,} rows, some of them in "
+                "Spark",
             )
         if rows > limits.local_rows:
             return Placement(
@@ -415,13 +418,16 @@ def _fetched(frame: DataFrame) -> pa.Table:
 
 @contextmanager
 def _in_workers() -> Iterator[None]:
-    """Turn errors of Spark into `NotInTasks`.
+    """Turn errors of Spark into `NotInTasks`, except for a job that the user has cancelled.
 
-    An error of Python comes again, as a module that workers lack; a worker that was lost need not.
+    An error of Python comes again, as a module that workers lack, if no table was its reason; a
+    worker that was lost need not.
     """
     try:
         yield
-    except raised.PythonException as e:
-        raise NotInTasks(f"Spark's Python workers failed: {first_line(e)}") from e
     except (raised.PySparkException, raised_by_java.Py4JJavaError) as e:
+        if "SPARK_JOB_CANCELLED" in str(e):
+            raise
+        if isinstance(e, raised.PythonException) and raised_in_worker(e) is None:
+            raise NotInTasks(f"Spark's Python workers failed: {first_line(e)}") from e
         raise NotThisTime(f"Spark's tasks failed: {first_line(e)}") from e

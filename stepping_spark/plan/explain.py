@@ -183,7 +183,7 @@ def _in_tasks(plan: Plan) -> str:
     try:
         cut = segments_of(plan)
     except NotInTasks as e:
-        return f"no step is a job of Spark's tasks: {e}"
+        return f"a step in which all inputs change is no job of Spark's tasks: {e}"
     exchanges = len(cut.segments) - 1
     times = {0: "exchanges no rows", 1: "exchanges rows once"}
     many = times.get(exchanges, f"exchanges rows up to {exchanges} times")

@@ -226,7 +226,7 @@ def bytes_given_in_a_task(limits: Limits, session: SparkSession) -> int:
     """The most bytes of the result of a computation in a task of a session."""
     if limits.given_bytes or runs_here(session):
         return bytes_given(limits) // resources(limits).tasks
-    return bytes_of_a_task(session) // COPIES
+    return bytes_of_a_task(session, resources(limits).tasks) // COPIES
 
 
 @functools.cache

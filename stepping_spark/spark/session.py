@@ -218,13 +218,13 @@ def quarter_of_memory() -> int:
     return min(limits) // 4
 
 
-def bytes_of_a_task(session: SparkSession) -> int:
+def bytes_of_a_task(session: SparkSession, tasks: int) -> int:
     """The bytes of memory for a task on a worker elsewhere, by the session's settings.
 
     These are a quarter of the JVM's memory, or all of Python's, shared by the tasks of a worker.
-    Without a number of cores, one worker may run all tasks.
+    Without a number of cores, one worker may run all `tasks` that run at once.
     """
-    at_once = int(session.conf.get("spark.executor.cores", None) or tasks_at_once())
+    at_once = int(session.conf.get("spark.executor.cores", None) or tasks)
     of_python = session.conf.get("spark.executor.pyspark.memory", None)
     if of_python:
         return _bytes(of_python) // at_once
@@ -235,8 +235,9 @@ def bytes_of_a_task(session: SparkSession) -> int:
 
 def _bytes(text: str) -> int:
     """The bytes of a size in Spark's settings; a number alone has the unit MiB."""
-    number, unit = re.fullmatch(r"(\d+)\s*([kmgtp]?)i?b?", text.strip().lower()).groups()
-    return int(number) << 10 * (" kmgtp".index(unit) if unit else 2)
+    size = re.fullmatch(r"(\d+)\s*([bkmgtp]?)i?b?", text.strip().lower())
+    assert size is not None  # Spark has read it
+    return int(size[1]) << 10 * "bkmgtp".index(size[2] or "m")
 
 
 def _start() -> SparkSession:

@@ -166,6 +166,7 @@ class WithSettings:
     [
         ({"spark.executor.memory": "8g", "spark.executor.cores": "4"}, GB // 2),
         ({"spark.executor.memory": "512", "spark.executor.cores": "1"}, GB // 8),
+        ({"spark.executor.memory": "1073741824b", "spark.executor.cores": "1"}, GB // 4),
         ({"spark.executor.cores": "2"}, GB // 8),
         ({"spark.executor.pyspark.memory": "3 GiB", "spark.executor.cores": "3"}, GB),
         (
