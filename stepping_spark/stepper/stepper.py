@@ -34,6 +34,8 @@ from stepping_spark.stepper.evolve.stepping import BeforeCommit, Evolving
 from stepping_spark.zsets.spark import ZSetSpark
 
 KEPT_METRICS = 1_000  # the number of last steps
+_LOST_BLOCK = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+_LOST = "(a worker was lost, with rows of the change: take the step again)"
 
 Outs = TypeVarTuple("Outs")
 One = TypeVar("One")
@@ -262,9 +264,10 @@ class Stepper(Evolving, Generic[In, Out]):
                     change.forget()
             if isinstance(e, SteppingError):
                 raise
+            again = f" {_LOST}" if _LOST_BLOCK in str(e) else ""
             raise StepError(
                 f"step {number} failed: {type(e).__name__}: {first_line(e)}; the store is as it "
-                "was before"
+                f"was before{again}"
             ) from e
         except BaseException:
             self.store.abort()

@@ -137,7 +137,7 @@ def draw_targets(to: Path) -> None:
         )
     names = [f"{step}: {other}" for (step, other), _ in found]
     axes.set_yticks(range(len(found)), names, fontsize=8)
-    axes.set(xscale="log", xlim=(0.008, 12), ylim=(-0.6, len(found) - 0.4))
+    axes.set(xscale="log", xlim=(0.008, 60), ylim=(-0.6, len(found) - 0.4))
     axes.set_xticks([0.01, 0.1, 1, 10], ["0.01", "0.1", "1", "10"])
     axes.minorticks_off()
     axes.grid(axis="x", color="#d0d7de", linewidth=0.5)

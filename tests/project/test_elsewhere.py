@@ -53,6 +53,12 @@ def test_every_circuit_gives_what_plain_python_gives(kind: str, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.turn(6, number=3)
 def test_a_large_change_uses_both_workers_and_survives_the_death_of_one(tmp_path: Path) -> None:
-    said = run(tmp_path, "tests.two_workers")
+    said = run(tmp_path, "tests.two_workers", "workers")
     assert "both workers computed it" in said
     assert "a worker died, and nothing is lost" in said
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_join_with_a_hot_key_holds_on_workers_of_a_gigabyte(tmp_path: Path) -> None:
+    assert "a hot key is joined" in run(tmp_path, "tests.two_workers", "hot")
