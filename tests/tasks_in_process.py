@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -47,6 +47,8 @@ class Parts(Frame):
 
 class Session:
     """A session whose DataFrames are those."""
+
+    conf: Mapping[str, str] = {}
 
     def createDataFrame(self, rows: pa.Table, _: str) -> Frame:  # noqa: N802
         return Frame(rows)

@@ -251,7 +251,8 @@ class TaskExecutor:
         state = store.for_tasks()
         at_once = resources(self._limits).tasks
         nbytes = sum(relation.nbytes or 0 for relation in inputs.values())
-        given_bytes = bytes_given_in_a_task(self._limits, spark)
+        elsewhere = None if runs_here(spark) else spark
+        given_bytes = bytes_given_in_a_task(self._limits, elsewhere)
         limits = replace(self._limits, given_bytes=given_bytes)
         of_part = min(_PART_BYTES, max(given_bytes // 4, _LEAST_BYTES))
         parts = max(at_once, nbytes // of_part)

@@ -19,7 +19,6 @@ from stepping_spark.spark.session import (
     bytes_of_a_task,
     has_started,
     quarter_of_memory,
-    runs_here,
     tasks_at_once,
 )
 
@@ -222,11 +221,15 @@ def bytes_given(limits: Limits) -> int:
     return limits.given_bytes or bytes_of_a_step(limits)
 
 
-def bytes_given_in_a_task(limits: Limits, session: SparkSession) -> int:
-    """The most bytes of the result of a computation in a task of a session."""
-    if limits.given_bytes or runs_here(session):
-        return bytes_given(limits) // resources(limits).tasks
-    return bytes_of_a_task(session, resources(limits).tasks) // COPIES
+def bytes_given_in_a_task(limits: Limits, elsewhere: SparkSession | None) -> int:
+    """The most bytes of the result of a computation in a task.
+
+    `elsewhere` is the session if its workers are not on this machine.
+    """
+    tasks = resources(limits).tasks
+    if limits.given_bytes or elsewhere is None:
+        return bytes_given(limits) // tasks
+    return bytes_of_a_task(elsewhere, tasks) // COPIES
 
 
 @functools.cache
