@@ -124,6 +124,18 @@ MISTAKES = (
         (*GROUPS, *DRIVER),
     ),
     Mistake(
+        "a worker that was lost keeps later steps out of tasks",
+        'raise NotThisTime(f"Spark\'s tasks failed',
+        'raise NotInTasks(f"Spark\'s tasks failed',
+        ("tests/execution/test_lost_workers.py",),
+    ),
+    Mistake(
+        "tasks take the times of Spark as nanoseconds",
+        'return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", **options)',
+        "return pq.ParquetFile(opened, **options)",
+        ("tests/pipeline/test_by_tasks.py", "-k", "any_year"),
+    ),
+    Mistake(
         "a row that is matched does not see the one that it matches",
         "np.concatenate([beside, changed[~has]])",
         "changed[~has]",
