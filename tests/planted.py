@@ -125,8 +125,8 @@ MISTAKES = (
     ),
     Mistake(
         "a worker that was lost keeps later steps out of tasks",
-        'raise NotThisTime(f"Spark\'s tasks failed',
-        'raise NotInTasks(f"Spark\'s tasks failed',
+        "raise NotThisTime(f\"Spark's tasks failed",
+        "raise NotInTasks(f\"Spark's tasks failed",
         ("tests/execution/test_lost_workers.py",),
     ),
     Mistake(
