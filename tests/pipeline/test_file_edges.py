@@ -265,6 +265,13 @@ def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
         strict(tmp_path, Line, "csv").run()
 
 
+@pytest.mark.parametrize("first", ["  ", ",,", '"",""'])
+def test_a_header_without_names_is_refused(tmp_path: Path, first: str) -> None:
+    (tmp_path / "a").write_text(f"{first}\nid,text,size\n1,x,1\n")
+    with pytest.raises(SourceError, match="its first line has no name of a column; write the head"):
+        strict(tmp_path, Line, "csv").run()
+
+
 def test_a_file_that_is_written_again_with_the_same_size_is_noticed(tmp_path: Path) -> None:
     """Finding 13."""
     (tmp_path / "a").write_text('{"id": 1, "text": "x"}\n')

@@ -130,7 +130,10 @@ def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Text
 def _header(system: pafs.FileSystem, path: str) -> list[str]:
     """The names in the first line of a CSV file that is not empty; none of an empty file."""
     with _text(system, path) as text:
-        return next(filter(None, csv_reader(text)), [])
+        header = next(filter(None, csv_reader(text)), [])
+    if header and not any(map(str.strip, header)):
+        raise pa.ArrowInvalid("its first line has no name of a column; write the header there")
+    return header
 
 
 @contextmanager
