@@ -196,9 +196,10 @@ class Resources:
 
     def _compared(self, here: float, there: float, where: str) -> str:
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks:,} tasks"
+        of_these = f", of which starting Spark takes {_rounded(self.starting)} ms"
         return (
             f"about {_rounded(here)} ms on the driver, {_rounded(there)} ms {where} "
-            f"with {tasks} at once"
+            f"with {tasks} at once" + (of_these if self.starting else "")
         )
 
 

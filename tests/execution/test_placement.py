@@ -103,6 +103,10 @@ def test_the_reason_says_the_estimates_and_what_they_depend_on() -> None:
     assert Resources(1, GB).searched(1_000_000).why == (
         "about 120 ms on the driver, 800 ms in Spark with 1 task at once"
     )
+    assert Resources(2, GB, 10_000).searched(1_000_000).why == (
+        "about 120 ms on the driver, 11,000 ms in Spark with 2 tasks at once, of which starting "
+        "Spark takes 10,000 ms"
+    )
     assert Resources(2, GB).placed(held(2_000_000, 320)).why == (
         "would take up to 3.2 GB of the driver's memory, of 1.1 GB (working_bytes)"
     )
