@@ -62,6 +62,7 @@ from stepping_spark.relations.store import AddedRows, Now, StepStore, TaskStore
 from stepping_spark.relations.transfer import LOCAL
 from stepping_spark.spark.session import (
     first_line,
+    is_cancelled,
     raised_by_java,
     raised_in_worker,
     running_session,
@@ -427,7 +428,7 @@ def _in_workers() -> Iterator[None]:
     try:
         yield
     except (raised.PySparkException, raised_by_java.Py4JJavaError) as e:
-        if "SPARK_JOB_CANCELLED" in str(e):
+        if is_cancelled(e):
             raise
         if isinstance(e, raised.PythonException) and raised_in_worker(e) is None:
             raise NotInTasks(f"Spark's Python workers failed: {first_line(e)}") from e

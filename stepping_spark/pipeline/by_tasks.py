@@ -32,6 +32,7 @@ from stepping_spark.rows.names import as_in_table, to_table
 from stepping_spark.rows.schema import COUNT, Schema
 from stepping_spark.spark.session import (
     first_line,
+    is_cancelled,
     raised_by_java,
     runs_here,
     tasks_at_once,
@@ -188,6 +189,8 @@ def write_by_tasks(
     try:
         results = [pickle.loads(x.as_py()) for x in written.toArrow().column(0)]
     except (raised.PySparkException, raised_by_java.Py4JJavaError) as e:
+        if is_cancelled(e):
+            raise
         results = [first_line(e)]
     for error in (x for x in results if isinstance(x, SteppingError)):
         raise error

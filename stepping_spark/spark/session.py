@@ -52,6 +52,7 @@ __all__ = [
     "get_session",
     "has_started",
     "in_session",
+    "is_cancelled",
     "is_same_again",
     "is_stopped",
     "no_constraints",
@@ -561,6 +562,11 @@ def first_line(e: BaseException) -> str:
 def is_about_values(e: BaseException) -> bool:
     """Whether a value is the reason of an error: SQL's data exceptions, and errors of ours."""
     return isinstance(e, ValueError) or _OF_VALUES.search(str(e)) is not None
+
+
+def is_cancelled(e: Exception) -> bool:
+    """Whether an error of Spark says that the user has cancelled the job."""
+    return "SPARK_JOB_CANCELLED" in str(e)
 
 
 def raised_in_worker(e: raised.PySparkException) -> tuple[str, str] | None:

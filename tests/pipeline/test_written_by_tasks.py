@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import random
 import re
+import threading
+import time
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
@@ -268,6 +270,37 @@ def test_the_driver_writes_where_workers_cannot(
     assert table.followed() == change
     assert "the driver writes it: " in caplog.text
     assert "it is not there" in caplog.text
+
+
+@pytest.mark.turn(4)
+def test_a_cancelled_job_ends_the_step_and_leaves_the_table(
+    spark: SparkSession,
+    tmp_path: Path,
+    lake: Catalog,
+    large: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def waiting(*_: object) -> None:
+        time.sleep(60)
+
+    def cancel() -> None:
+        while not spark.sparkContext.statusTracker().getActiveJobsIds():
+            time.sleep(0.1)
+        spark.sparkContext.cancelAllJobs()
+
+    one, two = steps_of(7, 2)
+    table = table_of("delta", "by key", "items", tmp_path, lake)
+    table.write(1, in_spark(one, spark))
+    monkeypatch.setattr(by_tasks, "_write", waiting)  # the task gets this function
+    user = threading.Thread(target=cancel)
+    user.start()
+    with pytest.raises(Exception, match="SPARK_JOB_CANCELLED"):
+        table.write(2, in_spark(two, spark))
+    user.join()
+    assert table.followed() == one
+    monkeypatch.undo()
+    table.write(2, in_spark(two, spark))
+    assert table.followed() == one + two
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
