@@ -183,19 +183,20 @@ def test_partitions_may_be_of_any_type(table: Path, kind: str, diff: str) -> Non
     assert sum(reader.rows.values()) == 2 * len(keys) - 1
 
 
-def test_a_comparison_reads_only_the_partitions_that_changed(
-    table: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("diff", "n"), [("feed", 1), ("snapshot", 501)])
+def test_a_version_is_read_by_its_files_and_compared_in_the_partitions_that_changed(
+    table: Path, diff: str, n: int
 ) -> None:
     written = rows(id=list(range(1_000)), name=[f"a {i % 4}" for i in range(1_000)])
     write_deltalake(str(table), written, partition_by=["name"], configuration=FEED)
-    reader = Reader(table, USERS, diff="feed")
+    reader = Reader(table, USERS, diff=diff)
     reader.read()
     write_deltalake(str(table), rows(id=[5_000], name=["a 1"]), mode="append")
     batch = reader.source.read(reader.position, Portion())
     assert batch is not None
     (change,) = batch.changes
     assert isinstance(change, pa.Table)
-    assert change.num_rows == 501
+    assert change.num_rows == n
 
 
 def test_a_full_disk_for_pieces_is_said(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ import base64
 import json
 import struct
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from pyroaring import BitMap64
 from stepping_spark.base.errors import SourceError
 from stepping_spark.pipeline.changes import key_ids
 from stepping_spark.pipeline.columns import parquet_file, plain
-from stepping_spark.pipeline.delta.log import DeltaLog
+from stepping_spark.pipeline.delta.log import DeltaLog, Updates
 from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.zsets.from_change_feed import counted_feed
 
@@ -82,6 +82,11 @@ class DataFile:
     def path(self) -> str:
         """Its path, relative to the table."""
         return str(self.action["path"])
+
+    @property
+    def location(self) -> str:
+        """Where the file is below the table: the log has it as part of a URI, with escapes."""
+        return unquote(self.path)
 
     @property
     def is_unknown(self) -> bool:
@@ -252,7 +257,7 @@ class DataFiles:
         cached = self._known.setdefault(f.path, _Read())
         if cached.rows is not None:
             return np.arange(cached.rows.num_rows), cached.rows
-        with self._log.files.open_input_file(f.path) as opened:
+        with self._log.files.open_input_file(f.location) as opened:
             file = parquet_file(opened, metadata=cached.footer, pre_buffer=True)
             if cached.footer is None and file.metadata.num_rows <= GROUP_ROWS:
                 cached.rows = self._read(file, range(file.num_row_groups))
@@ -296,14 +301,27 @@ def files_of(log: DeltaLog, table: Table) -> list[DataFile]:
     return list(data.files.values()) if data.files.keys() == set(there) else []
 
 
-def content(system: pafs.PyFileSystem, f: DataFile) -> pa.Table:
-    """All columns of the rows of a file that are not deleted."""
-    with system.open_input_file(f.path) as opened:
-        read = parquet_file(opened).read()
-    rows = pa.table([plain(read.column(n)) for n in read.column_names], names=read.column_names)
-    mask = np.ones(rows.num_rows, np.bool_)
-    mask[np.fromiter(f.gone, np.int64, len(f.gone))] = False
-    return rows.filter(pa.array(mask))
+def rows_of_file(
+    system: pafs.FileSystem, f: DataFile, columns: Iterable[str]
+) -> Iterator[pa.Table]:
+    """The rows of a file that are not deleted, with those of the columns that it has, in parts."""
+    deleted = np.fromiter(f.gone, np.int64, len(f.gone))  # sorted
+    with system.open_input_file(f.location) as opened:
+        file = parquet_file(opened, pre_buffer=True)
+        there = set(file.schema_arrow.names)
+        begin = 0
+        for batch in file.iter_batches(columns=[c for c in columns if c in there]):
+            rows = pa.Table.from_batches([batch])  # it may have no column
+            for i, name in enumerate(rows.column_names):
+                rows = rows.set_column(i, name, _in_micros(plain(rows.column(i))))
+            n = rows.num_rows
+            if f.gone:
+                first, last = np.searchsorted(deleted, (begin, begin + n))
+                mask = np.ones(n, np.bool_)
+                mask[deleted[first:last] - begin] = False
+                rows = rows.filter(pa.array(mask))
+            begin += n
+            yield rows
 
 
 @dataclass(frozen=True)
@@ -321,9 +339,9 @@ class RowsOfFiles:
     files: tuple[tuple[DataFile, int | None], ...]
 
     def tables(
-        self, kinds: Counter[str] | None = None, system: pafs.FileSystem | None = None
+        self, updates: Updates | None = None, system: pafs.FileSystem | None = None
     ) -> Iterator[pa.Table]:
-        """The rows with their counts; adds the numbers of rows by kind of change to `kinds`.
+        """The rows with their counts; adds the numbers of updated rows to `updates`.
 
         Small files are read at the same time. `system` has the files, if it is known.
         """
@@ -332,43 +350,40 @@ class RowsOfFiles:
             for files in _shares(self.files):
                 tables = (self._of_file(there, f, n) for f, n in files)
                 for some in tables if len(files) == 1 else pool.map(list, tables):
-                    for rows, changes in some:
-                        if kinds is not None and changes is not None:
-                            kinds.update(changes.to_pylist())
+                    for rows, kinds in some:
+                        if updates is not None and kinds is not None:
+                            updates.add(kinds)
                         yield rows
 
     def _of_file(
         self, system: pafs.FileSystem, f: DataFile, count: int | None
     ) -> Iterator[tuple[pa.Table, Any]]:
         """The rows of a file in parts, and their kinds of change, if they have any."""
-        with system.open_input_file(f.path) as opened:
-            file = parquet_file(opened, pre_buffer=True)
-            there = set(file.schema_arrow.names)
-            columns = [c for c in dict.fromkeys(self.names.values()) if c in there]
-            begin = 0
-            for batch in file.iter_batches(columns=[*columns, *[CHANGE] * (count is None)]):
-                rows = pa.Table.from_batches([batch])
-                places = range(begin, begin := begin + rows.num_rows)
-                if f.gone:
-                    rows = rows.filter(pa.array([place not in f.gone for place in places]))
-                changes = plain(rows.column(CHANGE)) if count is None else None
-                yield self._counted(f, rows, count), changes
+        columns = dict.fromkeys(self.names.values())
+        if count is not None:
+            for rows in rows_of_file(system, f, columns):
+                counts: Any = pa.repeat(pa.scalar(count, pa.int64()), rows.num_rows)
+                yield self._counted(f, rows, counts), None
+            return
+        for rows in rows_of_file(system, f, [*columns, CHANGE]):
+            kinds = rows.select([CHANGE])
+            yield (
+                self._counted(f, rows, counted_feed(kinds, "the change feed").column(COUNT)),
+                kinds.column(0),
+            )
 
-    def _counted(self, f: DataFile, rows: pa.Table, count: int | None) -> pa.Table:
-        n = rows.num_rows
-        counts: Any = pa.repeat(pa.scalar(count, pa.int64()), n)
-        if count is None:
-            counts = counted_feed(rows.select([CHANGE]), "the change feed").column(COUNT)
+    def _counted(self, f: DataFile, rows: pa.Table, counts: Any) -> pa.Table:
         values: list[Any] = []
         for column in self.names.values():
             if column in self.partitions.names:
-                text = f.action["partitionValues"].get(column)
-                t: Any = self.partitions.field(column).type
-                values.append(pa.repeat(pa.scalar(text, pa.string()).cast(t), n))
+                value = _parsed(
+                    f.action["partitionValues"].get(column), self.partitions.field(column).type
+                )
+                values.append(pa.repeat(value, rows.num_rows))
             elif column in rows.column_names:
-                values.append(_in_micros(plain(rows.column(column))))
+                values.append(rows.column(column))
             else:  # added after the file was written
-                values.append(pa.nulls(n))
+                values.append(pa.nulls(rows.num_rows))
         return pa.table([*values, counts], names=[*self.names, COUNT])
 
 
@@ -388,19 +403,18 @@ def _shares(files: Sequence[tuple[DataFile, int | None]]) -> Iterator[Sequence[A
         yield some
 
 
-def reads(partitions: pa.Schema, files: Iterable[DataFile]) -> bool:
-    """Whether `RowsOfFiles` reads these files as deltalake does.
+def reads(partitions: pa.Schema, actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether `RowsOfFiles` reads the files of these actions as deltalake does.
 
-    It knows some types of partition columns, no empty text in them, and no path that is encoded or
-    outside the table. A file that lacks the value of a partition is an error of deltalake.
+    It knows no partition column of binary values, no empty text in one, and no path outside the
+    table. A file that lacks the value of a partition is an error of deltalake.
     """
-    return all(map(_is_known, partitions.types)) and all(
-        set(partitions.names) <= set(values := f.action.get("partitionValues") or {})
+    return not any(map(pa.types.is_binary, partitions.types)) and all(
+        set(partitions.names) <= set(values := action.get("partitionValues") or {})
         and "" not in values.values()
-        and "%" not in f.path
-        and ":" not in f.path
-        and not f.path.startswith("/")
-        for f in files
+        and ":" not in action["path"]
+        and not action["path"].startswith("/")
+        for action in actions
     )
 
 
@@ -417,8 +431,12 @@ def _of_micros(t: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", t.tz) if isinstance(t, pa.TimestampType) else t
 
 
-def _is_known(t: pa.DataType) -> bool:
-    return pa.types.is_integer(t) or pa.types.is_string(t) or pa.types.is_date32(t)
+def _parsed(text: str | None, t: pa.DataType) -> Any:
+    """The value of a partition column of this type, from its text in the log."""
+    value: Any = pa.scalar(text, pa.string())
+    if pa.types.is_timestamp(t) and text is not None and not text.endswith("Z"):
+        value = value.cast(pa.timestamp("us"))  # in UTC
+    return value.cast(t)
 
 
 _SAID = ("path", "partitionValues", "size", "modificationTime", "stats", "deletionVector")

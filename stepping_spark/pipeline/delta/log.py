@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -21,11 +22,9 @@ from deltalake import QueryBuilder, Schema
 from deltalake.exceptions import (
     CommitFailedError,
     DeltaError,
-    DeltaProtocolError,
     TableNotFoundError,
 )
 from deltalake.fs import DeltaStorageHandler
-from pyarrow.dataset import ParquetReadOptions
 
 from stepping_spark.base.errors import SteppingError
 from stepping_spark.pipeline.changes import ranges_of
@@ -53,24 +52,32 @@ NO_ARROW = ("variant", "interval", "geometry", "geography")
 class Meta:
     """The metadata of a table, as far as this package needs it.
 
-    `physical` has the names of columns in files if the table uses column mapping.
+    `mapping` is the mode of column mapping: none, name or id. With it, `physical` has the names of
+    columns in files.
     """
 
     table: str
     fields: pa.Schema
     partitions: tuple[str, ...]
     feed: bool
+    mapping: str
     physical: Mapping[str, str]
 
     @property
     def mapped(self) -> bool:
         """Whether columns have other names in files (column mapping)."""
-        return bool(self.physical)
+        return self.mapping != "none"
 
     @property
     def has_feed_columns(self) -> bool:
         """Whether a column has the name of a column of the change feed."""
         return any(name.lower() in FEED_COLUMNS for name in self.fields.names)
+
+    @property
+    def partitions_in_files(self) -> pa.Schema:
+        """The partition columns by their names in files."""
+        columns = map(self.fields.field, self.partitions)
+        return pa.schema([f.with_name(self.physical.get(f.name, f.name)) for f in columns])
 
     @property
     def texts(self) -> list[str]:
@@ -200,9 +207,11 @@ def _meta_said(action: Mapping[str, Any]) -> Meta:
 
 def _meta(table: str, schema: Schema, partitions: Any, configuration: Mapping[str, Any]) -> Meta:
     fields: Any = schema.to_arrow()
-    mapped = str(configuration.get(_MAPPING) or "none").lower() != "none"
-    physical = {f.name: str(f.metadata[_PHYSICAL]) for f in schema.fields} if mapped else {}
-    return Meta(table, pa.schema(fields), tuple(partitions), is_on(configuration, FEED), physical)
+    mapping = str(configuration.get(_MAPPING) or "none").lower()
+    mapped = schema.fields if mapping != "none" else ()
+    physical = {f.name: str(f.metadata[_PHYSICAL]) for f in mapped}
+    feed = is_on(configuration, FEED)
+    return Meta(table, pa.schema(fields), tuple(partitions), feed, mapping, physical)
 
 
 def is_on(configuration: Mapping[str, Any], name: str) -> bool:
@@ -412,9 +421,22 @@ MOST = 1_000
 """The most values of a partition column in a comparison's condition; with more, it has none."""
 
 
+class ReadBy(Enum):
+    """By what the changed rows of versions are read."""
+
+    FILES = 0
+    """Arrow reads the files of the change feed, or those that were added and removed."""
+
+    FEED = 1
+    """deltalake reads the change feed."""
+
+    COMPARISON = 2
+    """The rows before are compared with the rows after."""
+
+
 @dataclass(frozen=True)
 class Span:
-    """A range of versions that are read alike: by their change feed, or by a comparison.
+    """A range of versions that are read alike.
 
     `after` is the metadata of the last. A comparison is between the version before the first and
     the last; `where` is the SQL condition of the compared rows.
@@ -423,37 +445,41 @@ class Span:
     first: int
     last: int
     after: Meta
-    by_feed: bool
+    by: ReadBy
     where: str = ""
 
 
 def spans_of(
-    changed: Sequence[Version], compared: Collection[int], schema_of: Callable[[Meta], pa.Schema]
+    changed: Sequence[Version],
+    compared: Collection[int],
+    schema_of: Callable[[Meta], pa.Schema],
+    by_files: Callable[[Version], bool],
 ) -> list[Span]:
     """The spans in which versions that changed rows are read.
 
-    Versions are compared if they are `compared`, if the change feed was off, if deltalake cannot
-    read it (column mapping, columns with the names of feed columns, encoded paths), and if the
-    version replaced the table or changed the types of its columns.
+    Versions are compared if they are `compared`, if the change feed was off, if a column has the
+    name of a feed column, and if the version replaced the table or changed the types of its
+    columns. If Arrow cannot read its files (`by_files`), they are also compared if deltalake cannot
+    read the change feed: with column mapping and encoded paths.
     """
     spans: list[tuple[Span, list[Version]]] = []
     for v in changed:
-        feed = (
-            v.number not in compared
-            and v.meta.feed
-            and not v.meta.mapped
-            and not v.meta.has_feed_columns
-            and v.commit.plain
-            and (v.meta is v.before or _same(v, schema_of))
-        )
+        by = ReadBy.COMPARISON
+        followed = v.number not in compared and v.meta.feed and not v.meta.has_feed_columns
+        if followed and (v.meta is v.before or _same(v, schema_of)):
+            if by_files(v):
+                by = ReadBy.FILES
+            elif not v.meta.mapped and v.commit.plain:
+                by = ReadBy.FEED
         last = spans[-1] if spans else None
-        alike = last is not None and last[0].by_feed == feed
-        if last is not None and alike and (not feed or last[0].after is v.meta):
+        alike = last is not None and last[0].by == by
+        if last is not None and alike and (by == ReadBy.COMPARISON or last[0].after is v.meta):
             spans[-1] = replace(last[0], last=v.number, after=v.meta), [*last[1], v]
         else:
-            spans.append((Span(v.number, v.number, v.meta, feed), [v]))
+            spans.append((Span(v.number, v.number, v.meta, by), [v]))
     return [
-        span if span.by_feed else replace(span, where=_where(versions)) for span, versions in spans
+        replace(span, where=_where(versions)) if span.by == ReadBy.COMPARISON else span
+        for span, versions in spans
     ]
 
 
@@ -492,31 +518,48 @@ def _one_of(column: str, values: set[str | None]) -> str:
 class IncompleteFeed(Exception):
     """The change feed of these versions lacks rows."""
 
-    def __init__(self, first: int, last: int, before: int, after: int) -> None:
-        super().__init__(
-            f"the change feed of versions {first} to {last} has {before:,} old and {after:,} new "
-            "rows of updates"
-        )
+    def __init__(self, first: int, last: int, reason: str) -> None:
+        super().__init__(f"the change feed of versions {first} to {last} {reason}")
         self.first, self.last = first, last
 
 
-def by_feed(table: Table, span: Span, columns: Sequence[str]) -> Iterator[tuple[pa.Table, Any]]:
+class Updates:
+    """The numbers of old and new rows of updates in the change feed of a span."""
+
+    def __init__(self) -> None:
+        self._old = self._new = 0
+
+    def add(self, kinds: Any) -> None:
+        """Add the rows with these kinds of change."""
+        self._old += pc.sum(pc.equal(kinds, "update_preimage")).as_py() or 0
+        self._new += pc.sum(pc.equal(kinds, "update_postimage")).as_py() or 0
+
+    def check(self, span: Span) -> None:
+        """Raise `IncompleteFeed` if updates have not as many new rows as old ones.
+
+        deltalake writes none for an updated row that equals another row of the table.
+        """
+        if self._old != self._new:
+            raise IncompleteFeed(
+                span.first,
+                span.last,
+                f"has {self._old:,} old and {self._new:,} new rows of updates",
+            )
+
+
+def by_feed(
+    table: Table, span: Span, columns: Sequence[str], updates: Updates
+) -> Iterator[tuple[pa.Table, Any]]:
     """The rows of the change feed as deltalake reads it, and the count of each row.
 
-    Raises `IncompleteFeed` at its end if updates have not as many new rows as old ones. deltalake
-    writes none for an updated row that equals another row of the table.
+    Adds the numbers of updated rows to `updates`.
     """
     unique = dict.fromkeys([*columns, CHANGE])
     reader = table.load_cdf(span.first, span.last, columns=[quoted(name) for name in unique])
-    before = after = 0
     for batch in pa.RecordBatchReader.from_stream(reader):
         rows = pa.Table.from_batches([batch])
-        kinds = plain(rows.column(CHANGE))
-        before += pc.sum(pc.equal(kinds, "update_preimage")).as_py() or 0
-        after += pc.sum(pc.equal(kinds, "update_postimage")).as_py() or 0
+        updates.add(plain(rows.column(CHANGE)))
         yield rows, counted_feed(rows.select([CHANGE]), "the change feed").column(COUNT)
-    if before != after:
-        raise IncompleteFeed(span.first, span.last, before, after)
 
 
 def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Table]:
@@ -528,57 +571,6 @@ def scanned(table: Table, columns: Sequence[str], where: str) -> Iterator[pa.Tab
     reader = builder.execute(f"SELECT {names} FROM t{condition}")
     for batch in pa.RecordBatchReader.from_stream(reader):
         yield pa.Table.from_batches([batch])
-
-
-@dataclass(frozen=True)
-class DeltaFiles:
-    """Some data files of a version without deletion vectors, by their numbers, for a task.
-
-    `names` has the column of each field.
-    """
-
-    uri: str
-    options: Mapping[str, str] | None
-    version: int
-    names: Mapping[str, str]
-    numbers: tuple[int, ...] = ()
-
-    def count(self) -> int | None:
-        """The number of files of the version; None if Arrow cannot read them as deltalake does.
-
-        Arrow does not apply deletion vectors, and reads an empty partition value as NULL.
-        """
-        table = self._table
-        if any("" in values.values() for values in table.partitions()):
-            return None
-        try:
-            return len(list(_dataset(table).get_fragments()))
-        except DeltaProtocolError:
-            return None
-
-    @property
-    def _table(self) -> Table:
-        options = dict(self.options) if self.options else None
-        return Table(self.uri, version=self.version, storage_options=options)
-
-    def tables(self) -> Iterator[pa.Table]:
-        """The rows of these files, each with the count 1."""
-        dataset = _dataset(self._table)
-        fragments = list(dataset.get_fragments())
-        columns = list(dict.fromkeys(self.names.values()))
-        for number in self.numbers:
-            for batch in fragments[number].to_batches(schema=dataset.schema, columns=columns):
-                counts = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
-                rows = [batch.column(column) for column in self.names.values()]
-                yield pa.table([*rows, counts], names=[*self.names, COUNT])
-
-
-def _dataset(table: Table) -> Any:
-    """The files of a table for Arrow, with times of Spark: see `parquet_file`."""
-    options: Any = ParquetReadOptions(  # type: ignore[call-arg]
-        coerce_int96_timestamp_unit="us"
-    )
-    return table.to_pyarrow_dataset(parquet_read_options=options)
 
 
 def quoted(name: str) -> str:

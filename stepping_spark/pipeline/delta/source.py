@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -29,11 +28,12 @@ from stepping_spark.pipeline.delta.files import (
 )
 from stepping_spark.pipeline.delta.log import (
     FEED,
-    DeltaFiles,
     DeltaLog,
     IncompleteFeed,
     Meta,
+    ReadBy,
     Span,
+    Updates,
     Version,
     by_feed,
     scanned,
@@ -166,71 +166,63 @@ class DeltaSource(InPieces):
     ) -> DataFrame | None:
         """The rows of a version as a DataFrame; None if tasks cannot read its files."""
         meta = self._meta(version)
-        if session is None or meta.mapped or not may_read(session, self._log.uri):
+        if session is None or not may_read(session, self._log.uri):
             return None
-        files = DeltaFiles(
-            self._log.address, self._log.options, version, self._names(meta, version)
-        )
         what = f"the rows of version {version} cannot be read"
         with self._log.trying(what, RETRY, _VACUUMED):
-            n = files.count()
-            if n is None:
-                table = self._log.at(version)
-                files_there = files_of(self._log, table)
-                rows = self._rows_of_files(((f, 1) for f in files_there), meta, version)
-                return None if rows is None else self._frame_of(rows, schema, session, what)
-        parts = [replace(files, numbers=tuple(share)) for share in shares_of(range(n))]
-        return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
+            files = files_of(self._log, self._log.at(version))
+        if not files or not self._are_read((f.action for f in files), meta):
+            return None
+        rows = self._rows_of_files(((f, 1) for f in files), meta, version)
+        return self._frame_of(rows, schema, session, what)
 
     def _changes_by_tasks(
         self, span: Span, schema: pa.Schema, session: SparkSession | None
     ) -> DataFrame | None:
         """The changes of a span as a DataFrame; None if tasks cannot read its files."""
-        files = self._files_of(span) if session is not None else None
-        if session is None or files is None or not may_read(session, self._log.uri):
+        if session is None or not may_read(session, self._log.uri) or span.by != ReadBy.FILES:
             return None
+        files = self._files_of(span)
         what = _CHANGES.format(span.first)
-        kinds: Counter[str] = Counter()
+        updates = Updates()
         feed = replace(files, names={}, files=tuple(x for x in files.files if x[1] is None))
         with self._log.trying(what, RETRY, _VACUUMED):
-            for _ in feed.tables(kinds, self._log.files):
+            for _ in feed.tables(updates, self._log.files):
                 pass
-        self._check_updates(span, kinds)
+        updates.check(span)
         return self._frame_of(files, schema, session, what)
 
     def _frame_of(
         self, files: RowsOfFiles, schema: pa.Schema, session: SparkSession, what: str
     ) -> DataFrame | None:
         """The rows of data files as a DataFrame; None if tasks cannot read them."""
-        if not files.files:
-            return None
         parts = [replace(files, files=tuple(share)) for share in shares_of(files.files)]
         return frame_of_files(session, parts, schema, f"Delta table {self._log.uri}: {what}")
 
+    def _are_read(self, actions: Iterable[Mapping[str, Any]], meta: Meta) -> bool:
+        """Whether Arrow reads the files of these actions as deltalake does."""
+        nested = any(map(pa.types.is_nested, self._columns.types))
+        modes = ("none",) if nested else ("none", "name")
+        return meta.mapping in modes and reads(meta.partitions_in_files, actions)
+
+    def _is_in_files(self, v: Version) -> bool:
+        """Whether Arrow reads the changed rows of a version."""
+        files = v.commit.files
+        return files is not None and self._are_read((action for action, _ in files), v.meta)
+
     def _rows_of_files(
         self, files: Iterable[tuple[DataFile, int | None]], meta: Meta, version: int
-    ) -> RowsOfFiles | None:
-        """The rows of data files; None if only deltalake can read them."""
-        partitions = pa.schema([meta.fields.field(name) for name in meta.partitions])
-        files, names = tuple(files), self._names(meta, version)
-        if not reads(partitions, (f for f, _ in files)):
-            return None
-        return RowsOfFiles(self._log.address, self._log.options, names, partitions, files)
+    ) -> RowsOfFiles:
+        """The rows of data files."""
+        names = {f: meta.physical.get(c, c) for f, c in self._names(meta, version).items()}
+        place = self._log.address, self._log.options
+        return RowsOfFiles(*place, names, meta.partitions_in_files, tuple(files))
 
-    def _files_of(self, span: Span) -> RowsOfFiles | None:
-        """The rows of the change feed of a span; None if only deltalake can read them."""
+    def _files_of(self, span: Span) -> RowsOfFiles:
+        """The changed rows of a span that is read by its files."""
         commits = [self._versions[n].commit for n in range(span.first, span.last + 1)]
-        if not span.by_feed or any(c.files is None for c in commits):
-            return None
         files = [(DataFile(action), n) for c in commits for action, n in c.files or ()]
         return self._rows_of_files(files, span.after, span.last)
-
-    @staticmethod
-    def _check_updates(span: Span, kinds: Counter[str]) -> None:
-        """Refuse a change feed in which updates have not as many new rows as old ones."""
-        before, after = kinds["update_preimage"], kinds["update_postimage"]
-        if before != after:
-            raise IncompleteFeed(span.first, span.last, before, after)
 
     def _in_full(self, read: Callable[[], T]) -> T:
         """What `read` returns; versions whose change feed lacks rows are compared."""
@@ -293,24 +285,26 @@ class DeltaSource(InPieces):
     def _stream(self, spans: Sequence[Span], schema: pa.Schema) -> Iterator[pa.Table]:
         """The changes of versions, as rows with counts."""
         for span in spans:
-            if not span.by_feed:
+            if span.by == ReadBy.COMPARISON:
                 yield from self._rows_of(span.last, 1, schema, span.where)
                 yield from self._rows_of(span.first - 1, -1, schema, span.where)
                 continue
-            files = self._files_of(span)
-            if files is not None:
-                kinds: Counter[str] = Counter()
-                with self._log.trying(_CHANGES.format(span.first), RETRY, _VACUUMED):
-                    for rows in files.tables(kinds, self._log.files):
-                        yield self._cast(rows, schema)
-                self._check_updates(span, kinds)
-                continue
-            names = self._names(span.after, span.last)
-            newest = self._log.table
-            table = newest if span.last == newest.version() else self._log.at(span.last)
+            updates = Updates()
             with self._log.trying(_CHANGES.format(span.first), RETRY, _VACUUMED):
-                for rows, counts in by_feed(table, span, list(names.values())):
-                    yield self._cast(_of_fields(rows, names, counts), schema)
+                for rows in self._by_feed(span, updates):
+                    yield self._cast(rows, schema)
+            updates.check(span)
+
+    def _by_feed(self, span: Span, updates: Updates) -> Iterator[pa.Table]:
+        """The changed rows of a span by its change feed, with counts."""
+        if span.by == ReadBy.FILES:
+            yield from self._files_of(span).tables(updates, self._log.files)
+            return
+        names = self._names(span.after, span.last)
+        newest = self._log.table
+        table = newest if span.last == newest.version() else self._log.at(span.last)
+        for rows, counts in by_feed(table, span, list(names.values()), updates):
+            yield _of_fields(rows, names, counts)
 
     def _rows_of(
         self, version: int, count: int, schema: pa.Schema, where: str = ""
@@ -364,7 +358,7 @@ class DeltaSource(InPieces):
                 f"unknown; {_SWITCH}"
             )
         compared = [v.number for v in changed] if self._by_snapshot else self._lacking
-        spans = spans_of(changed, compared, self._wanted_schema)
+        spans = spans_of(changed, compared, self._wanted_schema, self._is_in_files)
         self._names(self._meta(last), last)
         return spans
 
@@ -446,7 +440,8 @@ class DeltaSource(InPieces):
 
     def _schema_of(self, spans: Sequence[Span]) -> pa.Schema:
         """The common schema of the columns read from several versions, whose types may differ."""
-        versions = {n for s in spans for n in ((s.last,) if s.by_feed else (s.first - 1, s.last))}
+        compared = {s.first - 1 for s in spans if s.by == ReadBy.COMPARISON}
+        versions = compared | {s.last for s in spans}
         try:
             return common_schema([self._schema_at(n) for n in sorted(versions)])
         except ValueError as e:

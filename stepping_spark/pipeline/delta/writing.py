@@ -31,7 +31,8 @@ from obstore.store import LocalStore, from_url
 
 from stepping_spark.base.errors import SinkError
 from stepping_spark.pipeline.changes import ByKey, Rewritten, TableForm
-from stepping_spark.pipeline.delta.files import GROUP_ROWS, DataFile, DataFiles, content
+from stepping_spark.pipeline.columns import conformed
+from stepping_spark.pipeline.delta.files import GROUP_ROWS, DataFile, DataFiles, rows_of_file
 from stepping_spark.pipeline.delta.log import FEED, VECTORS, DeltaLog, is_on
 from stepping_spark.rows.schema import CHANGE, COUNT
 from stepping_spark.spark.session import first_line
@@ -264,7 +265,12 @@ class MarkedTable:
         for f in self._files.files.values():
             if len(f.gone) > min(MOST_GONE, (f.rows or FILE_ROWS) // 4):
                 actions.append(f.removed(now, changes=False))
-                for action in self._writer.put(content(self._log.files, f)):
+                parts = [
+                    conformed(rows, self._columns)
+                    for rows in rows_of_file(self._log.files, f, self._columns.names)
+                ]
+                rows = pa.concat_tables([self._columns.empty_table(), *parts])
+                for action in self._writer.put(rows):
                     actions.append({"add": {**action["add"], "dataChange": False}})
         if actions:
             self._writer.commit(self._log, table, "OPTIMIZE", actions)
@@ -295,14 +301,11 @@ class DeltaPart:
     files: tuple[DataFile, ...]
 
     def tables(self) -> Iterator[pa.Table]:
-        """The rows of each file."""
+        """The rows."""
         system = DeltaLog(self.uri, self.options, SinkError).files
         for f in self.files:
-            rows = content(system, f)
-            for field in self.columns:
-                if field.name not in rows.column_names:  # added after the file was written
-                    rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-            yield rows.select(self.columns.names).cast(self.columns)
+            for rows in rows_of_file(system, f, self.columns.names):
+                yield conformed(rows, self.columns)
 
 
 @dataclass(frozen=True)
