@@ -143,10 +143,9 @@ class ZSetSpark(ZSet[T_co]):
         [{'_value_': 1, '_count_': 2}]
         """
         relation = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
-        if relation.frame is not None:
+        if isinstance(relation, SparkRelation):
             with blaming("to_arrow"):
-                nbytes = measure(relation.frame, relation.schema).nbytes
-                relation = SparkRelation(relation.frame, relation.schema, nbytes=nbytes).fetched()
+                relation = _measured(relation).fetched()
         return relation.fetched().added_up().table
 
     def in_spark_if_many(self, most: int) -> SparkRelation | None:
@@ -154,10 +153,9 @@ class ZSetSpark(ZSet[T_co]):
         relation = self.checked(self.type, "ZSetSpark", DEFAULT) if self._guarded else self._held
         if not isinstance(relation, SparkRelation):
             return None
-        nbytes = relation.nbytes
-        if nbytes is None:
-            nbytes = measure(relation.frame, relation.schema).nbytes
-        return None if nbytes <= most else replace(summed(relation), nbytes=nbytes)
+        relation = _measured(relation)
+        few = (relation.nbytes or 0) <= most
+        return None if few else replace(summed(relation), nbytes=relation.nbytes)
 
     @staticmethod
     def of_rows(pairs: Iterable[tuple[Any, int]], of: ZSetType, where: str) -> ZSetSpark[Any]:
@@ -373,7 +371,7 @@ class ZSetSpark(ZSet[T_co]):
 
     def empty(self) -> bool:
         relation = self._look()
-        if relation.frame is None:
+        if relation.frame is None or (relation.consolidated and relation.rows is not None):
             return relation.is_empty
         with blaming("empty"):
             return relation.frame.isEmpty()
@@ -408,6 +406,13 @@ class ZSetSpark(ZSet[T_co]):
             pairs = list(decode(conform(first, self.type.schema), self.type))
             more = relation.frame.count() - len(pairs) if len(pairs) == MOST_ROWS else 0
         return box_of("ZSetSpark", self.type.row, pairs, more)
+
+
+def _measured(relation: SparkRelation) -> SparkRelation:
+    """The relation with its number of bytes; a job counts them if they are unknown."""
+    if relation.nbytes is not None:
+        return relation
+    return replace(relation, nbytes=measure(relation.frame, relation.schema).nbytes)
 
 
 def _may_be_beyond(table: pa.Table) -> bool:

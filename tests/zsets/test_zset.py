@@ -23,7 +23,7 @@ from stepping_spark.base.errors import CompileError, InputError
 from stepping_spark.base.limits import DEFAULT, Limits
 from stepping_spark.expressions.index import Index
 from stepping_spark.relations.codec import encode
-from stepping_spark.relations.relation import DriverRelation, SparkRelation
+from stepping_spark.relations.relation import DriverRelation, SparkRelation, settle
 from stepping_spark.rows.atoms import NAN, LocalDateTime, Precision
 from stepping_spark.rows.data import Data, Pair
 from stepping_spark.rows.schema import ZSetType
@@ -838,6 +838,22 @@ def test_a_dataframe_is_checked_and_added_up_by_two_jobs(spark: SparkSession) ->
         assert z.checked(z.type, "input 'a'", DEFAULT) is held
         assert z.get_count(A(x=1, name="a")) == 100
     assert jobs.count == 0
+
+
+def test_what_spark_has_computed_is_not_counted_again(spark: SparkSession) -> None:
+    frame = spark.range(100).selectExpr("id % 50 AS _value_", "1L AS _count_")
+    t = ZSetType(row_type(int))
+    kept = settle(SparkRelation(frame, t.schema), ("_value_",), "a")
+    z: ZSetSpark[int] = ZSetSpark(kept, t)
+    with JobCounter(spark) as jobs:
+        assert not z.empty()
+        many = z.in_spark_if_many(0)
+    assert jobs.count == 0
+    assert many is not None
+    assert (many.rows, many.nbytes) == (50, kept.nbytes)
+    with JobCounter(spark) as jobs:
+        assert z.to_arrow().num_rows == 50
+    assert jobs.count == 1
 
 
 def test_a_large_dataframe_stays_in_spark_and_is_read_once(spark: SparkSession) -> None:
