@@ -35,10 +35,10 @@ class DeltaTable:
     **As a source** it reads the table's rows, then the changes of each version, by the change data
     feed (`delta.enableChangeDataFeed`), which must be on. Versions from before it was switched on
     are compared, as far as their files exist. With `diff="snapshot"` all versions are compared: a
-    step then reads the rows of two versions in the partitions that changed. Compared, too, are a
-    version that changes the type of a column, and one that replaces the table; nested columns, and
-    deleted rows by vectors alone, of tables with column mapping; all columns that are mapped by
-    their ids.
+    step then reads the rows of two versions in the partitions that changed. A version that changes
+    the type of a column, or replaces the table, is compared, too. In a table with column mapping,
+    so is a version that deletes rows by vectors alone; and each version, if the mapping is by ids
+    or a nested column is read.
 
     Columns are found by name; those that the row class does not have are not read. Columns may be
     added, dropped and reordered, renamed by column mapping, and become wider. OPTIMIZE and VACUUM

@@ -518,9 +518,12 @@ def _one_of(column: str, values: set[str | None]) -> str:
 class IncompleteFeed(Exception):
     """The change feed of these versions lacks rows."""
 
-    def __init__(self, first: int, last: int, reason: str) -> None:
-        super().__init__(f"the change feed of versions {first} to {last} {reason}")
-        self.first, self.last = first, last
+    def __init__(self, span: Span, old: int, new: int) -> None:
+        super().__init__(
+            f"the change feed of versions {span.first} to {span.last} has {old:,} old and {new:,} "
+            "new rows of updates"
+        )
+        self.first, self.last = span.first, span.last
 
 
 class Updates:
@@ -540,11 +543,7 @@ class Updates:
         deltalake writes none for an updated row that equals another row of the table.
         """
         if self._old != self._new:
-            raise IncompleteFeed(
-                span.first,
-                span.last,
-                f"has {self._old:,} old and {self._new:,} new rows of updates",
-            )
+            raise IncompleteFeed(span, self._old, self._new)
 
 
 def by_feed(
