@@ -276,7 +276,6 @@ class TaskExecutor:
             for number in range(first, len(cut.segments.segments)):
                 work = partial(tasks.run_segment, job, number)
                 frame = in_parts(frame, parts).mapInArrow(work, DDL)
-            # Not before the job is pickled: merges add cached properties to its registers.
             store.merge_meanwhile(sum(relation.rows or 0 for relation in inputs.values()))
             if not staying:
                 return self._step_of(_fetched(frame), store, cut.segments.apart)

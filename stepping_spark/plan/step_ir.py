@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
+from stepping_spark.base.fields import PickledByFields
 from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Fixpoint, Vertex
 from stepping_spark.circuit.operators import (
@@ -262,7 +263,7 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class Selection(PickledByFields):
     """Expressions over the rows of a relation, as columns, prepared for all steps.
 
     They come `beside` the relation's own columns and diffs, or alone.
@@ -287,9 +288,6 @@ class Selection:
     def relation(self) -> RelationOf:
         """The function that makes a relation of these columns and diffs."""
         return relation_of(self.schema)
-
-    def __reduce__(self) -> tuple[type[Selection], tuple[Any, ...]]:
-        return Selection, (self.of, self.exprs, self.beside)  # without the prepared functions
 
     @classmethod
     def of_key(cls, of: Schema, names: Sequence[str], key: tuple[Expr, ...]) -> Selection:

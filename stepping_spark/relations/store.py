@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
+from stepping_spark.base.fields import PickledByFields
 from stepping_spark.base.signature import Signature
 from stepping_spark.relations.arrow import one_array
 from stepping_spark.relations.hashing import Numbers, order_numbers
@@ -39,7 +40,7 @@ class Ordering:
 
 
 @dataclass(frozen=True)
-class Register:
+class Register(PickledByFields):
     """The state of one stream: the sum of all its changes.
 
     With a key it is an arrangement: `key` names the columns by which it is read. A key that is

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from stepping_spark.base.errors import InputError, short
+from stepping_spark.base.fields import PickledByFields
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 FLOAT_INT_MAX = 2**53
@@ -88,7 +89,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class RowType:
+class RowType(PickledByFields):
     """The type of a row or of a field. Types are equal if their Spark columns are equal."""
 
     @property

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from stepping_spark.base.errors import CompileError
+from stepping_spark.base.fields import PickledByFields
 from stepping_spark.rows.atoms import ATOMS, INT, Atom, RowType
 from stepping_spark.rows.types import ListOf, Optional, Struct, ZSetOf, quote
 
@@ -125,7 +126,7 @@ def has_floats(t: pa.DataType) -> bool:
 
 
 @dataclass(frozen=True)
-class Schema:
+class Schema(PickledByFields):
     """The columns and the diffs of a relation."""
 
     columns: Columns

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
+from stepping_spark.base.fields import PickledByFields
 from stepping_spark.relations.arrow import Array, Ids, distinct_numbers
 from stepping_spark.relations.hashing import bucket_numbers, hashes_of_bucket, key_hashes
 from stepping_spark.relations.store import Ordering
@@ -81,7 +82,7 @@ def _raw(text: str) -> sql.SQL:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Layout(PickledByFields):
     """A table that stores a relation. With hashes, rows are looked up by key, and are distinct.
 
     With an order, a row's position in it is a column between the hashes, and in the index too.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import psycopg
 import pytest
 
 import stepping_spark as st
+from stepping_spark.base.fields import PickledByFields
 from stepping_spark.relations.store import TaskState
 from stores.contract.values import (
     BY_WORD,
@@ -94,6 +97,31 @@ def test_a_step_that_tasks_give_up_is_taken_by_others(store: Any) -> None:
     store.commit(1, 1)
     taken(store, 2, ("a", 1, 1))
     assert content(store, BY_WORD) == {row("a", 1): (1,), row("b", 1): (1,)}
+
+
+class Seen(pickle.Pickler):
+    """Notes the classes of the objects that it pickles."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+        self.classes = set[type]()
+
+    def reducer_override(self, obj: object) -> Any:
+        self.classes.add(type(obj))
+        return NotImplemented
+
+
+def test_no_cache_is_pickled_that_another_thread_may_fill(store: Any) -> None:
+    taken(store, 1, ("a", 1, 2))
+    seen = Seen()
+    seen.dump(store.for_tasks())
+    caching = {
+        c
+        for c in seen.classes
+        if any(isinstance(x, cached_property) for base in c.__mro__ for x in vars(base).values())
+    }
+    assert caching
+    assert all(issubclass(c, PickledByFields) for c in caching)
 
 
 def left(server: PostgresServer, schema: str) -> list[str]:

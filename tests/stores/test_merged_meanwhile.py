@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 
 import stepping_spark as st
@@ -125,42 +124,6 @@ def test_batches_are_merged_in_slices_while_tasks_compute(
     # A register that got more rows than the change had merges the rest in the step's own thread.
     assert threads["stepping-spark-merges"] >= 12 * len(life.store.rows_written)
     assert threads["MainThread"] < 12
-
-
-def shops_by_most(sales: st.ZSet[Sale]) -> st.ZSet[Best]:
-    return st.aggregate(
-        best(sales),
-        by=lambda b: b.most,
-        into=Best,
-        n=st.agg.count(),
-        most=st.agg.max(lambda b: b.shop),
-    )
-
-
-def test_merges_begin_when_all_parts_of_the_job_are_pickled(
-    spark: SparkSession, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events = list[str]()
-    graph: Any = st.compile(shops_by_most)
-    store: Any = make_store(graph)
-    stepper: Any = st.Stepper(graph, store, limits=IN_TASKS)
-    dumps: Any = CloudPickleSerializer.dumps
-    merge = store.merge_meanwhile
-
-    def pickled(serializer: CloudPickleSerializer, given: object) -> Any:
-        events.append("pickled")
-        return dumps(serializer, given)
-
-    def merged(rows: int) -> None:
-        events.append("merges")
-        merge(rows)
-
-    monkeypatch.setattr(CloudPickleSerializer, "dumps", pickled)
-    monkeypatch.setattr(store, "merge_meanwhile", merged)
-    stepper.step((st.ZSetPython({Sale(item=item, shop=item % 7): 1 for item in range(100)}),))
-    assert not stepper.metrics[-1].not_in_tasks
-    assert events[-1] == "merges"
-    assert events.count("pickled") == 2
 
 
 @pytest.mark.driver
