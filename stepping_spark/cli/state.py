@@ -40,7 +40,7 @@ from stores.location import place_of
 FOUND = 1
 """The exit code for a damaged state."""
 
-MOST_WORDS = 150  # characters of the description of a register
+MOST_CHARACTERS = 150  # of the description of a register
 
 P = ParamSpec("P")
 
@@ -128,7 +128,7 @@ def state() -> None:
 )
 @_of_a_place
 def show(console: Console, kept: InspectedState) -> None:
-    """Show the registers of a state, their rows and sizes, and the last step.
+    """Show the registers of a state, with columns, rows and sizes, and the last step.
 
     The command takes no lock: another process may be writing.
     """
@@ -311,10 +311,9 @@ def _table(*numbers: str) -> Table:
 def _registers(summary: Summary) -> Table:
     table = _table("rows", "batches", "size")
     for k in summary.registers:
-        table.add_row(
-            _named(k), _Broken(", ".join(k.register.key)), f"{k.rows:,}", f"{k.batches:,}",
-            decimal(k.nbytes),
-        )  # fmt: skip
+        key = _Broken(", ".join(k.register.key))
+        numbers = f"{k.rows:,}", f"{k.batches:,}", decimal(k.nbytes)
+        table.add_row(Group(_named(k), _columns(k)), key, *numbers)
     table.add_section()
     rows = sum(k.rows for k in summary.registers)
     batches = sum(k.batches for k in summary.registers)
@@ -325,9 +324,18 @@ def _registers(summary: Summary) -> Table:
 
 def _named(k: KeptRegister) -> Group:
     """The register's name, and the stream that it sums."""
-    words = k.words if len(k.words) <= MOST_WORDS else f"{k.words[: MOST_WORDS - 1]}…"
-    more = [_Broken(f"sum of {words}", "dim")] if words else []
+    more = [_Broken(f"sum of {_shortened(k.words)}", "dim")] if k.words else []
     return Group(_Broken(k.register.name), *more)
+
+
+def _columns(k: KeptRegister) -> _Broken:
+    """The columns of a register, the last of which are weights or sums, with their types."""
+    columns = ", ".join(f"{name} {t}" for name, t in k.register.schema.all)
+    return _Broken(_shortened(f"columns {columns}"), "dim")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 1]}…"
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,8 @@ def test_show_says_what_is_kept_and_how_far_it_is(place: str) -> None:
     assert f"orders up to {STEPS * 10}" in done.output
     assert "Nobody is writing it" in done.output
     assert re.search(r"words by word +word +\d+ +\d", done.output)
+    columns = ", ".join(f"{name} {t}" for name, t in WORDS.all)
+    assert f"columns {columns}" in " ".join(done.output.split())
     assert max(map(len, done.output.splitlines())) <= 80
 
 
