@@ -112,6 +112,7 @@ def test_first_rows_are_those_of_all_rows_in_every_store(
 
 
 @pytest.mark.turn(3)
+@pytest.mark.driver
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", range(3))
 def test_tasks_and_the_driver_take_steps_by_turns(seed: int, make_store: MakeStore) -> None:

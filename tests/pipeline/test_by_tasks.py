@@ -442,6 +442,7 @@ def test_a_large_table_is_loaded_by_tasks_in_one_step(
     assert view(tmp_path) == shops(89_998)
 
 
+@pytest.mark.driver
 @pytest.mark.spark
 def test_a_large_version_is_read_by_tasks_in_one_step(spark: SparkSession, tmp_path: Path) -> None:
     """It begins a table anew; before it, and after it, versions are small."""

@@ -72,6 +72,7 @@ def test_what_users_wrote_is_shown_and_not_run(open_page: OpenPage, report: Path
     assert "# </script><b>not HTML</b>" in page.inner_text("#panel code")
 
 
+@pytest.mark.driver
 def test_a_click_on_a_vertex_opens_its_panel(
     open_page: OpenPage, report: Path, stepper: st.Stepper[Any, Any]
 ) -> None:
