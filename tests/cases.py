@@ -19,6 +19,12 @@ PACKAGES = ("stepping_spark", "circuits", "stores")
 Z = st.ZSetPython
 LEAST, MOST = -(2**63), 2**63 - 1  # of an int
 
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings with which Spark interprets queries. To compile one that runs once takes longer."""
+
 everywhere = pytest.mark.parametrize(
     "local_rows", [st.Limits.local_rows, 0], ids=["driver", "spark"]
 )

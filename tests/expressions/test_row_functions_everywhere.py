@@ -25,7 +25,8 @@ from pyspark.sql import SparkSession
 import stepping_spark as st
 from stepping_spark.language.trace import vertex_of
 from stepping_spark.rows.types import Struct, unwrap
-from tests.cases import Z
+from stepping_spark.spark.session import with_settings
+from tests.cases import INTERPRETED, Z
 from tests.row_function_cases import (
     Changes,
     Row,
@@ -265,17 +266,8 @@ def shown(found: Sequence[str]) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def without_generated_code(spark: SparkSession) -> Iterator[None]:
-    """Spark evaluates expressions as they are: compiling what is run once costs more."""
-    settings = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield
-    for name, old in before.items():
-        spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+    with with_settings(spark, INTERPRETED):
+        yield
 
 
 # Each was read together with what stood beside it in a query.

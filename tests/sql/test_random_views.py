@@ -12,6 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from stepping_spark.base.errors import CompileError, StepError
+from stepping_spark.spark.session import with_settings
+from tests.cases import INTERPRETED
 from tests.sql.corpus import FAILED, Maintained, Rows, plain_rows, same, table_in_spark
 from tests.sql.random_views import Case, Step, cases
 
@@ -21,12 +23,11 @@ SEEDS = 20
 
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 PLAIN = {
+    **INTERPRETED,
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.optimizer.excludedRules": (f"{_RULES}PropagateEmptyRelation,{_RULES}EliminateSorts"),
 }
-"""What lets Spark answer without compiling: for a few rows this takes most of the time.
+"""What lets Spark answer as a plain query, and soon.
 
 Spark leaves out what is joined with no rows, and its errors; without the first rule it computes it.
 It removes the ORDER BY below a LIMIT, if the rows have a correlated subquery beside them (seen in
@@ -37,15 +38,8 @@ It removes the ORDER BY below a LIMIT, if the rows have a correlated subquery be
 @pytest.fixture
 def plainly(spark: SparkSession) -> Iterator[SparkSession]:
     """The session, without compiled code and without plans that change as they run."""
-    before = {name: spark.conf.get(name, None) for name in PLAIN}
-    for name, value in PLAIN.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, known in before.items():
-        if known is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, known)
+    with with_settings(spark, PLAIN):
+        yield spark
 
 
 @pytest.fixture(scope="module")
