@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -92,6 +93,11 @@ def constants(**numbers: int) -> Iterator[None]:
             for module in readers:
                 patch.setattr(module, constant, number)
         yield
+
+
+def cached(of: type) -> set[str]:
+    """The names of the cached properties of a class."""
+    return {n for c in of.__mro__ for n, x in vars(c).items() if isinstance(x, cached_property)}
 
 
 def stepper_of(query: Any, limits: st.Limits | None = None) -> st.Stepper[Any, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from functools import cached_property
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from stepping_spark.rows.atoms import INT, Atom
 from stepping_spark.rows.schema import Carrying, Schema
 from stepping_spark.rows.types import Struct
 from stores.postgres.statements import Layout
+from tests.cases import cached
 
 ROW = Struct("row", (("g", Atom("str", str)), ("a", INT)), dict)
 SCHEMA = Schema(ROW.fields)
@@ -29,10 +29,6 @@ EXAMPLES = [
     Layout("state", "r", SCHEMA, ("g",), order=Ordering("a")),
     Selection(SCHEMA, (("c", Field(INT, ("a",))),)),
 ]
-
-
-def cached(of: type) -> set[str]:
-    return {n for c in of.__mro__ for n, x in vars(c).items() if isinstance(x, cached_property)}
 
 
 def subclasses(of: type) -> set[type]:

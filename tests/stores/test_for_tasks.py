@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from stores.contract.values import (
     row,
     summed,
 )
+from tests.cases import cached
 from tests.postgres_server import PostgresServer
 from tests.stores.postgres_stores import Stores
 
@@ -115,11 +115,7 @@ def test_no_cache_is_pickled_that_another_thread_may_fill(store: Any) -> None:
     taken(store, 1, ("a", 1, 2))
     seen = Seen()
     seen.dump(store.for_tasks())
-    caching = {
-        c
-        for c in seen.classes
-        if any(isinstance(x, cached_property) for base in c.__mro__ for x in vars(base).values())
-    }
+    caching = {c for c in seen.classes if cached(c)}
     assert caching
     assert all(issubclass(c, PickledByFields) for c in caching)
 
