@@ -75,15 +75,18 @@ aggregate = incremental(
     Aggregates of one kind are computed together. Those of different kinds are computed separately
     and joined by key. `st.explain` prints the plan, and the state of each part:
 
-    - accumulable: count, sum, avg, stddev, variance, corr, bool_and, bool_or. State: the counts and
-      sums, by key. A step costs its rows, and reads the groups that they touch.
-    - distinct: count_distinct, sum_distinct. State: the values by key and value, and their counts
-      and sums by key.
+    - accumulable: count, sum, avg, stddev, variance, corr, covar_pop, covar_samp, `regr_…`,
+      bool_and, bool_or. State: the counts and sums, by key. A step costs its rows, and reads the
+      groups that they touch.
+    - distinct: count_distinct, sum_distinct, avg_distinct. State: the values by key and value, and
+      their counts and sums by key.
     - hierarchical: min, max, any_value, arg_min, arg_max, first_n. State: all rows, and the first
       ones of groups or buckets, as in `st.first_n`. For append-only inputs only the first rows.
       mode: the same, over the number of occurrences of each value.
-    - basic: collect, collect_list, string_agg, median, percentile. State: all values, by key. A
-      step costs the sizes of the groups that it touches.
+    - basic: collect, collect_list, string_agg, median, percentile, skewness, kurtosis, bit_xor.
+      State: all values, by key. A step costs the sizes of the groups that it touches. collect_set,
+      bit_and, bit_or, and string_agg with `distinct=True`: the same, with the distinct values and
+      their counts.
 
     `group_size` is the approximate number of rows in the largest group, as in `st.first_n`.
 

@@ -76,10 +76,11 @@ class Limits:
     Spark Connect, which does not report it, it is the cores of this machine, at most 8.
     """
 
-    working_bytes: int = _limit(0, "bytes", zero="allows a quarter of the machine's memory")
+    working_bytes: int = _limit(0, "bytes", zero="allows a quarter of the memory, at most 5 GB")
     """Bytes of the driver's memory for one computation: up to five times the bytes that it reads.
 
-    Beyond: Spark computes it. 0 allows a quarter of the memory that this process may use.
+    Beyond: Spark computes it. 0 allows a quarter of the memory that this process may use, but at
+    most 5 GB.
     """
 
     given_rows: int = _limit(100_000_000, "rows")

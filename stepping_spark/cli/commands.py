@@ -98,7 +98,7 @@ def install(url: str, table: str, schema: str, *, again: bool) -> None:
     """Add a log of changes, TABLE_changes, to TABLE. Triggers write it.
 
     The command waits for transactions that write the table, and copies its rows into the log. The
-    user must own the table, or be able to create triggers on it and tables in its schema.
+    user must own the table, and be able to create tables in its schema.
 
     With --again it adds the changes that the log lacks, so that pipelines go on. Use it when the
     error of a pipeline asks for it: partitions were attached or detached, triggers disabled, the
@@ -151,8 +151,8 @@ def row_class_of(
 ) -> None:
     """Print the row class of a table as Python code, for a query on it.
 
-    PATH is a Delta table, a directory of Parquet files, the URL of a database with TABLE, or with
-    --catalog the name of an Iceberg table.
+    PATH is a Delta table, a directory of Parquet, CSV or JSON files, the URL of a database with
+    TABLE, or with --catalog the name of an Iceberg table.
     """
 
     def code() -> str:

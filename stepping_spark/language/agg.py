@@ -2,7 +2,8 @@
 
 A function of the row picks the value, as in `map`. NULL values are skipped, as in SQL, except by
 `first_n` and `collect`, which also take rows with NULL. Without values the result is NULL, as in
-SQL, so the field must be `X | None`; a count is 0.
+SQL, so the field must be `X | None`; a count is 0, and the lists of `collect_list` and
+`collect_set` are empty.
 """
 
 from __future__ import annotations

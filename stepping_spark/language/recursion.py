@@ -140,8 +140,8 @@ def fixpoint(
 
     Not linear. State: for each iteration, the inputs of the joins and distincts in `f`, by their
     keys. A step reads the rows that its changes affect, once for each iteration that they reach;
-    each iteration takes one Spark job or none. `max_iterations` limits how often `f` is applied.
-    Beyond it a step raises `FixpointError`, and changes nothing.
+    each iteration takes some Spark jobs if rows are in Spark, and else none. `max_iterations`
+    limits how often `f` is applied. Beyond it a step raises `FixpointError`, and changes nothing.
 
     >>> def longer(edges: st.ZSet[st.Pair[int, int]], y: st.ZSet[st.Pair[int, int]]):
     ...     met = st.join(y, edges, on_left=lambda p: p.right, on_right=lambda e: e.left)

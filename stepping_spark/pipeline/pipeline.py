@@ -90,11 +90,11 @@ class Pipeline(Closing):
     `"drop"`, or a sink, which gets them as `st.Rejected`.
 
     A step reads from each source at most `max_versions` versions, with about `max_bytes` bytes
-    together, by default a twentieth of the memory of the machine or container, and at most
-    `max_rows` rows if set. A single version with more, such as the first load of a large table, is
-    several steps, between which readers of a sink see a part of it. If a Spark session runs, its
-    tasks read a first load of Delta or Iceberg, or as many bytes of new Parquet files, as one step
-    instead, unless `max_bytes` or `max_rows` is set, or tasks cannot compute the query.
+    together, by default a twentieth of the memory of the machine or container, at most 1 GB, and at
+    most `max_rows` rows if set. A single version with more, such as the first load of a large
+    table, is several steps, between which readers of a sink see a part of it. If a Spark session
+    runs, its tasks read such a version of Delta or Iceberg, or as many bytes of new Parquet files,
+    as one step instead, unless `max_bytes` or `max_rows` is set, or tasks cannot compute the query.
     `append_only`, `strict`, `lateness` and `whole_rows` are as for `st.compile`, `limits` and
     `profile` as for `st.Stepper`; the store has these limits too. Rows are late by step, the pieces
     of a version, too.
@@ -325,9 +325,10 @@ class Pipeline(Closing):
 
         Needs `pip install 'stepping-spark[metrics]'`. `meter_provider` is by default the global
         one, as `opentelemetry.metrics.set_meter_provider` or the program `opentelemetry-instrument`
-        set it. Its readers get the counters `stepping_spark.steps`, `.rows_in`, `.rows_out` and
-        `.step_seconds`, and the gauges `.last_step`, `.last_step_time_seconds` and `.lag`, each
-        with the attribute `pipeline`, the lag also with `source`.
+        set it. Its readers get the counters `stepping_spark.steps`, `.rows_in`, `.rows_out`,
+        `.rows_rejected`, `.retries` and `.step_seconds`, and the gauges `.last_step`,
+        `.last_step_time_seconds` and `.lag`, each with the attribute `pipeline`, the lag also with
+        `source`.
 
         >>> from opentelemetry.sdk.metrics import MeterProvider
         >>> from opentelemetry.sdk.metrics.export import InMemoryMetricReader

@@ -377,10 +377,10 @@ One = TypeVar("One")
 def reference(graph: Graph[In, Out]) -> Reference[In, Out]:
     """A plain-Python evaluator of a circuit, for tests. It starts without state.
 
-    It needs no Spark if the functions of rows are operators on fields, or `st.python` functions; a
-    Spark function in one raises `StepError`. Its `step` takes and returns the same as
-    `Stepper.step`, except that its outputs are `ZSetPython`s. `caches` has the values of the
-    caches. A step computes every vertex, on whole values.
+    It needs no Spark. It evaluates operators on fields, `st.python` functions, and the functions of
+    `pyspark.sql.functions` that the driver computes; another one raises `StepError`. Its `step`
+    takes and returns the same as `Stepper.step`, except that its outputs are `ZSetPython`s.
+    `caches` has the values of the caches. A step computes every vertex, on whole values.
 
     >>> def query(a: st.ZSet[str]) -> st.ZSet[str]:
     ...     return st.distinct(a)

@@ -17,9 +17,9 @@
 - Scalars: `scalars` turns an expression into a column of a traced row function, with `values`,
   `operators`, `functions` and `kinds`.
 
-Input: text, and the columns of tables. Output: a query function, like one written by hand. The rest
-of the project does not import this package. The first call of `st.sql` imports it, since it needs
-sqlglot.
+Input: text, and the columns of tables. Output: a query function, like one written by hand. Of the
+rest of the project, pipelines of a dbt project import this package. The first call of `st.sql`
+imports it, since it needs sqlglot.
 """
 
 from __future__ import annotations

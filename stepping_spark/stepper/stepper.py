@@ -154,8 +154,7 @@ class Stepper(Evolving, Generic[In, Out]):
         - `step=n` makes the call idempotent: repeating the last committed step changes nothing and
           returns its output again, whatever the inputs are. It raises `StoreError` if another query
           took that step.
-        - `now` (a number, text, date or datetime) defaults to the step's number and never goes
-          back.
+        - `now` (a number, date or datetime) defaults to the step's number and never goes back.
         - `offsets` is the position up to which each source is read after this step. It is committed
           with the step, and replaces the previous `store.last_offsets()`; None keeps these.
         - `before_commit` is called with the step's number and its outputs when they are computed.

@@ -15,16 +15,22 @@ from stepping_spark.circuit.physical import Physical
 from stepping_spark.execution.arrow.nodes import NODES as ON_ARROW
 from stepping_spark.execution.spark.nodes import NODES as IN_SPARK
 from stepping_spark.reference.semantics import MEANING
-from tests.benchmarks.measured import PAGES, TABLES, refreshed, written
+from tests.benchmarks.measured import PAGES, TABLES, refreshed, targets, written
 from tests.cases import ROOT
 from tests.documents import GUIDE, blocks, commands, prose, text_of
 
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 MOST_LINES = 200
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 def document(name: str) -> str:
     return text_of(ROOT / name)
+
+
+def flat(name: str) -> str:
+    """The text of a document, in one line."""
+    return " ".join(document(name).split())
 
 
 def test_the_readme_is_short_and_its_example_begins_on_the_first_screens() -> None:
@@ -47,6 +53,13 @@ def test_the_tables_have_the_numbers_that_were_measured() -> None:
     assert [written(page) for page in pages] == pages
     for begins in TABLES:
         assert sum(page.count(f"\n| {begins} |") for page in pages) == 1, begins
+
+
+def test_the_pages_say_how_many_targets_are_missed() -> None:
+    missed = sum(ratio is None or ratio > target for ratio, target in targets().values())
+    number, total = NUMBERS[missed], len(targets())
+    assert f"if the step meets its target; {number} of {total} do not" in flat("README.md")
+    assert f"{number.title()} targets of {total} are missed" in flat("docs/guide/measurements.md")
 
 
 @pytest.mark.parametrize("mode", ["driver", "spark"])
