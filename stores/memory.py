@@ -54,7 +54,7 @@ class MemoryState:
     circuit: str | None = None
 
 
-def whole(batch: HeldBatch, register: Register) -> Relation:
+def rows_of_batch(batch: HeldBatch, register: Register) -> Relation:
     """All rows of a batch."""
     if isinstance(batch, SparkBatch):
         return batch.relation
@@ -205,7 +205,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
     def read_kept(self, name: str) -> tuple[Relation, ...]:
         """All rows of a register, by its name in the state."""
         of = self._registers.all[name].register
-        return tuple(whole(b, of) for b in self._open_state().batches.get(name, ()))
+        return tuple(rows_of_batch(b, of) for b in self._open_state().batches.get(name, ()))
 
     @property
     def driver_bytes(self) -> int:
@@ -219,7 +219,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
         of = self._entry(register).register
         batches = self._open_state().batches.get(of.name, ())
         if keys is None:
-            return tuple([whole(b, of) for b in batches])
+            return tuple([rows_of_batch(b, of) for b in batches])
         if not of.key:
             raise no_key(of)
         if keys.frame is not None and batches:
@@ -403,7 +403,7 @@ class StoreMemory(BatchStore[HeldBatch, MemoryState]):
             self._replace(name, tuple(moved if b is largest else b for b in batches))
 
     def _in_spark(self, batch: HeldBatch, register: Register) -> SparkRelation:
-        return whole(batch, register).in_spark(self._session)
+        return rows_of_batch(batch, register).in_spark(self._session)
 
     def _session(self) -> SparkSession:
         if self._spark is None:
@@ -445,7 +445,8 @@ def _at_keys_in_spark(
     if fetched is None or fetched.num_rows > most:
         # The reader's join selects among the rows of the driver.
         return tuple(
-            b.at(keys, limits) if isinstance(b, SparkBatch) else whole(b, of) for b in batches
+            b.at(keys, limits) if isinstance(b, SparkBatch) else rows_of_batch(b, of)
+            for b in batches
         )
     return _at_keys(of, batches, DriverRelation(fetched, of.keys), limits)
 

@@ -74,7 +74,7 @@ def evaluator(e: Expr) -> Evaluator | None:
     if isinstance(e, Opaque):
         return None if e.reading is None else evaluator(e.reading)
     if isinstance(e, Variable):
-        return _at(_column_of(e))
+        return _reader_of(_column_of(e))
     parts = tuple(map(evaluator, e.parts()))
     readable = [p for p in parts if p is not None]
     if len(readable) < len(parts):
@@ -162,7 +162,7 @@ def _field(e: Field) -> Evaluator:
         t = unwrap(e.type)
         assert isinstance(t, Struct)
         return _row(t)
-    return _at(*e.path)
+    return _reader_of(*e.path)
 
 
 def _row(t: Struct) -> Evaluator:
@@ -179,7 +179,7 @@ def _row(t: Struct) -> Evaluator:
     return row
 
 
-def _at(name: str, *path: str) -> Evaluator:
+def _reader_of(name: str, *path: str) -> Evaluator:
     """A function that reads a column, or a field within it."""
 
     def read(table: pa.Table, _: ZoneOf) -> Any:

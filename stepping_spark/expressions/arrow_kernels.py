@@ -423,12 +423,12 @@ def _of_nulls(op: str, types: Sequence[RowType]) -> KernelFunction | None:
     if len(comparisons) < len(equals):
         return None
     if op == "eqNullSafe":
-        return partial(_same, comparisons[0])
+        return partial(_null_safe_equal, comparisons[0])
     return lambda x, *among: reduce(
         pc.or_kleene, (f(x, y) for f, y in zip(comparisons, among, strict=True))
     )
 
 
-def _same(equal: KernelFunction, a: Any, b: Any) -> Any:
+def _null_safe_equal(equal: KernelFunction, a: Any, b: Any) -> Any:
     neither = pc.and_(pc.is_null(a), pc.is_null(b))
     return pc.if_else(neither, True, equal(a, b).fill_null(False))

@@ -326,7 +326,7 @@ def read_in_text(text: str, columns: Columns) -> list[tuple[tuple[str, ...], Row
     read: list[tuple[tuple[str, ...], RowType]] = []
     for name, t in columns:
         own = sorted(path for path in paths if path[0].lower() == name.lower())
-        parts = [(path, _at(t, path[1:])) for path in own if path[0] == name]
+        parts = [(path, _type_at(t, path[1:])) for path in own if path[0] == name]
         known = [(path, of) for path, of in parts if of is not None]
         if is_all or name.lower() in rest or not name.isidentifier() or len(known) < len(own):
             read.append(((name,), t))
@@ -348,7 +348,7 @@ def _may_read(text: str, columns: Columns) -> list[tuple[str, RowType]]:
     return types
 
 
-def _at(t: RowType, path: tuple[str, ...]) -> RowType | None:
+def _type_at(t: RowType, path: tuple[str, ...]) -> RowType | None:
     """The type of a part of a row; None if the row has no such part."""
     for name in path:
         row = unwrap(t)

@@ -100,10 +100,10 @@ class Index(Generic[T, K]):
     @staticmethod
     def identity(of: type[V], ascending: bool | tuple[bool, ...] = True) -> Index[V, V]:
         """The whole row as its own key."""
-        return Index(_same, of=of, ascending=ascending)
+        return Index(_row_itself, of=of, ascending=ascending)
 
 
-def _same(row: V) -> V:
+def _row_itself(row: V) -> V:
     return row
 
 
@@ -128,7 +128,7 @@ def key_of(
             f"{where}: the index is of {_type(index.of, where)}, the stream is of {row}; make "
             f"the index of {row}"
         )
-    if index.f is _same:
+    if index.f is _row_itself:
         expr: Expr = whole(row)
         # Each part of the tuple has its own direction
         if isinstance(row, Struct) and row.python is tuple:

@@ -75,14 +75,14 @@ def whole_type(t: RowType) -> RowType:
 
 
 def floor(x: Any) -> Any:
-    return _whole(x, np.floor, ROUND_FLOOR)
+    return _to_whole_numbers(x, np.floor, ROUND_FLOOR)
 
 
 def ceil(x: Any) -> Any:
-    return _whole(x, np.ceil, ROUND_CEILING)
+    return _to_whole_numbers(x, np.ceil, ROUND_CEILING)
 
 
-def _whole(x: Any, of_floats: Callable[[Any], Any], mode: str) -> Any:
+def _to_whole_numbers(x: Any, of_floats: Callable[[Any], Any], mode: str) -> Any:
     if pa.types.is_integer(x.type):
         return x
     if pa.types.is_decimal(x.type):

@@ -48,7 +48,9 @@ from stepping_spark.expressions.text_kernels import (
     crc32,
     day,
     extracted,
+    float_of_text,
     hashed,
+    int_of_text,
     is_group,
     is_index,
     is_part,
@@ -57,14 +59,12 @@ from stepping_spark.expressions.text_kernels import (
     is_substitution,
     joined,
     matches,
-    number,
     part,
     place,
     sounds,
     split,
     substituted,
     translated,
-    whole,
     with_capitals,
 )
 from stepping_spark.expressions.zones import (
@@ -306,7 +306,7 @@ def _string(x: Any) -> Any:
 
 
 def _double(x: Any) -> Any:
-    return number(x) if pa.types.is_string(x.type) else as_floats(x)
+    return float_of_text(x) if pa.types.is_string(x.type) else as_floats(x)
 
 
 def _date(x: Any) -> Any:
@@ -318,7 +318,7 @@ def _bigint(x: Any) -> Any:
     if pa.types.is_boolean(x.type):
         return x.cast(pa.int64())
     if pa.types.is_string(x.type):
-        return whole(x)
+        return int_of_text(x)
     if pa.types.is_decimal(x.type):
         p, s = x.type.precision, x.type.scale
         wide = x.cast(pa.decimal256(p + 1, s)) if p == s else x  # Arrow wants room for a digit
@@ -572,8 +572,8 @@ FORMS: dict[str, Form] = {
         in_zone=_instants,
         needs_zone=_always,
     ),
-    "try_cast_to_double": Form(_TEXT, partial(number, is_try=True), FLOAT, nulls="always"),
-    "try_cast_to_bigint": Form(_TEXT, partial(whole, is_try=True), INT, nulls="always"),
+    "try_cast_to_double": Form(_TEXT, partial(float_of_text, is_try=True), FLOAT, nulls="always"),
+    "try_cast_to_bigint": Form(_TEXT, partial(int_of_text, is_try=True), INT, nulls="always"),
     "try_cast_to_date": Form(_TEXT, partial(day, is_try=True), DATE, nulls="always"),
 }
 

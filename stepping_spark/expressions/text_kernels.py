@@ -274,13 +274,13 @@ def _cast(of: Callable[[str], Any], is_try: bool, t: pa.DataType, x: Any) -> Any
         return None
 
 
-def _whole(v: str) -> Any:
+def _parsed_int(v: str) -> Any:
     if not _WHOLE.fullmatch(v):
         return None
     return int(v) if INT_MIN <= int(v) <= INT_MAX else None
 
 
-def _number(v: str) -> Any:
+def _parsed_float(v: str) -> Any:
     if _FRACTION.fullmatch(v):
         return float(v)
     return None if not v or set(v) & _LETTERS else _Asks
@@ -312,12 +312,12 @@ def day_of_text(text: str) -> dt.date | None:
     return None if date is _Asks else date
 
 
-def whole(x: Any, *, is_try: bool = False) -> Any:
-    return _cast(_whole, is_try, pa.int64(), x)
+def int_of_text(x: Any, *, is_try: bool = False) -> Any:
+    return _cast(_parsed_int, is_try, pa.int64(), x)
 
 
-def number(x: Any, *, is_try: bool = False) -> Any:
-    return _cast(_number, is_try, pa.float64(), x)
+def float_of_text(x: Any, *, is_try: bool = False) -> Any:
+    return _cast(_parsed_float, is_try, pa.float64(), x)
 
 
 def day(x: Any, *, is_try: bool = False) -> Any:

@@ -99,7 +99,7 @@ def _reduced(
     if isinstance(r, Gathered):
         if r.distinct:
             rows = make(Distinct(), rows)
-        return _listed(rows, key_field, r)
+        return _lists_by_key(rows, key_field, r)
     if isinstance(r, Frequent):
         return _most_frequent(rows, key_field, r, group_size)
     if isinstance(r, Sums) and r.distinct:
@@ -129,10 +129,10 @@ def _first(rows: Stream, key: Field, r: First, group_size: int | None) -> tuple[
     first = make(Top((key,), r.order, r.n, group_size=group_size), rows)
     if not r.listed:
         return first, key, tupled(*r.values)
-    return _listed(first, key, r)
+    return _lists_by_key(first, key, r)
 
 
-def _listed(rows: Stream, key: Field, r: First | Gathered) -> tuple[Stream, Expr, Expr]:
+def _lists_by_key(rows: Stream, key: Field, r: First | Gathered) -> tuple[Stream, Expr, Expr]:
     """For each key, the list of the values of its rows."""
     (item,) = r.values
     operator = Listed(key, r.order, item)

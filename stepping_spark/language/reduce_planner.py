@@ -158,7 +158,7 @@ class Planner:
     def _interned(self, r: Reduction) -> Reduction:
         """An equal reduction of the plan, or this one, added to the plan."""
         for other in self.reductions:
-            if _same(r, other):
+            if _can_share(r, other):
                 return other
         self.reductions.append(r)
         return r
@@ -219,7 +219,7 @@ LISTED: dict[str, Callable[[AggregateCall, Expr, bool], Expr]] = {
 }
 
 
-def _same(a: Reduction, b: Reduction) -> bool:
+def _can_share(a: Reduction, b: Reduction) -> bool:
     if type(a) is not type(b) or a.args != b.args:
         return False
     if isinstance(a, First) and isinstance(b, First):

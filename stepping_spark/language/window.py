@@ -282,7 +282,7 @@ def prepared(a: Any, row: RowType, used: Iterable[Expr], row_values: Iterable[Ex
         t = tuple_of(c.type for c in calls)
         function = Together(tuple(c.function for c in calls))
         called = PythonCall(t, function, ", ".join(map(str, calls)))
-        first = Prepared(make(Map(beside(called, row)), a), _at(calls), ("left",))
+        first = Prepared(make(Map(beside(called, row)), a), _fields_of_struct(calls), ("left",))
         row = pair_of(row, t)
     others = [e for e in used if not e.in_sql] + [e for e in row_values if not isinstance(e, Field)]
     computed = [e for e in dict.fromkeys(others) if e not in first.fields]
@@ -292,10 +292,10 @@ def prepared(a: Any, row: RowType, used: Iterable[Expr], row_values: Iterable[Ex
     parts = tuple(map(first.moved, computed))
     stream = make(Map(Build(pair_of(row, t), (whole(row), Build(t, parts)))), first.stream)
     fields = {e: x.under("left") for e, x in first.fields.items()}
-    return Prepared(stream, fields | _at(computed), (*first.path, "left"))
+    return Prepared(stream, fields | _fields_of_struct(computed), (*first.path, "left"))
 
 
-def _at(exprs: Sequence[Expr]) -> dict[Expr, Expr]:
+def _fields_of_struct(exprs: Sequence[Expr]) -> dict[Expr, Expr]:
     return {e: Field(e.type, ("right", f"_{i}")) for i, e in enumerate(exprs, 1)}
 
 

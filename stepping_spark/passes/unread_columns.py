@@ -358,13 +358,13 @@ def _restricted(e: Expr, read: Paths, row: RowType) -> Expr:
         t = target if result is e.type else Optional(target)
         return Build(t, tuple(p for _, p in kept))
     if isinstance(e, Field):
-        return _projection(_at(row, e.path), _pruned(e.type, read), e.path)
+        return _projection(_type_at(row, e.path), _pruned(e.type, read), e.path)
     if isinstance(e, Literal) and e.constant is None:
         return Literal(_pruned(e.type, read), None)
     return e
 
 
-def _at(row: RowType, path: tuple[str, ...]) -> RowType:
+def _type_at(row: RowType, path: tuple[str, ...]) -> RowType:
     is_null = False
     for name in path:
         if name == VALUE:

@@ -469,11 +469,11 @@ def sinks_of(
         }
     sinks = dict(into_by_view([view for view in views if view not in checks], into))
     for view, check in checks.items():
-        sinks[view] = [*_listed(sinks.get(view, ())), *_listed(check)]
+        sinks[view] = [*_as_list(sinks.get(view, ())), *_as_list(check)]
     return sinks
 
 
-def _listed(into: Into) -> list[Any]:
+def _as_list(into: Into) -> list[Any]:
     return list(into) if isinstance(into, list | tuple) else [into]
 
 

@@ -188,8 +188,8 @@ def _changes(name: str, stored: Register, wanted: Register) -> Iterator[str]:
         )
     elif [[n for n, _ in part] for part in have] != [[n for n, _ in part] for part in want]:
         yield (
-            f"register {name!r}: the state has the columns {_listed(have)}, the circuit "
-            f"{_listed(want)}"
+            f"register {name!r}: the state has the columns {_columns_text(have)}, the circuit "
+            f"{_columns_text(want)}"
         )
     else:
         for (n, old), (_, new) in zip(chain(*have), chain(*want), strict=True):
@@ -224,5 +224,5 @@ def _is_of_other_streams(in_state: Described, asked: Described, name: str) -> bo
     return not list(_differences({name: have}, {name: want})) and have["sums"] != want["sums"]
 
 
-def _listed(parts: Sequence[Sequence[tuple[str, str]]]) -> str:
+def _columns_text(parts: Sequence[Sequence[tuple[str, str]]]) -> str:
     return ", ".join(f"{name}: {t}" for part in parts for name, t in part)

@@ -72,7 +72,7 @@ def _words(state: RegisterPlan, graph: AnyGraph, *, lines: bool) -> str:
     key = [n for n in state.register.key if not n.startswith("_key_")]
     label = _label(v, graph)
     if label is not None:
-        return f"{label}{_listed(columns)}{_by(', '.join(key))}"
+        return f"{label}{_in_parentheses(columns)}{_by(', '.join(key))}"
     waiting = held_back(v)
     of = v if waiting is None or waiting not in graph.origins else waiting
     if of not in graph.origins:
@@ -118,7 +118,7 @@ def _leaves(t: RowType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield path
 
 
-def _listed(columns: Iterable[str]) -> str:
+def _in_parentheses(columns: Iterable[str]) -> str:
     listed = ", ".join(columns)
     return f" ({listed})" if listed else ""
 
@@ -137,11 +137,11 @@ def _words_of_rows(
     names = [columns.get(n, n) for n in key]
     by = _by(", ".join(n for n in names if n != VALUE))
     if source is None:
-        return f"{_called(path, graph)}{_listed(left)}{by}{line}"
+        return f"{_called(path, graph)}{_in_parentheses(left)}{by}{line}"
     of = f"{found} of {source.words}" if found else source.words
     if source.key is not None:
         return f"{of}{_by(source.key)}{by and ','}{by}"
-    return f"{of}{_listed(columns.values() or left)}{by}{line}"
+    return f"{of}{_in_parentheses(columns.values() or left)}{by}{line}"
 
 
 def _called(path: Path, graph: AnyGraph) -> str:

@@ -145,10 +145,10 @@ def _mapped(op: Map, value: Expr) -> Expr | None:
 
 def _place(value: Expr, f: Expr, *path: str) -> Expr | None:
     place = next(places_in(f, value), None)
-    return None if place is None else _at(place, path)
+    return None if place is None else _under_path(place, path)
 
 
-def _at(value: Expr, path: Sequence[str]) -> Expr | None:
+def _under_path(value: Expr, path: Sequence[str]) -> Expr | None:
     """A value over rows, as a value over other rows that contain these at a path."""
     if path and (value == ALL or not value.in_sql):
         return None
@@ -160,7 +160,7 @@ def _at(value: Expr, path: Sequence[str]) -> Expr | None:
 def _in_tuple(op: LookUp, value: Expr) -> Expr | None:
     """A value over the input tuples of a lookup, as a value over its result tuples."""
     if op.bare:
-        return _at(value, (f"_{1 if op.place else 2}",))
+        return _under_path(value, (f"_{1 if op.place else 2}",))
     if not isinstance(value, Field) or not value.path:
         return None
     number = int(value.path[0].removeprefix("_"))
@@ -176,7 +176,7 @@ def _per_key(of: Operator, t: StreamType, spread: Spread) -> Spread:
         if picks is None:  # old rows of a key may have other values
             continue
         if of.row_at is not None:
-            moved |= _moved(frozenset({values}), functools.partial(_at, path=of.row_at))
+            moved |= _moved(frozenset({values}), functools.partial(_under_path, path=of.row_at))
         if of.key_at is not None:
             at = tuple(of.key_at)
             moved.add(tuple(Field(t, (*at, *path)) for _, path, t in picks))
@@ -195,7 +195,7 @@ def _of_collated(op: Collated, types: Sequence[StreamType], spreads: Sequence[Sp
 
 
 def _under(spread: Spread, side: str) -> Spread:
-    return _moved(spread, functools.partial(_at, path=(side,)))
+    return _moved(spread, functools.partial(_under_path, path=(side,)))
 
 
 def _moved(spread: Spread, f: Callable[[Expr], Expr | None]) -> Spread:

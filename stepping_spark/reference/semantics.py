@@ -134,7 +134,7 @@ def settled(at: VertexContext, state: Value, a: Value, _: Value, *greatest: Valu
     return added(elements)
 
 
-def _same(at: VertexContext, a: Value) -> Value:
+def _unchanged(at: VertexContext, a: Value) -> Value:
     return a
 
 
@@ -331,15 +331,15 @@ REMEMBERS = (Delay, Differentiate, Expire, Fixpoint, Hold, Integrate)
 MEANING: dict[type[Operator], Callable[..., Value]] = {
     Accumulate: _accumulate,
     Add: _add,
-    Arrange: _same,
+    Arrange: _unchanged,
     AsOf: _as_of,
     BucketedTop: _bucketed_top,
     Collate: collate,
     Collated: _collated,
-    Delay: _same,
+    Delay: _unchanged,
     Differentiate: _subtract,
     Distinct: _distinct,
-    Feedback: _same,
+    Feedback: _unchanged,
     Expire: expire,
     Explode: _explode,
     Filter: _filter,
@@ -349,7 +349,7 @@ MEANING: dict[type[Operator], Callable[..., Value]] = {
     Haitch: _haitch,
     Hold: _hold,
     IdentityPrint: _print,
-    Input: _same,
+    Input: _unchanged,
     InTime: in_time,
     Integrate: _add,
     Join: _join,

@@ -40,7 +40,7 @@ def frame_of(table: pa.Table, schema: Schema, spark: SparkSession) -> DataFrame:
     of the query read.
     """
     if any(pa.types.is_nested(t) for t in table.schema.types):
-        table = _whole(table)
+        table = _unsliced(table)
     # Without a schema, Spark would treat naive timestamps as instants.
     if table.num_rows <= ROWS_IN_PLAN or not isinstance(spark, SparkSession):
         return spark.createDataFrame(table, schema.ddl)
@@ -55,7 +55,7 @@ def batch_rows(table: pa.Table, tasks: int) -> int:
     return -(-table.num_rows // parts)
 
 
-def _whole(table: pa.Table) -> pa.Table:
+def _unsliced(table: pa.Table) -> pa.Table:
     """A copy without sliced arrays: pyspark cannot read nested arrays that are slices."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
@@ -179,13 +179,15 @@ def matching(
     """
     renamed = [(f"_m{i}_", n, t) for i, (n, t) in enumerate(key)]
     wanted = wanted.select(*[column(n).alias(m) for m, n, _ in renamed])
-    same = functools.reduce(operator.and_, (_same(column(n), F.col(m), t) for m, n, t in renamed))
+    same = functools.reduce(
+        operator.and_, (_null_safe_equal(column(n), F.col(m), t) for m, n, t in renamed)
+    )
     if small:
         wanted = F.broadcast(wanted)
     return frame.join(wanted, same, "leftsemi" if among else "leftanti")
 
 
-def _same(left: Column, right: Column, t: RowType) -> Column:
+def _null_safe_equal(left: Column, right: Column, t: RowType) -> Column:
     """Whether two values are the same.
 
     Spark looks up `<=>` by two columns, the value and whether it is NULL. A join of many rows takes

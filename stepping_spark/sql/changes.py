@@ -129,7 +129,7 @@ def _since_truncate(events: str) -> str:
 
 def _filled(events: str, kept: Sequence[str], keys: Sequence[str], filled: Sequence[str]) -> str:
     """The events with NULLs replaced by the last values since the last delete of the key."""
-    by = _listed(keys)
+    by = _quoted_list(keys)
     deletes = "sum(CASE WHEN `#gone` THEN 1 ELSE 0 END)"
     before = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     over = f"OVER (PARTITION BY {by}, `#life` ORDER BY `#at`)"
@@ -145,8 +145,8 @@ def _filled(events: str, kept: Sequence[str], keys: Sequence[str], filled: Seque
 
 def _last(events: str, selected: Sequence[str], keys: Sequence[str]) -> str:
     return (
-        f"SELECT {_listed(selected)} FROM (SELECT *, row_number() OVER (PARTITION BY "
-        f"{_listed(keys)} ORDER BY `#at` DESC) AS `#n` FROM {events}) AS t "
+        f"SELECT {_quoted_list(selected)} FROM (SELECT *, row_number() OVER (PARTITION BY "
+        f"{_quoted_list(keys)} ORDER BY `#at` DESC) AS `#n` FROM {events}) AS t "
         "WHERE `#n` = 1 AND NOT `#gone`"
     )
 
@@ -154,7 +154,7 @@ def _last(events: str, selected: Sequence[str], keys: Sequence[str]) -> str:
 def _history(
     events: str, selected: Sequence[str], keys: Sequence[str], tracked: Sequence[str]
 ) -> str:
-    by = f"PARTITION BY {_listed(keys)}"
+    by = f"PARTITION BY {_quoted_list(keys)}"
     over = f"OVER ({by} ORDER BY `#at`)"
     lag_names = [(_quoted(c), f"`#{i}`") for i, c in enumerate(tracked)]
     lags = "".join(f", lag({c}) {over} AS {before}" for c, before in lag_names)
@@ -175,7 +175,7 @@ def _history(
             "AS s WHERE `#n` = 1) AS s"
         )
     return (
-        f"SELECT {_listed(selected)}, `#start` AS __START_AT, __END_AT FROM (SELECT *, "
+        f"SELECT {_quoted_list(selected)}, `#start` AS __START_AT, __END_AT FROM (SELECT *, "
         f"lead(`#start`) OVER ({by} ORDER BY `#start`) AS __END_AT FROM {runs}) AS t "
         "WHERE NOT `#gone`"
     )
@@ -185,7 +185,7 @@ def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _quoted_list(names: Sequence[str]) -> str:
     return ", ".join(map(_quoted, names))
 
 

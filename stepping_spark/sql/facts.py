@@ -80,7 +80,7 @@ def possible(e: Scalar, nulls: Set[PlanColumn]) -> Possible:
         case exp.Is(expression=exp.Null()):
             return frozenset(TRUE if v == NULL else FALSE for v in possible(e.this, nulls))
         case exp.NullSafeEQ():
-            return _each(_same, possible(e.this, nulls), possible(e.expression, nulls))
+            return _each(_equal, possible(e.this, nulls), possible(e.expression, nulls))
         case exp.Case(this=None):
             return _of_case(e, nulls)
         case exp.Anonymous(name=name) if name.lower() == "coalesce":
@@ -113,7 +113,7 @@ def _or(a: str, b: str) -> str:
     return _negated(_and(_negated(a), _negated(b)))
 
 
-def _same(a: str, b: str) -> str | None:
+def _equal(a: str, b: str) -> str | None:
     if OTHER in (a, b) and NULL not in (a, b):
         return None
     return TRUE if a == b else FALSE

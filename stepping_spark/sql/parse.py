@@ -395,7 +395,7 @@ def rewritten(tokens: list[Token], tokenize: Callable[[str], list[Token]]) -> li
     return _with_selects(_with_names(_without_streams(tokens), tokenize))
 
 
-def _at(token: Token, kind: TokenType, text: str) -> Token:
+def _token_at(token: Token, kind: TokenType, text: str) -> Token:
     """A token at the place of another."""
     return Token(kind, text, token.line, token.col, token.start, token.end)
 
@@ -409,7 +409,7 @@ def _with_names(tokens: list[Token], tokenize: Callable[[str], list[Token]]) -> 
         called = tokens[at].text.lower() == "identifier" and tokens[at].token_type in _NAMES
         if called and kinds == [TokenType.L_PAREN, TokenType.STRING, TokenType.R_PAREN]:
             named = tokenize(tokens[at + 2].text)
-            result += [_at(tokens[at], t.token_type, t.text) for t in named]
+            result += [_token_at(tokens[at], t.token_type, t.text) for t in named]
             at += 4
         else:
             result.append(tokens[at])
@@ -423,11 +423,11 @@ def _with_selects(tokens: list[Token]) -> list[Token]:
     for at, token in enumerate(tokens):
         before = [t.token_type for t in result[-2:]]
         if token.token_type is TokenType.TABLE and _begins(before) and _is_named(tokens[at + 1 :]):
-            result += [_at(token, kind, text) for kind, text in _ALL_OF]
+            result += [_token_at(token, kind, text) for kind, text in _ALL_OF]
             continue
         in_from = before[-1:] == [TokenType.L_PAREN] and before[0] in _RELATIONS
         if token.token_type is TokenType.VALUES and in_from and _is_limited(tokens[at:]):
-            result += [_at(token, kind, text) for kind, text in _ALL_OF]
+            result += [_token_at(token, kind, text) for kind, text in _ALL_OF]
         result.append(token)
     return result
 

@@ -429,7 +429,7 @@ class QueryScope:
     def _range(self, call: Scalar, table: str, names: Sequence[str]) -> RelationalPlan:
         """range(end), range(start, end) or range(start, end, step), as rows of constants."""
         args, _ = args_of(call)
-        numbers = [_whole(a) for a in args]
+        numbers = [_int_of(a) for a in args]
         if None in numbers or not 1 <= len(numbers) <= 4 or 0 in numbers[2:]:
             self.fail(call, "range takes one to four whole numbers")
         bounds = range(*(n for n in numbers[:3] if n is not None))  # the fourth is about partitions
@@ -461,7 +461,7 @@ def _number(n: int) -> Scalar:
     return exp.Neg(this=literal) if n < 0 else literal
 
 
-def _whole(node: Scalar) -> int | None:
+def _int_of(node: Scalar) -> int | None:
     """The whole number of a literal node, or None."""
     negative = isinstance(node, exp.Neg)
     inner = node.this if negative else node

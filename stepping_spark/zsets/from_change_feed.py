@@ -111,7 +111,7 @@ def counted_feed(table: pa.Table, where: str) -> pa.Table:
     if at.null_count:
         odd = kinds.filter(pc.is_null(at))[0].as_py()
         raise InputError(
-            f"{where}, column {CHANGE!r}: expected one of {_listed(FEED_COUNTS)}, found {odd!r}; "
+            f"{where}, column {CHANGE!r}: expected one of {_names(FEED_COUNTS)}, found {odd!r}; "
             "leave these rows out, or map them to these kinds"
         )
     counts: Any = pa.array(list(FEED_COUNTS.values()), pa.int64()).take(at)
@@ -150,7 +150,7 @@ def counted_changes(df: DataFrame) -> DataFrame:
     columns = [quote(n) for n in df.columns if n.lower() not in FEED_META]
     kinds = " ".join(f"WHEN {text(k)} THEN {n}L" for k, n in FEED_COUNTS.items())
     message = (
-        f"concat({text(f'column {CHANGE!r}: expected one of {_listed(FEED_COUNTS)}, found ')}, "
+        f"concat({text(f'column {CHANGE!r}: expected one of {_names(FEED_COUNTS)}, found ')}, "
         f"coalesce({CHANGE}, 'NULL'), '; leave these rows out, or map them to these kinds')"
     )
     count = f"CASE {CHANGE} {kinds} ELSE {failure(message)} END"
@@ -186,7 +186,7 @@ def _debezium(
     )
     unknown = " ".join(f"WHEN {text(k)} THEN {text(v)}" for k, v in _REFUSED.items())
     message = (
-        f"concat({text(f'column {op!r}: expected one of {_listed(DEBEZIUM_COUNTS)}, found ')}, "
+        f"concat({text(f'column {op!r}: expected one of {_names(DEBEZIUM_COUNTS)}, found ')}, "
         f"coalesce({op}, 'NULL'), "
         f"CASE coalesce({op}, 'NULL') {unknown} ELSE '; leave such records out' END)"
     )
@@ -220,5 +220,5 @@ def _item(count: str, row: str) -> str:
     return f"named_struct('count', {count}, 'row', {row})"
 
 
-def _listed(kinds: Mapping[str, object]) -> str:
+def _names(kinds: Mapping[str, object]) -> str:
     return ", ".join(kinds)

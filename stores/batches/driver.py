@@ -247,7 +247,7 @@ def ordered(table: pa.Table, register: Register) -> DriverBatch:
     if len(places) > 1:
         order = places.argsort()
         table, places = table.take(order), places[order]
-    return DriverBatch(tuple(_whole(table)), places)
+    return DriverBatch(tuple(_few_pieces(table)), places)
 
 
 class Growing:
@@ -259,7 +259,7 @@ class Growing:
 
     def append(self, rows: pa.Table, places: Hashes) -> None:
         """Add rows behind the existing ones."""
-        self.pieces += _whole(rows)
+        self.pieces += _few_pieces(rows)
         self.places.append(places)
 
     def batch(self) -> DriverBatch:
@@ -299,6 +299,6 @@ def _arrays(t: pa.DataType) -> int:
     return 1 + sum(_arrays(t.field(i).type) for i in range(t.num_fields))
 
 
-def _whole(table: pa.Table) -> list[pa.RecordBatch]:
+def _few_pieces(table: pa.Table) -> list[pa.RecordBatch]:
     """The rows in as few pieces as their columns allow."""
     return table.combine_chunks().to_batches() if table.num_rows else []

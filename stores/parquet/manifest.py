@@ -138,10 +138,10 @@ class Manifest:
             "now": now_to_text(last.now),
             "offsets": dict(last.offsets),
             "settings": dict(last.settings),
-            "registers": {n: [_listed(b) for b in bs] for n, bs in self.registers.items()},
+            "registers": {n: [_files_as_json(b) for b in bs] for n, bs in self.registers.items()},
             "outputs": None
             if self.outputs is None
-            else [{"schema": kinds, "files": _listed(b)} for kinds, b in self.outputs],
+            else [{"schema": kinds, "files": _files_as_json(b)} for kinds, b in self.outputs],
             "made_by": None if last.made_by is None else list(last.made_by),
             "circuit": self.circuit,
         }
@@ -160,7 +160,7 @@ def _lines(value: Any, depth: int = 5, end: str = "\n") -> str:
     return f"{{{start}{f',{start}'.join(items)}{end}}}"
 
 
-def _listed(batch: FileBatch) -> list[Any]:
+def _files_as_json(batch: FileBatch) -> list[Any]:
     return [to_builtins(f) for f in batch.files]
 
 

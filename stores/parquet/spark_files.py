@@ -188,7 +188,7 @@ class _Write:
                 if content.place is not None:
                     places = batch.column(content.place).to_numpy().view(np.uint64) ^ _SIGN
                 writer.append(_table(batch, content.schema), places)
-            yield _listed(writer, self._directory)
+            yield _files_as_rows(writer, self._directory)
         except BaseException:
             writer.abandon()
             raise
@@ -226,13 +226,13 @@ class _Merge:
         try:
             for rows, places, _ in slices(cursors, self._register):
                 writer.append(rows, places)
-            return _listed(writer, self._directory)
+            return _files_as_rows(writer, self._directory)
         except BaseException:
             writer.abandon()
             raise
 
 
-def _listed(writer: FileWriter, directory: Directory) -> pa.RecordBatch:
+def _files_as_rows(writer: FileWriter, directory: Directory) -> pa.RecordBatch:
     """The files that a task has made durable, as rows for the driver."""
     batch = writer.batch()
     directory.sync(batch.names)

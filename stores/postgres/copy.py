@@ -176,7 +176,7 @@ class Fetch:
                     yield from table.to_batches()
 
 
-def whole(
+def all_rows(
     connection: Connection,
     layout: Layout,
     address: Address,

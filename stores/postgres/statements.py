@@ -191,7 +191,9 @@ class Layout(PickledByFields):
     def index(self) -> Statement:
         """Creates the index for lookups of keys and rows."""
         return sql.SQL("CREATE INDEX {} ON {} ({})").format(
-            sql.Identifier(self.index_name), self.place, _listed(map(sql.Identifier, self.hashes))
+            sql.Identifier(self.index_name),
+            self.place,
+            _with_commas(map(sql.Identifier, self.hashes)),
         )
 
     @cached_property
@@ -219,12 +221,12 @@ class Layout(PickledByFields):
             for n in (*self.hashes, *more)
         ]
         fields = [*hashes, *(c.definition for c in self._all)]
-        return sql.SQL("CREATE {} ({})").format(what, _listed(fields))
+        return sql.SQL("CREATE {} ({})").format(what, _with_commas(fields))
 
     def copy_in(self, to: sql.Identifier, *more: str) -> Statement:
         """Copies lines with the hashes, the `more` columns, the columns and the diffs into `to`."""
         names = [sql.Identifier(n) for n in (*self.hashes, *more)] + [c.ident for c in self._all]
-        return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(to, _listed(names))
+        return sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(to, _with_commas(names))
 
     def copy_out(self, where: sql.Composable | None = None) -> Statement:
         """Copies the rows out, as lines that `types.table_of` reads."""
@@ -239,7 +241,7 @@ class Layout(PickledByFields):
         self, shown: Sequence[sql.Composable], where: sql.Composable | None = None
     ) -> Statement:
         return sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv)").format(
-            _listed(shown), self.place, where or sql.SQL("")
+            _with_commas(shown), self.place, where or sql.SQL("")
         )
 
     def of_keys(self, table: pa.Table) -> sql.Composed:
@@ -280,7 +282,7 @@ class Layout(PickledByFields):
         """The rows in a statement's parameters: an array for each column."""
         arrays = [_raw(f"${i}::{t}[]") for i, t in enumerate(self._types, 1)]
         names = [*map(sql.Identifier, self.hashes), *(c.ident for c in self._all)]
-        return sql.SQL("unnest({}) AS s ({})").format(_listed(arrays), _listed(names))
+        return sql.SQL("unnest({}) AS s ({})").format(_with_commas(arrays), _with_commas(names))
 
     @cached_property
     def merge_parameters(self) -> bytes:
@@ -321,19 +323,19 @@ class Layout(PickledByFields):
             source=source,
             same=sql.SQL(" AND ").join(same),
             gone=sql.SQL(" AND ").join(sql.SQL("{} = 0").format(total) for _, total in sums),
-            sums=_listed(sql.SQL("{} = {}").format(c.ident, total) for c, total in sums),
-            names=_listed(map(sql.Identifier, names)),
-            values=_listed(_of("s", n) for n in names),
+            sums=_with_commas(sql.SQL("{} = {}").format(c.ident, total) for c, total in sums),
+            names=_with_commas(map(sql.Identifier, names)),
+            values=_with_commas(_of("s", n) for n in names),
         )
 
     def insert(self, source: sql.Composable, order: bool = False) -> Statement:
         """Inserts the rows `s` of a source; with `order`, in the order of their hashes."""
         names = [*self.hashes, *(c.name for c in self._all)]
-        by = sql.SQL(" ORDER BY {}").format(_listed(map(sql.Identifier, self.hashes)))
+        by = sql.SQL(" ORDER BY {}").format(_with_commas(map(sql.Identifier, self.hashes)))
         return sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}{}").format(
             self.place,
-            _listed(map(sql.Identifier, names)),
-            _listed(_of("s", n) for n in names),
+            _with_commas(map(sql.Identifier, names)),
+            _with_commas(_of("s", n) for n in names),
             source,
             by if order else sql.SQL(""),
         )
@@ -342,7 +344,7 @@ class Layout(PickledByFields):
         """Creates a view of the columns and diffs, without some hidden parts of rows."""
         shown = [c.ident for c in self._all if c.leaf.path[0] not in hidden]
         return sql.SQL("CREATE VIEW {} AS SELECT {} FROM {}").format(
-            sql.Identifier(self.namespace, name), _listed(shown), self.place
+            sql.Identifier(self.namespace, name), _with_commas(shown), self.place
         )
 
     def comments(self, what: str) -> list[Statement]:
@@ -369,5 +371,5 @@ def _of(table: str, name: str) -> sql.Identifier:
     return sql.Identifier(table, name)
 
 
-def _listed(parts: Iterable[sql.Composable]) -> sql.Composed:
+def _with_commas(parts: Iterable[sql.Composable]) -> sql.Composed:
     return sql.SQL(", ").join(parts)

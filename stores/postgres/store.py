@@ -42,7 +42,7 @@ from stores.postgres.catalog import (
 )
 from stores.postgres.changes import Additions, Outputs
 from stores.postgres.connection import Address, Connection, identity
-from stores.postgres.copy import TaskTables, few_rows, size_on_disk, wanted_keys, whole
+from stores.postgres.copy import TaskTables, all_rows, few_rows, size_on_disk, wanted_keys
 from stores.postgres.session import PostgresSession
 from stores.postgres.statements import Layout, identifier
 from stores.step_lock import Pins, Turns
@@ -525,7 +525,7 @@ class StorePostgres(BaseStore[tuple[Register, Layout], Pinned]):
 
     def _whole(self, connection: Connection, layout: Layout, most: int | None = None) -> Relation:
         most = self._driver_bytes if most is None else most
-        return whole(connection, layout, self._address, most, self._spark_session)
+        return all_rows(connection, layout, self._address, most, self._spark_session)
 
     def _spark_session(self) -> SparkSession:
         if self._spark is None:

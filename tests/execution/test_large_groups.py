@@ -196,7 +196,7 @@ def test_queries_of_spark_may_read_a_part_of_the_rows_of_other_keys(
     if not workers:
         name = "stepping_spark.execution.spark_executor.workers_compute"
         monkeypatch.setattr(name, lambda _: False)
-    by_key, whole = memory._at_keys, memory.whole
+    by_key, whole = memory._at_keys, memory.rows_of_batch
     in_spark = False
 
     def read(of: Any, batches: Any, keys: Any, limits: Any, places: Any = None) -> Any:

@@ -182,14 +182,14 @@ def _unnest(n: Unnest, rows: Kernel) -> Kernel:
         beside = [one_array(table.column(c)).take(parents) for c in carried]
         counts: Any = one_array(table.column(COUNT)).take(parents)
         if n.weight is not None:
-            counts = _product(counts, _at(items, n.weight))
-        columns = [*(_at(items, p) for p in n.paths), *beside, counts]
+            counts = _product(counts, _column_at(items, n.weight))
+        columns = [*(_column_at(items, p) for p in n.paths), *beside, counts]
         return DriverRelation(relation(columns), schema)
 
     return unnest
 
 
-def _at(items: Any, path: tuple[str, ...]) -> Any:
+def _column_at(items: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         items = pc.struct_field(items, name)
     return items

@@ -88,7 +88,7 @@ SLACK = 64
 """Extra rows kept before the change, so that the next step may change slightly earlier rows."""
 
 
-def whole(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
+def all_rows(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
     """All rows of a state, and its change."""
     yield state, change, {}
 
@@ -103,13 +103,13 @@ def cut_of(n: Windowed, over: Schema) -> Cut:
     """
     divider = _divider_of(n)
     if divider is None or cut_by(n.keys, n.sorting, n.calls) is None:
-        return whole
+        return all_rows
     exprs = (*n.keys, n.sorting[0].expr, *divider.reads)
     if any(evaluator(e) is None for e in exprs):
-        return whole
+        return all_rows
     values, key_count = values_of(over, exprs), len(n.keys)
     consolidated_if_doubted = _consolidate_doubted(over, n.sorting[0])
-    at_once = _nearest(values, n.sorting[0]) if isinstance(divider, _NearestDivider) else whole
+    at_once = _nearest(values, n.sorting[0]) if isinstance(divider, _NearestDivider) else all_rows
 
     def cut(state: DriverRelation, change: DriverRelation, run: Context) -> DeltaPieces:
         prefixes = run.state_notes.prefixes or Prefixes()

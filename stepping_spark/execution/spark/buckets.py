@@ -17,12 +17,12 @@ from stepping_spark.rows.schema import Schema
 def workers_compute(spark: SparkSession) -> bool:
     """Whether the Python workers of a session have what `BucketColumn` needs. Runs a job."""
     try:
-        return spark.range(1).mapInArrow(_same, "id BIGINT").count() == 1
+        return spark.range(1).mapInArrow(_unchanged, "id BIGINT").count() == 1
     except raised.PySparkException:
         return False
 
 
-def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 

@@ -158,15 +158,15 @@ def _unnest(run: RenderContext, n: Unnest) -> str:
     exploded = ", ".join([f"explode({lists}) AS item", *carried, f"t.{COUNT}"])
     count = f"t.{COUNT}"
     if n.weight is not None:
-        count = f"{product(_at(n.weight), closed(count))} AS {COUNT}"
+        count = f"{product(_sql_at(n.weight), closed(count))} AS {COUNT}"
     columns = [
-        f"{_at(path)} AS {quote(c)}" for path, (c, _) in zip(n.paths, n.columns, strict=True)
+        f"{_sql_at(path)} AS {quote(c)}" for path, (c, _) in zip(n.paths, n.columns, strict=True)
     ]
     shown = ", ".join([*columns, *carried, count])
     return f"SELECT {shown} FROM (SELECT {exploded} FROM ({query}) t) t"
 
 
-def _at(path: tuple[str, ...]) -> Sql:
+def _sql_at(path: tuple[str, ...]) -> Sql:
     return closed(".".join(["t.item", *map(quote, path)]))
 
 
@@ -281,7 +281,7 @@ def _bucketed(run: RenderContext, n: BucketedRank) -> str:
 
 
 def _gather(run: RenderContext, n: Gather) -> str:
-    return _listed(n, _rows(run, n.of))
+    return _lists_of_groups(n, _rows(run, n.of))
 
 
 def _windowed(run: RenderContext, n: Windowed) -> str:
@@ -360,7 +360,7 @@ def _with_ties(op: Rank, query: str, count: str) -> str:
     return f"SELECT {shown}, {COUNT} FROM ({ranked}) WHERE _before_ < {op.n}"
 
 
-def _listed(op: Gather, query: str) -> str:
+def _lists_of_groups(op: Gather, query: str) -> str:
     """The lists of a consolidated query's rows."""
     order = ordered(op.order, op.of.schema.columns, "t")
     ranked = (

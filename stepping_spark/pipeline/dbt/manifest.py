@@ -213,7 +213,7 @@ def chosen(
     _check_compiled(manifest, order)
     models = {manifest.called[n.id]: n for n in order if n.kind == "model"}
     tests = {manifest.called[n.id]: n for n in order if n.kind == "test"}
-    selected, excluded = _listed("select", select), _listed("exclude", exclude)
+    selected, excluded = _list_given("select", select), _list_given("exclude", exclude)
     _check_names("select", selected, models)
     _check_names("exclude", excluded, {**models, **tests})
     left_out = _left_out(manifest, order, excluded)
@@ -290,7 +290,7 @@ def _check_compiled(manifest: DbtManifest, order: list[DbtNode]) -> None:
         )
 
 
-def _listed(option: str, names: Collection[str]) -> list[str]:
+def _list_given(option: str, names: Collection[str]) -> list[str]:
     if isinstance(names, str):
         raise InputError(f"{user_line()}: {option}={names!r}: write a list, {option}=[{names!r}]")
     return list(names)

@@ -466,7 +466,7 @@ def spans_of(
     for v in changed:
         by = ReadBy.COMPARISON
         followed = v.number not in compared and v.meta.feed and not v.meta.has_feed_columns
-        if followed and (v.meta is v.before or _same(v, schema_of)):
+        if followed and (v.meta is v.before or _has_same_schema(v, schema_of)):
             if by_files(v):
                 by = ReadBy.FILES
             elif not v.meta.mapped and v.commit.plain:
@@ -483,7 +483,7 @@ def spans_of(
     ]
 
 
-def _same(v: Version, schema_of: Callable[[Meta], pa.Schema]) -> bool:
+def _has_same_schema(v: Version, schema_of: Callable[[Meta], pa.Schema]) -> bool:
     return v.before.table == v.meta.table and schema_of(v.before) == schema_of(v.meta)
 
 

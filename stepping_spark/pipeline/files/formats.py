@@ -250,11 +250,11 @@ def _in_any_case(text: str, columns: pa.Schema) -> dict[str, str]:
         return names
     # A text or an object within a row may contain such a key, too: only keys of rows count.
     keys = {key for line in text.split("\n") for key in _keys_of(line)}
-    present = pa.schema([f for f in columns if any(_same(names[f.name], key) for key in keys)])
+    present = pa.schema([f for f in columns if any(_same_name(names[f.name], key) for key in keys)])
     return names | matched(present, sorted(keys), pa.ArrowInvalid)
 
 
-def _same(one: str, other: str) -> bool:
+def _same_name(one: str, other: str) -> bool:
     return one.lower() == other.lower()
 
 

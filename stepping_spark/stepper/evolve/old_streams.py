@@ -198,7 +198,7 @@ class OldStreams:
         had, has = stream.type.schema, now.type.schema
         if had != has:
             kind = Unreadable if _bare(had) == _bare(has) else OtherColumns
-            raise kind(f"its rows had {_listed(had)}, and have {_listed(has)}")
+            raise kind(f"its rows had {_columns_text(had)}, and have {_columns_text(has)}")
         return _of_class(stream, now)
 
     def has_rows_of(self, place: int, v: Vertex) -> bool:
@@ -237,7 +237,7 @@ class OldStreams:
         return next((_fewer(v, source) for v in inputs), None)
 
 
-def _listed(schema: Schema) -> str:
+def _columns_text(schema: Schema) -> str:
     return ", ".join(f"{n}: {t}" for n, t in schema.columns)
 
 

@@ -200,7 +200,7 @@ def _shape(t: Monomial) -> Monomial:
     return t[:2] if t[0] == "of" else (*t[:2], *map(_shape, t[2:]))
 
 
-def _at(shape: Monomial, times: Iterable[str]) -> Monomial:
+def _at_times(shape: Monomial, times: Iterable[str]) -> Monomial:
     """A product with these times, one for each leaf."""
     ordered = iter(times)
 
@@ -244,7 +244,7 @@ def _spread(total: FrozenPolynomial | None, *times: str) -> Polynomial | None:
         if len(times) ** n > MOST:
             return None
         for chosen in itertools.product(times, repeat=n):
-            terms[_at(shape, chosen)] += often
+            terms[_at_times(shape, chosen)] += often
     return None if total is None else terms
 
 
