@@ -51,12 +51,16 @@ class Follower:
         self.rows: Counter[tuple[Any, ...]] = Counter()
         self.misfits: Counter[tuple[str, str]] = Counter()
 
-    def read(self, portion: st.Portion | None = None) -> None:
-        """Read what is new; all of it, unless a portion is wanted."""
+    def read(self, portion: st.Portion | None = None, most: int | None = None) -> None:
+        """Read what is new: all of it, in batches of a portion, or `most` batches."""
         self.source.open(self.columns)
+        batches = 0
         try:
-            while batch := self.source.read(self.position, portion or st.Portion()):
+            while batches != most and (
+                batch := self.source.read(self.position, portion or st.Portion())
+            ):
                 self._add(batch)
+                batches += 1
         finally:
             self.source.close()
 

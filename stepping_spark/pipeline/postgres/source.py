@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from psycopg import sql
 
 from stepping_spark.base.errors import SourceError, SteppingError
 from stepping_spark.pipeline.postgres.followed import (
@@ -54,8 +55,33 @@ def holder_of(connection: Connection, transaction: int) -> str:
     return f"transaction {transaction} ({whose}), {opened}"
 
 
+_UNIQUE = """
+SELECT DISTINCT array(
+    SELECT a.attname::text FROM unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) AS k (number)
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+    ORDER BY a.attname
+) FROM pg_catalog.pg_index i
+WHERE i.indrelid = ANY($1::oid[]) AND i.indisunique AND NOT 0 = ANY(i.indkey)
+"""
+
 _AFTER = "(_xid, _id) > ($1::text::xid8, $2) AND _id > $3 AND _row IS NOT NULL AND _count_ <> 0"
 _NEW = f"({_AFTER} AND _xid < $4::text::xid8)"
+
+# Lines of one row have the same content, or the same values of the columns of a unique index.
+# `unread` are lines before transaction $4, and `later` are lines from it on that were written
+# before one of these.
+_TORN = f"""
+WITH unread AS (
+    SELECT _xid, _id, _row FROM {{log}} WHERE {_AFTER} AND _xid < $4::text::xid8 AND _id > $5
+), later AS (
+    SELECT _xid, _id, _row FROM {{log}} WHERE _xid >= $4::text::xid8 AND _id > $3
+        AND _row IS NOT NULL AND _count_ <> 0 AND _id < (SELECT max(_id) FROM unread)
+)
+SELECT min(u._xid::text::bigint), max(l._xid::text::bigint)
+FROM (SELECT * FROM unread, LATERAL (VALUES {{same}}) AS s (kind, same)) u
+JOIN (SELECT * FROM later, LATERAL (VALUES {{same}}) AS s (kind, same)) l
+    ON l.kind = u.kind AND l.same = u.same AND l._id < u._id
+"""
 
 log = logging.getLogger("stepping_spark.pipeline")
 
@@ -82,6 +108,8 @@ class PostgresSource:
     A position is (transaction, id, log, first): everything is read up to the row of the log with
     this id of this transaction, in the order of transactions; `log` is the oid of the log. The
     source reads transactions before the oldest running one: no later one comes before them. A
+    transaction may change a row that one with a larger number has written. Both are read in one
+    step: between them, the rows that were read would not be those of a table at any time. A
     source that begins with a log that was installed again reads only lines after `first`, which
     have all rows.
     """
@@ -161,9 +189,10 @@ class PostgresSource:
     def look(self, after: Position | None, portion: Portion) -> None:
         """Raise the errors of `read` about the log and the table."""
         with self._link.transaction("could not be looked at") as connection:
-            note, _ = self._checked_log(connection)
+            note, table = self._checked_log(connection)
             transaction, number, _, first = self._after(connection, note, after)
-            self._say_if_held(connection, str(transaction), number, first)
+            bounds = str(transaction), number, first
+            self._say_if_held(connection, self._end(connection, table, *bounds), *bounds)
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The changes of the next transactions, or of a part of one."""
@@ -172,9 +201,10 @@ class PostgresSource:
             place = self._after(connection, note, after)
             transaction, number, log, first = place
             bounds = str(transaction), number, first
-            last = self._last(connection, (*bounds, str(horizon_of(connection))), portion)
+            end = self._end(connection, table, *bounds)
+            last = self._last(connection, table, (*bounds, str(end)), portion)
             if last is None:
-                self._say_if_held(connection, *bounds)
+                self._say_if_held(connection, end, *bounds)
                 moved = after is not None and tuple(numbers_of(after)) != place
                 return Batch(place, (), 0) if moved else None
             until, rows, versions = last
@@ -193,12 +223,51 @@ class PostgresSource:
             transaction, number, *_ = numbers_of(position)
             self._forget(transaction, number)
 
+    def _end(self, connection: Connection, table: Followed, *bounds: Any) -> int:
+        """The transaction before which all can be read: the oldest running one, or one before it.
+
+        Rows that a transaction has changed after a later one wait with that one.
+        """
+        end = horizon_of(connection)
+        while (torn := self._torn(connection, table, end, *bounds)) is not None:
+            end, _ = torn
+        return end
+
+    def _torn(
+        self, connection: Connection, table: Followed, end: int, *bounds: Any
+    ) -> tuple[int, int] | None:
+        """The transactions that a step up to `end` would tear apart; None if there are none.
+
+        They are the first one before `end` that has changed a row after one from `end` on, and the
+        last such one from `end` on. Changes of a row have increasing ids: Postgres locks the row.
+        """
+        text = "SELECT min(_id) FROM {log} WHERE _xid >= $1::text::xid8"
+        least = run(connection, text, str(end), log=self._name).fetchall()[0][0]
+        if least is None:
+            return None
+        members = [m.oid for m in table.members]
+        same: list[sql.Composable] = [sql.SQL("(0, _row::text)")]
+        for i, (names,) in enumerate(run(connection, _UNIQUE, members).fetchall(), 1):
+            values = sql.SQL(", ").join(
+                sql.SQL("_row ->> {}").format(sql.Literal(n)) for n in names
+            )
+            text = "({}, CASE WHEN num_nulls({}) = 0 THEN jsonb_build_array({})::text END)"
+            same.append(sql.SQL(text).format(i, values, values))
+        names_in_text = {"log": self._name, "same": sql.SQL(", ").join(same)}
+        (torn,) = run(connection, _TORN, *bounds, str(end), least, **names_in_text).fetchall()
+        return None if torn[0] is None else torn
+
     def _last(
-        self, connection: Connection, bounds: tuple[str, int, int, str], portion: Portion
+        self,
+        connection: Connection,
+        table: Followed,
+        bounds: tuple[str, int, int, str],
+        portion: Portion,
     ) -> tuple[int, int | None, int] | None:
         """(last transaction to read, number of rows if only a part, number of whole transactions).
 
-        None if there is nothing new.
+        None if there is nothing new. More than the portion is read if it would tear transactions
+        apart.
         """
         text = (
             "SELECT _xid::text::bigint, count(*), "
@@ -216,6 +285,11 @@ class PostgresSource:
             if not portion.holds(total, nbytes):
                 break
             until, versions = int(transaction), versions + 1
+        whole = until
+        while (torn := self._torn(connection, table, whole + 1, *bounds[:3])) is not None:
+            _, whole = torn
+        if whole > until:
+            return whole, None, max(sum(int(t) <= whole for t, *_ in transactions), 1)
         if versions == 0:
             return until, -(-first // portion.pieces(first, of_first)), 0
         return until, None, versions
@@ -224,13 +298,13 @@ class PostgresSource:
         text = f"SELECT count(*) FROM {{log}} WHERE {which}"
         return int(run(connection, text, *bounds, log=self._name).fetchall()[0][0])
 
-    def _say_if_held(self, connection: Connection, *bounds: Any) -> None:
-        """Log, once for each open transaction, the rows that wait for it."""
+    def _say_if_held(self, connection: Connection, end: int, *bounds: Any) -> None:
+        """Log, once for each open transaction, the rows from `end` on, which wait for it."""
         horizon = horizon_of(connection)
         if horizon == self._held:
             return
         waiting = f"({_AFTER} AND _xid >= $4::text::xid8)"
-        rows = self._count(connection, waiting, *bounds, str(horizon))
+        rows = self._count(connection, waiting, *bounds, str(end))
         if rows:
             self._held = horizon
             holder = holder_of(connection, horizon)

@@ -21,12 +21,13 @@ class Postgres:
     write the table. Each row that is inserted, deleted or updated is a row in the log; TRUNCATE
     deletes all rows. The log costs a statement one such line for each row, and never makes it fail,
     except for a row of 1 GB or more as JSON. Transactions are read in the order of their numbers,
-    up to the oldest one that still runs on the server. So a transaction that commits late is not
-    missed, and one that stays open, in any database of the server, delays the views. Columns that
-    the row class does not have are not read, and may be added, dropped and renamed. The log is kept
-    for other pipelines; with `trim=True`, this pipeline removes the rows that it has committed, and
-    pipelines that have not read them are refused. Nobody else can remove rows of the log. `lag`
-    counts rows of the log, also rows that wait for an open transaction.
+    up to the oldest one that still runs on the server, and in one step with those that changed the
+    same rows before them. So a transaction that commits late is not missed, and one that stays
+    open, in any database of the server, delays the views. Columns that the row class does not have
+    are not read, and may be added, dropped and renamed. The log is kept for other pipelines; with
+    `trim=True`, this pipeline removes the rows that it has committed, and pipelines that have not
+    read them are refused. Nobody else can remove rows of the log. `lag` counts rows of the log,
+    also rows that wait for an open transaction.
 
     No trigger sees DDL. At each read, the source compares the table with its state at the
     installation. If the table was replaced or restored, if triggers were disabled, partitions
