@@ -454,14 +454,15 @@ class Pipeline(Closing):
             )
         try:
             if self._stepper is None:
-                self._stepper = Stepper(
-                    self.graph,
-                    store,
-                    limits=self._limits,
-                    profile=self._profile,
-                    evolve=self._evolves_now,
-                    renamed=self.renamed,
-                )
+                with self._telling_the_plan():
+                    self._stepper = Stepper(
+                        self.graph,
+                        store,
+                        limits=self._limits,
+                        profile=self._profile,
+                        evolve=self._evolves_now,
+                        renamed=self.renamed,
+                    )
             self._open_tables(store)
         except BaseException:
             with suppress(Exception):

@@ -372,6 +372,18 @@ def _(shop: Shop) -> None:
     assert (bool(plan.dropped), shop.rows("sums")) == (True, OLD)
 
 
+@row("a text mentions its tables in another order, or the types of one more are stated")
+def _(shop: Shop) -> None:
+    shop.run({"sums": BOTH}, **WITH_CUSTOMERS)
+    types = dict(reversed(WITH_CUSTOMERS["types"].items()))
+    anew = shop.plan({"sums": BOTH}, **{**WITH_CUSTOMERS, "types": types})
+    assert (anew.reordered, anew.filled) == (("customers", "orders"), {})
+    other = BOTH.replace("customers JOIN orders", "orders JOIN customers")
+    assert other != BOTH
+    assert shop.plan({"sums": other}, **WITH_CUSTOMERS).read_again == ()
+    assert shop.rows("sums") == OLD
+
+
 def kept_whole(t: Any) -> Any:
     def query(orders: Any) -> Any:
         pairs: Any = st.join(orders, orders, on_left=lambda o: o.id, on_right=lambda o: o.id)

@@ -98,13 +98,16 @@ class Evolution:
     """The columns that the state lacks for a filled register, by its name, if it has the others."""
     counts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The numbers of rows that leave and enter each changed or new view, if they were counted."""
+    reordered: tuple[str, ...] = ()
+    """The inputs in their order, if those of the old query are in another order."""
 
     @property
     def is_needed(self) -> bool:
         """Whether the state, a view or a name would change."""
         changed = self.step and any(outcome != AS_BEFORE for outcome in self.views.values())
         views = self.gone or self.moved
-        return bool(self.filled or self.dropped or changed or self.renamed or views)
+        inputs = self.renamed or self.reordered
+        return bool(self.filled or self.dropped or changed or inputs or views)
 
     def check_known(self, but: Collection[str] = ()) -> None:
         """Raise an error for a view with an unknown change, except for the views in `but`."""
@@ -153,6 +156,8 @@ class Evolution:
             yield f"  dropped: {self.words_before.get(name, name)}"
         for old, new in self.renamed.items():
             yield f"  renamed: input {old} is {new} now"
+        if self.reordered:
+            yield f"  the order of the inputs: {', '.join(self.reordered)}"
         for name in self.read_again:
             n = self.rows_again.get(name)
             yield f"  read again: input {name}{'' if n is None else f', {count_told(n)}'}"
@@ -358,7 +363,13 @@ class _Finder:
             sizes,
             filling,
             missing={n: lacks for n in filled if (lacks := _missing(wanted[n], self.kept))},
+            reordered=self._reordered(),
         )
+
+    def _reordered(self) -> tuple[str, ...]:
+        inputs = inputs_of(self.graph)
+        before = {self.renamed.get(n, n): number for n, number in self._inputs_before().items()}
+        return tuple(n for n, _ in inputs) if are_reordered(inputs, before) else ()
 
     def _unchanged(self) -> Evolution:
         names = difference(self.kept, described(self.plan.registers)).names
@@ -446,6 +457,11 @@ class _Finder:
             return set()
         triples = zip(graph.outputs, made_by, self.graph.made_by, strict=True)
         return {v for v, then, now in triples if Signature.of_text(then).digest == now.digest}
+
+
+def are_reordered(inputs: Sequence[tuple[str, int]], before: Mapping[str, int]) -> bool:
+    """Whether inputs have other numbers than before, by which the state has their rows."""
+    return any(before.get(name, number) != number for name, number in inputs)
 
 
 def _numbers(

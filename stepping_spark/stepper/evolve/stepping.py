@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError, StepError
+from stepping_spark.base.errors import InputError, StepError, StoreMismatch
 from stepping_spark.base.limits import Limits
 from stepping_spark.circuit.graph import AnyGraph
 from stepping_spark.execution.io import held_input
@@ -19,8 +19,9 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store
 from stepping_spark.rows.atoms import TIMES, is_time
-from stepping_spark.stepper.evolve.circuit import circuit_of
-from stepping_spark.stepper.evolve.evolution import Evolution, evolution_of
+from stepping_spark.stepper.evolve.circuit import Unreadable, circuit_of, inputs_of
+from stepping_spark.stepper.evolve.evolution import Evolution, are_reordered, evolution_of
+from stepping_spark.stepper.evolve.old_streams import KeptCircuit
 
 BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
 
@@ -172,13 +173,31 @@ class Evolving:
 
     def _begin_with(self, store: EvolvingStore) -> None:
         """Find the evolution that a state needs, and the text of the circuit to store."""
-        circuit = circuit_of(self._plan)
-        if store.last_circuit() == circuit:
+        circuit, before = circuit_of(self._plan), store.last_circuit()
+        if before == circuit:
             return
         self._circuit = circuit
         if store.evolves:
             difference = evolution_of(self.graph, self.store, renamed=self._renamed)
             self._evolution = difference if difference.is_needed else None
+        elif before is not None:
+            self._check_order(before)
+
+    def _check_order(self, before: str) -> None:
+        """Refuse a query with its inputs in another order: their rows would be exchanged."""
+        try:
+            old = KeptCircuit(before).inputs
+        except Unreadable:
+            return
+        inputs = inputs_of(self.graph)
+        if are_reordered(inputs, old):
+            then = ", ".join(sorted(old, key=old.__getitem__))
+            now = ", ".join(name for name, _ in inputs)
+            raise StoreMismatch(
+                f"the state is of a query with the inputs {then}, in this order, and "
+                f"{self.graph.name} has the inputs {now}. Keep the order; or evolve, which finds "
+                "inputs by their names (evolve=True, and for a stepper a call of evolve())"
+            )
 
     def _all_or_nothing(
         self, number: int, inputs: Sequence[object]
