@@ -341,12 +341,16 @@ class Outlet:
 
         Returns further offsets for the store: marks for a step without rows, or with all rows.
         """
-        anew = self._gets_all_rows
-        if not anew and isinstance(change, ZSetSpark) and not change.in_spark and change.empty():
+        anew, removed = self._gets_all_rows, getattr(self._sink, "is_removed", False)
+        known = isinstance(change, ZSetSpark) and not change.in_spark
+        empty = not anew and known and change.empty()
+        if empty and not removed:
             return self.without_rows(step)
         prepare = getattr(self._sink, "prepare", None)
         if callable(prepare):
             prepare(step, change)
+        if empty:  # the table is there again, without a step
+            return {**self.without_rows(step), self._key: 0}
         return {f"{self._key}{WHOLE}": step} if anew else {}
 
     def write(self, step: int, change: Any) -> int | None:

@@ -170,6 +170,25 @@ def test_a_table_that_is_removed_gets_all_rows_of_its_view(orders: Path, kind: K
     assert kind.rows("sums") == [("de", 15), ("fr", 7), ("it", 9)]
 
 
+@pytest.mark.parametrize("more", [0, 6], ids=["the same query", "another query"])
+def test_a_table_that_is_removed_while_its_view_is_empty_is_there_again(
+    orders: Path, kind: Kind, more: int
+) -> None:
+    run(orders, kind.sink("sums"))
+    deltalake.DeltaTable(str(orders)).delete()
+    run(orders, kind.sink("sums"))
+    assert kind.rows("sums") == []
+    kind.remove("sums")
+    run(orders, kind.sink("sums"), more=more)
+    with pipeline(orders, kind.sink("sums"), more=more, evolve=False) as running:
+        assert running.run() == 0
+    rows = pa.table({"country": ["it"], "cents": [9]})
+    deltalake.write_deltalake(str(orders), rows, mode="append")
+    with pipeline(orders, kind.sink("sums"), more=more, evolve=False) as running:
+        assert running.run() == 1
+    assert kind.rows("sums") == [("it", 9)]
+
+
 def test_a_table_that_is_removed_may_have_other_columns(orders: Path, kind: Kind) -> None:
     def other() -> st.Pipeline:
         text = "SELECT country, cents * 1.5D AS cents FROM orders WHERE cents > 6"
