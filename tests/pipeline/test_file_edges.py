@@ -630,3 +630,39 @@ def test_one_line_of_a_file_does_not_decide_about_types(tmp_path: Path) -> None:
         (tmp_path / "a.json").write_text("\n".join(lines[:last]))
         columns = st.Files(tmp_path, "json").source().schema()
         assert [(f.name, str(f.type)) for f in columns] == [("id", "double"), ("text", "string")]
+
+
+FIRST: dict[str, Any] = {"id": pa.array([1]), "x": pa.array(["a"])}
+LATER: dict[str, tuple[Any, str]] = {
+    "text": ({"id": pa.array(["2"]), "x": pa.array(["b"])}, "column 'id': expected int"),
+    "float": ({"id": pa.array([2.5]), "x": pa.array(["b"])}, "column 'id': expected int"),
+    "NULL": ({"id": pa.array([2]), "x": pa.nulls(1)}, ""),
+    "wider": ({"id": pa.array([2]), "x": pa.array(["b"])}, ""),
+    "less": ({"id": pa.array([2])}, ""),
+}
+
+
+@pytest.mark.parametrize("kind", LATER)
+def test_a_later_parquet_file_does_not_change_types_that_are_not_stated(
+    tmp_path: Path, kind: str
+) -> None:
+    """The error names the file that does not fit, not the table of the view."""
+    (tmp_path / "in").mkdir()
+    columns, refused = LATER[kind]
+    narrow = {**FIRST, "id": FIRST["id"].cast("int32")} if kind == "wider" else FIRST
+    pq.write_table(pa.table(narrow), tmp_path / "in" / "1.parquet")
+
+    def run() -> int:
+        files, table = st.Files(tmp_path / "in"), st.Files(tmp_path / "out")
+        text = st.sql("SELECT id, x FROM rows")
+        store = f"parquet:{tmp_path / 'state'}"
+        with st.Pipeline(text, store=store, rows=files, into=table) as pipeline:
+            return pipeline.run()
+
+    assert run() == 1
+    pq.write_table(pa.table(columns), tmp_path / "in" / "2.parquet")
+    if refused:
+        with pytest.raises(SourceError, match=rf"2\.parquet, {refused}"):
+            run()
+    else:
+        assert run() == 1

@@ -415,7 +415,7 @@ def first_typed(schemas: Iterable[pa.Schema], *, wider: bool = False) -> pa.Sche
     columns: dict[str, Any] = {}
     for field in (field for schema in schemas for field in schema):
         known = columns.get(field.name)
-        if known is None or _is_unknown(known):
+        if known is None or is_unknown(known):
             columns[field.name] = field.type
         elif wider and field.type != known:
             both = [pa.schema([(field.name, t)]) for t in (known, field.type)]
@@ -425,11 +425,11 @@ def first_typed(schemas: Iterable[pa.Schema], *, wider: bool = False) -> pa.Sche
     return pa.schema(list(columns.items()))
 
 
-def _is_unknown(t: Any) -> bool:
+def is_unknown(t: Any) -> bool:
     """Whether a type, or a part of it, is that of NULLs alone."""
     if isinstance(t, pa.StructType):
-        return any(_is_unknown(f.type) for f in t)
-    return _is_unknown(t.value_type) if isinstance(t, pa.ListType) else bool(pa.types.is_null(t))
+        return any(is_unknown(f.type) for f in t)
+    return is_unknown(t.value_type) if isinstance(t, pa.ListType) else bool(pa.types.is_null(t))
 
 
 # -- values

@@ -32,6 +32,7 @@ from stepping_spark.pipeline.files.formats import (
     TextBlock,
     first_typed,
     has_no_text,
+    is_unknown,
 )
 from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position, numbers_of
 from stepping_spark.rows.names import as_in_table, column_of, type_in_table
@@ -80,14 +81,14 @@ class FilesSource(InPieces):
         """The columns of the last file, and those that only the first files have.
 
         In text, the wanted columns have their types, and JSON has all of them. Without wanted
-        columns, types are inferred: each column has the first type that it has in these files, so
-        that a later file does not change it.
+        columns, types are inferred: each column has the first type that it has in these files, or
+        in Parquet a wider int, so that a later file does not change it.
         """
         files, wanted = self._files(), self._columns
         some = [*files[:TYPED_BY], *files[TYPED_BY:][-1:]]
         if files and self._kind == "parquet":
             schemas = list(side_by_side(self._schema_of, some))
-            return _united(schemas[-1], schemas[:-1]).with_metadata({AT: files[-1].name})
+            return _united(schemas, inferred=not wanted.names).with_metadata({AT: files[-1].name})
         if wanted.names:
             of_csv = some if self._kind == "csv" else []
             names = dict.fromkeys(n for file in of_csv for n in self._of(file, Csv.names))
@@ -262,12 +263,27 @@ class FilesSource(InPieces):
         return SourceError(f"directory {self._directory.shown}: {reason}")
 
 
-def _united(last: pa.Schema, others: Sequence[pa.Schema]) -> pa.Schema:
-    """The columns of the last file, and those that only others have; nullable if one lacks them."""
-    fields = {f.name: f for columns in (*others, last) for f in columns}
-    lacking = {n for columns in (*others, last) for n in fields.keys() - columns.names}
-    names = [*last.names, *(name for name in fields if name not in last.names)]
-    return pa.schema([fields[n].with_nullable(fields[n].nullable or n in lacking) for n in names])
+def _united(schemas: Sequence[pa.Schema], *, inferred: bool) -> pa.Schema:
+    """The columns of the last file, and those that only others have; nullable if one lacks them.
+
+    A column has its type in the last file that is not NULL there. If types are `inferred`, it has
+    the first one, or a wider int.
+    """
+    fields: dict[str, pa.Field[Any]] = {}
+    for f in (f for columns in schemas for f in columns if not is_unknown(f.type)):
+        known = fields.get(f.name)
+        if known is None or not inferred or holds_all(f.type, known.type):
+            fields[f.name] = f
+    unknown = {f.name: f for columns in schemas for f in columns if f.name not in fields}
+    of_all = {**fields, **unknown}
+    has = [{f.name for f in columns if not is_unknown(f.type)} for columns in schemas]
+    names = [*schemas[-1].names, *(name for name in of_all if name not in schemas[-1].names)]
+    return pa.schema(
+        [
+            of_all[n].with_nullable(of_all[n].nullable or not all(n in known for known in has))
+            for n in names
+        ]
+    )
 
 
 CORRECT = "correct or remove the file"
