@@ -284,6 +284,33 @@ def test_a_table_is_refreshed(orders: Path, kind: Kind) -> None:
     assert kind.rows("sums") == []
 
 
+def as_changes(kind: Kind, name: str) -> Any:
+    """The sink of a name, which gets the changes of the view."""
+    sink = kind.sink(name)
+    sink.key, sink.changes = (), True
+    return sink
+
+
+def test_a_table_of_changes_that_somebody_else_has_changed_is_made_anew(
+    orders: Path, kind: Kind
+) -> None:
+    """As the error says: the table is removed, and an evolution fills it."""
+    sink = as_changes(kind, "sums")
+    if isinstance(sink, st.Files | st.Postgres):
+        pytest.skip("rows of changes may be removed by those who have read them")
+    run(orders, sink)
+    if isinstance(sink, st.DeltaTable):  # deltalake deletes no row of a table of changes
+        rows = QueryBuilder().register("t", deltalake.DeltaTable(sink.path)).execute(ALL)
+        deltalake.write_deltalake(sink.path, rows, mode="append")
+    else:
+        kind.damage("sums")
+    with pytest.raises(st.SteppingError, match="remove the table and run with --evolve"):
+        run(orders, as_changes(kind, "sums"))
+    kind.remove("sums")
+    run(orders, as_changes(kind, "sums"))
+    assert kind.rows("sums") == OLD
+
+
 def test_rows_that_somebody_changes_after_a_refresh_are_noticed(orders: Path, kind: Kind) -> None:
     run(orders, kind.sink("sums"))
     with pipeline(orders, kind.sink("sums"), refresh=["sums"]) as running:

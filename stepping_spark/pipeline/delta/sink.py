@@ -514,7 +514,7 @@ class DeltaSink:
             raise self._failure(
                 f"somebody else has changed its rows in version {foreign}; nobody else may write "
                 f"a table that a pipeline writes: restore version {foreign - 1}, and run again; "
-                f"or {REFRESHED if self.anew is False else 'delete it and start with a new store'}"
+                f"or {REFRESHED if self.anew is False else REMOVED}"
             )
         if foreign is None:
             self._seen = table.version()

@@ -485,7 +485,7 @@ class IcebergSink:
                     f"somebody else has changed its rows in snapshot {snapshot.snapshot_id}; "
                     "nobody else may write a table that a pipeline writes: roll back to the "
                     "snapshot before it, and run again; or "
-                    f"{REFRESHED if self.anew is False else 'drop it and start with a new store'}"
+                    f"{REFRESHED if self.anew is False else REMOVED}"
                 )
 
     @contextmanager

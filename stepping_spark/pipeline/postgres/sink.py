@@ -18,7 +18,7 @@ from stepping_spark.pipeline.changes import STEP, feed_schema, fields_of_key
 from stepping_spark.pipeline.postgres.link import Link, columns_of, listed, run
 from stepping_spark.pipeline.postgres.staging import SAME, STEPS, StagedRows, Staging
 from stepping_spark.pipeline.postgres.types import holds, type_name
-from stepping_spark.pipeline.protocols import ANEW, REFRESHED, REMOVED
+from stepping_spark.pipeline.protocols import REFRESHED, REMOVED
 from stepping_spark.rows.names import as_in_table, column_of
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.spark import ZSetSpark
@@ -272,7 +272,7 @@ class PostgresSink:
             raise self._link.failure(
                 f"of {expected:,} rows that it got up to step {noted.step}, {rows:,} are there: "
                 "somebody else has removed rows, for example by TRUNCATE; restore them, or "
-                + (REFRESHED if self.anew is False else f"drop it, and {ANEW}")
+                + (REFRESHED if self.anew is False else REMOVED)
             )
 
     def _check_may_create(self, connection: Connection) -> None:
