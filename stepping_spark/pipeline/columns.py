@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
 from stepping_spark.base.errors import SinkError
+from stepping_spark.relations.arrow import Array, lengths_of, one_array
 from stepping_spark.rows.names import column_of, matched
+from stepping_spark.zsets.from_arrow import cast_or_null
+
+pc: Any = pyarrow.compute
 
 
 def plain(column: Any) -> Any:
@@ -57,9 +63,6 @@ def parquet_file(opened: Any, **options: Any) -> pq.ParquetFile:
     return another time for a year before 1678 or after 2262.
     """
     return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", **options)
-
-
-pc: Any = pyarrow.compute
 
 
 def parts_of(columns: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
@@ -235,3 +238,81 @@ def _common(name: str, types: Sequence[pa.DataType]) -> pa.DataType:
         types_text = " and then ".join(map(str, types))
         raise ValueError(f"column {name} is {types_text}, and no type holds both") from None
     return data_type
+
+
+def first_typed(schemas: Iterable[pa.Schema], *, wider: bool = False) -> pa.Schema:
+    """The columns of schemas, each with its first type that is more than NULL.
+
+    With `wider`, a later type may be one that has the values of both: 1 and 2.5 are doubles.
+    """
+    columns: dict[str, Any] = {}
+    for field in (field for schema in schemas for field in schema):
+        known = columns.get(field.name)
+        if known is None or is_unknown(known):
+            columns[field.name] = field.type
+        elif wider and field.type != known:
+            both = [pa.schema([(field.name, t)]) for t in (known, field.type)]
+            with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
+                unified = pa.unify_schemas(both, promote_options="permissive")
+                columns[field.name] = unified.field(0).type
+    return pa.schema(list(columns.items()))
+
+
+def is_unknown(t: Any) -> bool:
+    """Whether a type, or a part of it, is that of NULLs alone."""
+    if isinstance(t, pa.StructType):
+        return any(is_unknown(f.type) for f in t)
+    return is_unknown(t.value_type) if isinstance(t, pa.ListType) else bool(pa.types.is_null(t))
+
+
+def held_types(texts: pa.Table, inferred: pa.Schema) -> pa.Schema:
+    """The inferred types, if they have all values of their columns; of times, else with a zone.
+
+    A column with another value is a text, because its rows would be refused. An empty text is NULL.
+    """
+    held: dict[str, Any] = {}
+    for f, array in zip(inferred, map(one_array, texts.columns), strict=True):
+        some = array
+        if pa.types.is_string(array.type):
+            some = array.filter(pc.not_equal(array, ""))
+        types = (_in_zone(f.type, None), _in_zone(f.type, "UTC"), array.type)
+        held[f.name] = next(t for t in types if _holds(t, some))
+    return pa.schema(list(held.items()))
+
+
+def _holds(t: Any, array: Array) -> bool:
+    """Whether a type has all values of an array."""
+    if pa.types.is_null(t):
+        return array.null_count == len(array)
+    try:
+        return not len([*valued(array, t)[1]])
+    except pa.ArrowNotImplementedError:  # as of a time of a day
+        return False
+
+
+def _in_zone(t: Any, zone: str | None) -> Any:
+    """A type with times in a zone, at any depth."""
+    if isinstance(t, pa.StructType):
+        return pa.struct([f.with_type(_in_zone(f.type, zone)) for f in t])
+    if isinstance(t, pa.ListType):
+        return pa.list_(_in_zone(t.value_type, zone))
+    return pa.timestamp("us", zone) if pa.types.is_timestamp(t) else t
+
+
+def valued(array: Any, t: Any) -> tuple[Array, Iterable[int]]:
+    """Values cast to a type, at any depth, and the indices of values outside the type."""
+    if array.type == t:
+        return array, ()
+    if isinstance(t, pa.StructType):
+        parts = [valued(part, f.type) for part, f in zip(array.flatten(), t, strict=True)]
+        structs: Any = pa.StructArray.from_arrays(
+            [values for values, _ in parts], fields=list(t), mask=array.is_null()
+        )
+        return structs, sorted({i for _, at in parts for i in at})
+    if isinstance(t, pa.ListType):
+        items, at = valued(array.flatten(), t.value_type)
+        ends = lengths_of(array).cumsum()
+        offsets = pa.array([0, *ends.tolist()], pa.int32())
+        lists: Any = pa.ListArray.from_arrays(offsets, items, type=t, mask=array.is_null())
+        return lists, np.searchsorted(ends, np.asarray(list(at), np.int64), side="right").tolist()
+    return cast_or_null(array, t)

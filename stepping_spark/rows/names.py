@@ -146,7 +146,8 @@ def matched(
     """The column of a table for each field, by the field's name.
 
     It is the column of exactly this name, or else the only one that differs in case. Raises the
-    error that `failure` makes if a column is missing or two candidates differ only in case.
+    error that `failure` makes if a column is missing or is there twice, or if two candidates differ
+    only in case.
     """
     names = list(names)
     exact = set(names)
@@ -157,7 +158,7 @@ def matched(
         if column in exact:
             by_field[field.name] = column
             continue
-        candidates = [name for name in names if name.lower() == column.lower()]
+        candidates = [name for name in dict.fromkeys(names) if name.lower() == column.lower()]
         if len(candidates) > 1:
             raise failure(
                 f"field {field.name} is column {column!r}, and there are "
@@ -175,6 +176,9 @@ def matched(
             "field may have a column of another name: columns={field: name}, or "
             "Annotated[…, st.Column(name)]"
         )
+    for column in by_field.values():
+        if names.count(column) > 1:
+            raise failure(f"there are two columns {column!r}; rename one, or leave one out")
     return by_field
 
 

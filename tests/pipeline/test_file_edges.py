@@ -255,7 +255,7 @@ def test_an_empty_file_has_no_rows(tmp_path: Path, kind: str, name: str) -> None
 def test_a_header_that_names_a_column_twice_is_refused(tmp_path: Path) -> None:
     """Finding 19."""
     (tmp_path / "a").write_text("id,text,size,text\n1,x,1,y\n")
-    with pytest.raises(SourceError, match="the header has the column 'text' twice"):
+    with pytest.raises(SourceError, match="there are two columns 'text'; rename one"):
         strict(tmp_path, Line, "csv").run()
     (tmp_path / "a").write_text("id,Text,text,size\n1,x,y,1\n")
     rows, _ = read(tmp_path, Line, "csv")
@@ -666,3 +666,107 @@ def test_a_later_parquet_file_does_not_change_types_that_are_not_stated(
             run()
     else:
         assert run() == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "id,größe\n1,2\n".encode("latin-1"),
+        "id,text\n1,a\n".encode("utf-16"),
+        "id,text\n1,a\n".encode("utf-16-le"),
+        gzip.compress(b"id,text\n1,a\n"),
+    ],
+)
+def test_a_header_that_is_no_text_in_utf_8_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.csv").write_bytes(data)
+    with pytest.raises(SourceError, match=r"a\.csv cannot be read: its header is no text in UTF-8"):
+        strict(tmp_path, Line, "csv").run()
+
+
+class Pair(st.Data):
+    id: int
+    text: str | None
+
+
+def test_a_column_that_a_file_of_parquet_has_twice_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"id": [1], "other": [2], "text": ["a"]})
+    pq.write_table(table.rename_columns(["id", "id", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="there are two columns 'id'; rename one"):
+        strict(tmp_path, Pair, "parquet").run()
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "line"),
+    [
+        ('id,text\n1,"a\n2,b\n3,c\n', [], 2),
+        ('id,text\n0,b"c\n1,"a""\n2,b\n', [Pair(id=0, text='b"c')], 3),
+        ('id,text\n0,x\n1,"', [Pair(id=0, text="x")], 3),
+        ('id,text\n0,"x\n"\n1,b"', [Pair(id=0, text="x\n"), Pair(id=1, text='b"')], None),
+    ],
+)
+def test_a_quote_that_is_never_closed_is_a_row_that_does_not_fit(
+    tmp_path: Path, text: str, rows: list[Pair], line: int | None
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    read_rows, rejected = read(tmp_path, Pair, "csv")
+    assert read_rows == Z(dict.fromkeys(rows, 1))
+    assert [reason for _, reason in rejected] == ([] if line is None else ["a quote is not closed"])
+    if line is not None:
+        with pytest.raises(InputError, match=rf"a\.csv, line {line}, a quote is not closed"):
+            strict(tmp_path, Pair, "csv").run()
+
+
+class Number(st.Data):
+    id: int
+    x: float | None = None
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b'{"id": 3, "x": 1e400}', "column 'x': expected numbers of 64 bits"),
+        (b'{"id": 3, "other": [-1e400]}', "column 'other': expected numbers of 64 bits"),
+        ('{"id": 1}'.encode("utf-16"), "expected text in UTF-8"),
+    ],
+)
+def test_the_reason_names_what_cannot_be_read(tmp_path: Path, data: bytes, reason: str) -> None:
+    (tmp_path / "a.json").write_bytes(data)
+    _, ((_, said),) = read(tmp_path, Number, "json")
+    assert said.startswith(reason)
+
+
+@pytest.mark.parametrize("text", ['[{"id": 1},\n{"id": 2}]', '{\n  "id": 1\n}\n', "[]"])
+def test_columns_of_json_need_one_object_in_a_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    if text[0] == "[" and "{" in text:
+        (tmp_path / "a.json").write_text(text.replace("\n", ""))
+    with pytest.raises(SourceError, match="no file with one JSON object in a line"):
+        st.row_class(st.Files(tmp_path, "json"))
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00.5+01:00"],
+        ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00"],
+        ["2024-01-01 00:00:00"],
+        ["2024-01-01T00:00:00.123456789"],
+        ["12:00:00"],
+        ["NULL", "5"],
+        ["N/A", "NaN"],
+        [" 5"],
+        ["0x1F", "7"],
+        ["True", "false"],
+    ],
+)
+def test_a_type_that_is_inferred_has_all_values_it_was_inferred_from(
+    tmp_path: Path, kind: str, values: list[str]
+) -> None:
+    lines = [json.dumps({"id": i, "x": [v], "y": v}) for i, v in enumerate(values)]
+    if kind == "csv":
+        lines = ["id,y", *(f"{i},{v}" for i, v in enumerate(values)), "9,"]
+    (tmp_path / "a").write_text("\n".join(lines))
+    query = st.sql("SELECT * FROM rows")
+    rows = st.Files(tmp_path, kind)
+    assert st.Pipeline(query, store="memory", sources={"rows": rows}).run() == 1

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from csv import Error as CsvError
 from csv import reader as csv_reader
 from dataclasses import dataclass
+from itertools import chain
 from json import JSONDecodeError, dumps, loads
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -25,10 +26,17 @@ import pyarrow.csv as pacsv
 import pyarrow.fs as pafs
 import pyarrow.json as pajson
 
-from stepping_spark.pipeline.columns import parquet_file, plain, plain_field
+from stepping_spark.pipeline.columns import (
+    first_typed,
+    held_types,
+    parquet_file,
+    plain,
+    plain_field,
+    valued,
+)
 from stepping_spark.pipeline.protocols import AT, MISFITS
 from stepping_spark.pipeline.rejects import texts_of
-from stepping_spark.relations.arrow import Array, lengths_of, one_array
+from stepping_spark.relations.arrow import Array, one_array
 from stepping_spark.rows.names import as_in_table, column_of, columns_of, matched, type_in_table
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.from_arrow import cast_or_null, told_type
@@ -47,6 +55,8 @@ MOST = 1 << 30
 _STRADDLES = "straddling object"
 _ENDS_IN_HEADER = "Empty CSV file or block"
 _COUNTED = ", which may count milliseconds: declare an int, and use F.timestamp_millis in the query"
+_NOT_CLOSED = "a quote is not closed"
+_END = "(end)"
 _BYTE_ORDER = b"\xef\xbb\xbf"
 
 NumberedLine: TypeAlias = tuple[int, bytes]
@@ -98,20 +108,22 @@ def csv(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Text
     header = _header(system, path)
     if not header:
         return
-    names = _of_header(_there(columns, header), header)
+    names = matched(_there(columns, header), header, pa.ArrowInvalid)
     wrong: dict[int, Misfit] = {}  # by the number of the row
     done, block = 0, BLOCK
     while True:
         ragged: list[Misfit] = []
         seen = 0
         try:
-            for table in _csv_tables(system, path, list(names.values()), block, ragged):
+            tables = _csv_tables(system, path, list(names.values()), block, ragged)
+            for table, is_open in tables:
                 new = table.slice(max(0, done - seen))
                 first = max(done, seen)
                 seen += table.num_rows
                 if new.num_rows:
                     new = _with_absent(new.rename_columns(list(names)), columns)
-                    rows, reasons = _converted(new, columns)
+                    unclosed = {new.num_rows - 1: _NOT_CLOSED} if is_open else {}
+                    rows, reasons = _converted(new, columns, unclosed)
                     texts = _texts(new, list(reasons))
                     for (i, reason), text in zip(reasons.items(), texts, strict=True):
                         wrong[first + i] = (text, reason)
@@ -131,6 +143,8 @@ def _header(system: pafs.FileSystem, path: str) -> list[str]:
     """The names in the first line of a CSV file that is not empty; none of an empty file."""
     with _text(system, path) as text:
         header = next(filter(None, csv_reader(text)), [])
+    if not _is_unicode("".join(header)) or "\0" in "".join(header):
+        raise pa.ArrowInvalid("its header is no text in UTF-8; save it so, or name it .gz if it is")
     if header and not any(map(str.strip, header)):
         raise pa.ArrowInvalid("its first line has no name of a column; write the header there")
     return header
@@ -174,35 +188,30 @@ def _lines_of_csv(
     return [*of_wrong, *of_ragged] if is_same else None
 
 
-def _of_header(columns: pa.Schema, in_file: list[str]) -> dict[str, str]:
-    names = matched(columns, in_file, pa.ArrowInvalid)
-    for column in names.values():
-        if in_file.count(column) > 1:
-            raise pa.ArrowInvalid(f"the header has the column {column!r} twice; rename one")
-    return names
-
-
 def _csv_tables(
     system: pafs.FileSystem,
     path: str,
     columns: list[str],
     block: int,
     misfits: list[Misfit],
-) -> Iterator[pa.Table]:
-    """Some columns of a file as bytes; adds lines with too many or too few fields to `misfits`."""
+) -> Iterator[tuple[pa.Table, bool]]:
+    """Some columns of a file as bytes, and whether the last row ends with the file, in quotes.
+
+    Adds lines with too many or too few fields to `misfits`.
+    """
 
     def ragged(line: Any) -> Literal["skip"]:
         reason = f"expected {line.expected_columns} fields, found {line.actual_columns}"
         if line.text.count('"') % 2:
-            reason += "; a quote is not closed"
+            reason += f"; {_NOT_CLOSED}"
         misfits.append((line.text, reason))
         return "skip"
 
     binary: Any = pa.binary()
     with system.open_input_stream(path) as file:
-        opened: Any = file
+        quotes: Any = _Quotes(file)
         reader = pacsv.open_csv(
-            opened,
+            quotes,
             read_options=pacsv.ReadOptions(block_size=block),
             parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=ragged),
             convert_options=pacsv.ConvertOptions(
@@ -211,8 +220,38 @@ def _csv_tables(
                 strings_can_be_null=False,
             ),
         )
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
+        last = None
+        for batch in filter(len, reader):
+            if last is not None:
+                yield last, False
+            last = pa.Table.from_batches([batch])
+    if last is not None:
+        (values,) = last.slice(len(last) - 1).to_pylist()
+        may_be_open = quotes.number % 2 or any(b"\n" in value for value in values.values())
+        yield last, bool(may_be_open) and _ends_in_quotes(system, path)
+
+
+class _Quotes:
+    """A file that counts its quotes while it is read: an odd number is a hint of an open one."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+        self.number = 0
+        self.closed = False
+
+    def read(self, size: int | None = None) -> bytes:
+        data: bytes = self._file.read(size)
+        self.number += data.count(b'"')
+        return data
+
+
+def _ends_in_quotes(system: pafs.FileSystem, path: str) -> bool:
+    """Whether the last record has as many fields as the header, and its last quote is open."""
+    with _text(system, path) as text, suppress(CsvError):
+        records = filter(None, csv_reader(chain(text, [_END])))
+        width, last = len(next(records)), deque(records, 1)
+        return bool(last) and len(last[0]) == width and last[0] != [_END]
+    return False
 
 
 # -- JSON
@@ -230,7 +269,7 @@ def json(system: pafs.FileSystem, path: str, columns: pa.Schema) -> Iterator[Tex
     types = {names[f.name]: _told_in_json(type_in_table(f.type)) for f in columns}
     for table, of_rows, misfits in _json_parts(lines, schema, types):
         yield TextBlock(_empty(columns), misfits)
-        rows, reasons = _converted(table.rename_columns(columns.names), columns)
+        rows, reasons = _converted(table.rename_columns(columns.names), columns, {})
         yield TextBlock(rows, _of_lines([of_rows[i] for i in reasons], [*reasons.values()]))
 
 
@@ -315,7 +354,7 @@ def _parsed(lines: list[bytes], schema: pa.Schema) -> pa.Table | None:
 def _wrong_with(line: bytes, schema: pa.Schema, types: dict[str, str]) -> str:
     """The reason why a line is no row."""
     try:
-        row = loads(line, object_pairs_hook=_JsonObject)
+        row = loads(line.decode(), object_pairs_hook=_JsonObject)
     except UnicodeDecodeError:
         return "expected text in UTF-8"
     except JSONDecodeError as e:
@@ -327,6 +366,9 @@ def _wrong_with(line: bytes, schema: pa.Schema, types: dict[str, str]) -> str:
     for key, value in row.items():
         if not _is_unicode(dumps([key, value], ensure_ascii=False)):
             return f"column {key!r}: expected text in Unicode, found {dumps(value)}"
+    if _parsed([line], pa.schema([])) is None:
+        beyond = next((f"column {key!r}: " for key in row if not _is_finite(row[key])), "")
+        return f"{beyond}expected numbers of 64 bits, found one that cannot be read"
     for field in schema:
         if _parsed([line], pa.schema([field])) is None:
             value = row.get(field.name)
@@ -345,6 +387,14 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a value has no number beyond 64 bits: JSON in Python reads it as infinite."""
+    try:
+        return bool(dumps(value, allow_nan=False))
+    except ValueError:
+        return False
 
 
 class _JsonObject(dict[str, Any]):
@@ -402,34 +452,12 @@ def _schema_of(lines: list[bytes]) -> pa.Schema | None:
     data = b"\n".join(lines)
     try:
         options = pajson.ReadOptions(block_size=max(1 << 20, len(data) + 1))
-        return pajson.read_json(io.BytesIO(data), read_options=options).schema
+        schema = pajson.read_json(io.BytesIO(data), read_options=options).schema
     except pa.ArrowInvalid:
         return None
-
-
-def first_typed(schemas: Iterable[pa.Schema], *, wider: bool = False) -> pa.Schema:
-    """The columns of schemas, each with its first type that is more than NULL.
-
-    With `wider`, a later type may be one that has the values of both: 1 and 2.5 are doubles.
-    """
-    columns: dict[str, Any] = {}
-    for field in (field for schema in schemas for field in schema):
-        known = columns.get(field.name)
-        if known is None or is_unknown(known):
-            columns[field.name] = field.type
-        elif wider and field.type != known:
-            both = [pa.schema([(field.name, t)]) for t in (known, field.type)]
-            with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
-                unified = pa.unify_schemas(both, promote_options="permissive")
-                columns[field.name] = unified.field(0).type
-    return pa.schema(list(columns.items()))
-
-
-def is_unknown(t: Any) -> bool:
-    """Whether a type, or a part of it, is that of NULLs alone."""
-    if isinstance(t, pa.StructType):
-        return any(is_unknown(f.type) for f in t)
-    return is_unknown(t.value_type) if isinstance(t, pa.ListType) else bool(pa.types.is_null(t))
+    in_text = pa.schema([(f.name, _as_text(f.type)) for f in schema])
+    table = None if in_text == schema else _parsed(lines, in_text)
+    return schema if table is None else held_types(table, schema)
 
 
 # -- values
@@ -454,22 +482,24 @@ def _misfits(lines: list[int] | None, misfits: list[Misfit]) -> pa.Table:
     return table.append_column(AT, places).take(np.argsort(lines, kind="stable"))
 
 
-def _converted(table: pa.Table, columns: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
+def _converted(
+    table: pa.Table, columns: pa.Schema, unclosed: Mapping[int, str]
+) -> tuple[pa.Table, dict[int, str]]:
     """The rows with the wanted types, without those that have a value outside its type.
 
-    For these it returns the reasons, by the number of the row.
+    For these it returns the reasons, by the number of the row; `unclosed` are wrong already.
     """
     arrays: list[Array] = []
-    reasons: dict[int, str] = {}
+    reasons = dict(unclosed)
     in_table = as_in_table(columns)
     for field, in_file in zip(columns, in_table, strict=True):
         array = one_array(table.column(field.name))
         if pa.types.is_binary(array.type) and not pa.types.is_binary(field.type):
             array, at = cast_or_null(array, pa.string())
-            reasons.update((i, f"column {field.name!r}: expected text in UTF-8") for i in at)
+            reasons |= {int(i): f"column {field.name!r}: expected text in UTF-8" for i in at}
             if not pa.types.is_string(field.type):
                 array = pc.if_else(pc.equal(array, ""), None, array)
-        values, at = _valued(array, in_file.type)
+        values, at = valued(array, in_file.type)
         expected = f"column {field.name!r}: expected {told_type(in_file.type)}"
         for i in at:
             reasons.setdefault(int(i), f"{expected}, found {array[int(i)].as_py()!r}")
@@ -496,25 +526,6 @@ def _texts(table: pa.Table, rows: list[int]) -> list[str]:
     some = table.take(pa.array(rows, pa.int64()))
     decoded = pa.table({name: text(some.column(name)) for name in some.column_names})
     return list(map(str, texts_of(decoded).to_pylist()))
-
-
-def _valued(array: Any, t: Any) -> tuple[Array, Iterable[int]]:
-    """Values cast to a type, at any depth, and the indices of values outside the type."""
-    if array.type == t:
-        return array, ()
-    if isinstance(t, pa.StructType):
-        parts = [_valued(part, f.type) for part, f in zip(array.flatten(), t, strict=True)]
-        structs: Any = pa.StructArray.from_arrays(
-            [values for values, _ in parts], fields=list(t), mask=array.is_null()
-        )
-        return structs, sorted({i for _, at in parts for i in at})
-    if isinstance(t, pa.ListType):
-        items, at = _valued(array.flatten(), t.value_type)
-        ends = lengths_of(array).cumsum()
-        offsets = pa.array([0, *ends.tolist()], pa.int32())
-        lists: Any = pa.ListArray.from_arrays(offsets, items, type=t, mask=array.is_null())
-        return lists, np.searchsorted(ends, np.asarray(list(at), np.int64), side="right").tolist()
-    return cast_or_null(array, t)
 
 
 class Format(Protocol):
@@ -575,12 +586,18 @@ class Csv:
             return pa.schema([])
         if "\0" in text:
             raise pa.ArrowInvalid("it contains bytes with the value 0, and is no text in UTF-8")
-        head: Any = io.BytesIO(f"{text}\n".encode())  # also behind a header alone
-        return pacsv.open_csv(
-            head,
-            read_options=pacsv.ReadOptions(block_size=len(text) * 4 + 1),
-            parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-        ).schema
+        head: Any = pa.py_buffer(f"{text}\n".encode())  # also behind a header alone
+        options: Any = {
+            "read_options": pacsv.ReadOptions(block_size=len(text) * 4 + 1),
+            "parse_options": pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+        }
+        csv_file: Any = pa.BufferReader
+        inferred = pacsv.open_csv(csv_file(head), **options).schema
+        if len({*inferred.names}) < len(inferred):
+            return inferred
+        as_text: Any = pacsv.ConvertOptions(column_types=dict.fromkeys(inferred.names, pa.string()))
+        texts = pacsv.read_csv(csv_file(head), convert_options=as_text, **options)
+        return held_types(texts, inferred)
 
     names = staticmethod(_header)
 

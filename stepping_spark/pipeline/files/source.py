@@ -17,7 +17,7 @@ from stepping_spark.base.errors import SourceError
 from stepping_spark.base.packages import DataFrame
 from stepping_spark.pipeline.by_tasks import UNPACKED, frame_of_files, may_read, shares_of
 from stepping_spark.pipeline.chunks import Chunks, InPieces, at_most
-from stepping_spark.pipeline.columns import bare_type
+from stepping_spark.pipeline.columns import bare_type, first_typed, is_unknown
 from stepping_spark.pipeline.files.directory import (
     FilesDirectory,
     ListedFile,
@@ -30,9 +30,7 @@ from stepping_spark.pipeline.files.formats import (
     Csv,
     Parquet,
     TextBlock,
-    first_typed,
     has_no_text,
-    is_unknown,
 )
 from stepping_spark.pipeline.protocols import AT, MISFITS, Batch, Portion, Position, numbers_of
 from stepping_spark.rows.names import as_in_table, column_of, type_in_table
@@ -55,6 +53,7 @@ class FilesSource(InPieces):
     of the next file are read.
     """
 
+    lengths = (2, 4)
     unit = "file"
     """The unit of the first number of a position, for messages."""
 
@@ -97,7 +96,8 @@ class FilesSource(InPieces):
             return pa.schema(there) if there else as_in_table(wanted)
         columns = first_typed(side_by_side(self._schema_of, some))
         if not columns.names:
-            raise self._failure("it has no file with a row, which would say the columns; add one")
+            row = "one JSON object in a line" if self._kind == "json" else "a row"
+            raise self._failure(f"it has no file with {row}, which would say the columns; add one")
         return columns
 
     def _schema_of(self, file: ListedFile) -> pa.Schema:
