@@ -272,11 +272,11 @@ def _named(
     zsets = [label for label, t in parameters if isinstance(t, ZSetType)]
     if isinstance(value, bool):
         return zsets if value else []
-    labels = [value] if isinstance(value, str) else list(value)
-    if not set(labels) <= set(zsets):
+    labels = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)
+    if any(label not in zsets for label in labels):
         raise CompileError(
-            f"{line}: {what}={sorted(labels)} of {name}: expected names of parameters that are "
-            f"Z-sets; those are {', '.join(zsets) or 'none'}"
+            f"{line}: {what}={sorted(labels, key=str)} of {name}: expected names of parameters "
+            f"that are Z-sets; those are {', '.join(zsets) or 'none'}"
         )
     return labels
 

@@ -19,6 +19,7 @@ from stepping_spark.pipeline.iterators import Items, ItemSource
 from stepping_spark.pipeline.protocols import (
     AT,
     MISFITS,
+    OTHER_KIND,
     Batch,
     Change,
     Portion,
@@ -94,6 +95,9 @@ class Feed:
 
     def open(self, position: Position | None) -> None:
         """Open the source to read after a position, and check its columns."""
+        lengths = getattr(self._source, "lengths", None)
+        if position is not None and lengths and len(numbers_of(position)) not in lengths:
+            raise SourceError(f"{self._where}, {self.shown}: {OTHER_KIND}")
         self._source.open(self._columns)
         self.position = position
         schema = getattr(self._source, "schema", None)

@@ -47,6 +47,8 @@ class ItemSource:
     appended later are read later; an iterator that has ended has no more items.
     """
 
+    lengths = (1,)
+
     def __init__(self, name: str, items: Iterable[tuple[int, Change]]) -> None:
         self._name = name
         self._given = items

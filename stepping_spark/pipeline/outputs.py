@@ -25,7 +25,7 @@ from stepping_spark.execution.io import check_made_by
 from stepping_spark.pipeline.changes import named_fields
 from stepping_spark.pipeline.inputs import columns_given, short_name
 from stepping_spark.pipeline.iterators import FunctionSink
-from stepping_spark.pipeline.protocols import REMOVED, Sink, sink_key
+from stepping_spark.pipeline.protocols import REMOVED, Sink, names_given, sink_key
 from stepping_spark.pipeline.rejects import digests_of_rejected
 from stepping_spark.pipeline.reporting import log, rows_of
 from stepping_spark.relations.store import Store
@@ -460,7 +460,7 @@ def _remedy_of(step: int, state: str | None, *, is_written: bool) -> str:
 
 def refresh_tables(views: Iterable[str], outlets: Sequence[Outlet]) -> None:
     """Request that tables of views are refilled; refuse views without such a table."""
-    views = [views] if isinstance(views, str) else list(views)
+    views = names_given("refresh", views)
     able = [outlet for outlet in outlets if outlet.can_refresh]
     refreshable = list(dict.fromkeys(outlet.view for outlet in able))
     for view in views:

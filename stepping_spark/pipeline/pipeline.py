@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError, SteppingError
+from stepping_spark.base.errors import InputError, SteppingError, short
 from stepping_spark.base.limits import Limits, checked_limits
 from stepping_spark.pipeline.changed_query import (
     check_inputs,
@@ -153,6 +153,14 @@ class Pipeline(Closing):
     ) -> None:
         self.evolves = False
         self.renamed: dict[str, str] = {}
+        if not callable(now) and now is not None:
+            raise InputError(
+                f"{user_line()}: now=: expected a function that returns a time, found {short(now)}"
+            )
+        if not isinstance(sources, Mapping | None):
+            raise InputError(
+                f"{user_line()}: sources=: expected a dict by input, found {short(sources)}"
+            )
         chosen = {**(sources or {}), **inputs}
         named = by_name(query, chosen, None if whole_rows else lateness or ())
         self.graph, self.views = graph_of(

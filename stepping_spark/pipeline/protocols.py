@@ -11,7 +11,7 @@ import hashlib
 import os
 import posixpath
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError, StoreMismatch
+from stepping_spark.base.errors import InputError, StoreMismatch, cut_short
 from stepping_spark.base.packages import DataFrame, SparkSession
 from stepping_spark.rows.schema import COUNT
 from stepping_spark.zsets.python import ZSet
@@ -114,6 +114,8 @@ class Source(Protocol):
 
     - a text `unit`: the unit of the first number of a position, such as "version", for messages;
     - a text `counts`: the unit of `behind`, if it is another one, such as "log row";
+    - a tuple `lengths`: how many numbers a position may have. The pipeline refuses a position with
+      another number: it is one of another kind of source;
     - a method `confirm(position)`, which is called when the step that read up to this position is
       committed and all sinks have its rows;
     - a method `schema()`, called when the source is open: the current columns of the table, under
@@ -325,6 +327,10 @@ REFRESHED = (
     "have its rows written anew: --evolve --refresh VIEW (in Python, evolve=True, refresh=[…])"
 )
 REMOVED = "remove the table and run with --evolve (in Python, evolve=True), which fills it"
+OTHER_KIND = (
+    "the state has the position of another kind of source, which was given for this input before; "
+    f"give that one, or {ANEW}"
+)
 KEPT = "what was committed is kept: run again when this is corrected"
 
 
@@ -353,3 +359,51 @@ def checked_path(path: str | os.PathLike[str], secrets: str) -> str:
     if wrong is not None:
         raise InputError(f"{user_line()}: {wrong}")
     return text
+
+
+def flag_given(name: str, value: bool) -> bool:
+    """An argument of a table that is True or False; `InputError` for another value."""
+    if not isinstance(value, bool):
+        raise _wrong_argument(name, value, "True or False")
+    return value
+
+
+def text_given(name: str, value: str) -> str:
+    """An argument of a table that is a text; `InputError` for another value, and an empty one."""
+    if not isinstance(value, str) or not value:
+        raise _wrong_argument(name, value, "a text")
+    return value
+
+
+def one_given(name: str, value: str, choices: Iterable[str]) -> str:
+    """An argument of a table that is one of these texts; `InputError` for another value."""
+    if value not in list(choices):
+        told = ", ".join(map(repr, choices))
+        raise InputError(f"{user_line()}: {name}={cut_short(repr(value))}: expected one of {told}")
+    return value
+
+
+def names_given(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
+    """An argument of a table that is a name or several; `InputError` for another value."""
+    if not isinstance(value, Iterable):
+        raise _wrong_argument(name, value, "a name, or a list of names")
+    names = (value,) if isinstance(value, str) else tuple(value)
+    if not all(isinstance(n, str) for n in names):
+        raise _wrong_argument(name, value, "a name, or a list of names")
+    return names
+
+
+def texts_given(name: str, value: Mapping[str, str] | None) -> dict[str, str]:
+    """An argument of a table that has texts by name; `InputError` for another value."""
+    texts = {} if value is None else value
+    if not isinstance(texts, Mapping) or not all(
+        isinstance(text, str) for pair in texts.items() for text in pair
+    ):
+        raise _wrong_argument(name, value, "texts by name, as {'name': 'text'}")
+    return dict(texts)
+
+
+def _wrong_argument(name: str, value: object, expected: str) -> InputError:
+    """The error for an argument; it does not show the value, which may be a secret."""
+    found = "an empty text" if value == "" else f"a value of type {type(value).__name__}"
+    return InputError(f"{user_line()}: {name}=: expected {expected}, found {found}")

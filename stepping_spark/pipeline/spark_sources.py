@@ -30,6 +30,7 @@ from stepping_spark.pipeline.protocols import (
     Position,
     number_of,
     numbers_of,
+    texts_given,
 )
 from stepping_spark.rows.names import as_in_table, matched, refuse_feed
 from stepping_spark.rows.schema import COUNT, VALUE
@@ -109,7 +110,7 @@ class CatalogTable:
                 "read first, from 0 on"
             )
         self.name = name
-        self.columns = dict(columns or {})
+        self.columns = texts_given("columns", columns)
         self.on_invalid = on_invalid
         self._version = version
         self._spark = spark
@@ -130,6 +131,7 @@ class CatalogTable:
 class CatalogSource:
     """Reads the changes after a version; a position is the last version that is read."""
 
+    lengths = (1,)
     unit = "version"
     """The unit of the first number of a position, for messages."""
 
@@ -328,7 +330,7 @@ class MicroBatches:
                 f"{user_line()}: st.MicroBatches needs a session that is not Spark Connect: there "
                 "foreachBatch runs in another process; use one with a master"
             )
-        self.columns = dict(columns or {})
+        self.columns = texts_given("columns", columns)
         self.on_invalid = on_invalid
         self._df = df
         self._checkpoint = os.fspath(checkpoint)
@@ -349,6 +351,7 @@ class _Closed(Exception):
 class MicroBatchSource:
     """Takes batches from the thread of the streaming query, one at a time."""
 
+    lengths = (2,)
     unit = "batch"
     """The unit of the first number of a position, for messages."""
 

@@ -258,7 +258,9 @@ def copied_place(argument: str | Place, place: Store | Place) -> Place:
     except ValueError as e:
         raise InputError(f"{user_line()}: copy_of=: {e}") from None
     wrong = ""
-    if origin.kind == MEMORY:
+    if not isinstance(origin, Place):
+        wrong = f"expected the place of a state, found a value of type {type(origin).__name__}"
+    elif origin.kind == MEMORY:
         wrong = "a state in memory cannot be copied"
     elif not isinstance(place, Place) or place.kind == MEMORY:
         wrong = "the copy is made where store= says, which is in memory, or an open store"

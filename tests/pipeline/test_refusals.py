@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import deltalake
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
 from stepping_spark.base.errors import SinkError, SourceError, StoreError
+from stepping_spark.base.limits import Limits
 from stepping_spark.cli import main
+from stepping_spark.pipeline.dbt.seeds import Seed
+from stepping_spark.pipeline.inputs import Feed
 from stepping_spark.pipeline.rounds import Stopping, is_transient, pause_after
+from stepping_spark.pipeline.spark_sources import MicroBatchSource
 from tests.cases import Z
 
 
@@ -299,3 +307,78 @@ def test_an_error_of_postgres_passes_if_it_is_one_of_the_server(
         psycopg.OperationalError() if state is None else psycopg.errors.lookup(state)()
     )
     assert is_transient(error) is passes
+
+
+@pytest.mark.parametrize("source", ["delta", "files", "seed", "items", "batches"])
+@pytest.mark.parametrize("numbers", [1, 2, 3, 4, 5])
+def test_a_position_of_another_kind_of_source_is_refused(
+    tmp_path: Path, source: str, numbers: int
+) -> None:
+    """Sources that have as many numbers know others by these."""
+    table = pa.table({"_value_": ["ann"]})
+    deltalake.write_deltalake(
+        tmp_path / "t", table, configuration={"delta.enableChangeDataFeed": "true"}
+    )
+    (tmp_path / "f").mkdir()
+    pq.write_table(table, tmp_path / "f" / "a.parquet")
+    (tmp_path / "s.csv").write_text("_value_\nann\n")
+    given: Any = {
+        "delta": st.DeltaTable(tmp_path / "t"),
+        "files": st.Files(tmp_path / "f"),
+        "seed": Seed(tmp_path / "s.csv", tmp_path, {}, ","),
+        "items": [(1, Z({"ann": 1}))],
+        "batches": MicroBatchSource(cast("Any", None), "", None),
+    }[source]
+    feed = Feed("people", st.compile(names).inputs[0].type, given, Limits())
+    expected = {"delta": (2, 4), "files": (2, 4), "seed": (2,), "items": (1,), "batches": (2,)}
+    if numbers not in expected[source]:
+        with pytest.raises(SourceError, match="position of another kind of source"):
+            feed.open(tuple(range(1, numbers + 1)))
+
+
+def test_another_kind_of_source_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    given: list[Any] = [[(1, Z({"ann": 1}))], st.Files(tmp_path / "f")]
+    (tmp_path / "f").mkdir()
+    pq.write_table(pa.table({"_value_": ["bob"]}), tmp_path / "f" / "a.parquet")
+    for first, second in (given, given[::-1]):
+        store = f"parquet:{tmp_path / first.__class__.__name__}"
+        st.Pipeline(names, store=store, people=first).run()
+        with pytest.raises(SourceError, match=r"another kind of source.* start with a new store"):
+            st.Pipeline(names, store=store, people=second).run()
+
+
+TABLES: dict[Any, dict[str, Any]] = {
+    st.DeltaTable: {"path": "orders"},
+    st.Files: {"path": "orders"},
+    st.IcebergTable: {"name": "shop.orders"},
+    st.Postgres: {"url": "postgresql://localhost/shop", "table": "orders"},
+    st.CatalogTable: {"name": "shop.orders"},
+    st.Items: {"items": []},
+    st.Pipeline: {"query": names, "store": "memory", "people": []},
+}
+
+
+@pytest.mark.parametrize("value", [5, 2.5, "text", b"bytes", ["x", 1], {"x": 1}, object()])
+@pytest.mark.parametrize(
+    ("table", "argument"),
+    [
+        (table, argument)
+        for table in TABLES
+        for argument, p in inspect.signature(table).parameters.items()
+        if p.kind != p.VAR_KEYWORD
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: Any, argument: str, value: object
+) -> None:
+    """It may also be right: a name is a text."""
+    monkeypatch.chdir(tmp_path)
+    given = {**TABLES[table], argument: value}
+    if argument in ("renamed", "copy_of", "refresh"):
+        given["evolve"] = True
+    with suppress(st.SteppingError):
+        made = table(**given)
+        if table is st.Pipeline:
+            made.run()
+        else:
+            st.Pipeline(names, store="memory", people=made)

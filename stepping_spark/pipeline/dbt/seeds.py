@@ -50,6 +50,7 @@ class Seed:
 class SeedSource:
     """Reads the file of a seed, and then the changes by its edits."""
 
+    lengths = (2,)
     unit = "edition"
     """The unit of the first number of a position, for messages."""
 

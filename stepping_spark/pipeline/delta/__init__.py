@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
 from stepping_spark.base.packages import module_of_extra
-from stepping_spark.pipeline.protocols import checked_path, same_path
+from stepping_spark.pipeline.protocols import (
+    checked_path,
+    flag_given,
+    names_given,
+    one_given,
+    same_path,
+    texts_given,
+)
 
 if TYPE_CHECKING:
     from stepping_spark.pipeline.delta.sink import DeltaSink
@@ -123,24 +130,20 @@ class DeltaTable:
         vacuum: bool = False,
         deletion_vectors: bool = False,
     ) -> None:
-        if diff not in DIFFS:
-            raise InputError(
-                f"{user_line()}: diff={diff!r}: expected one of {', '.join(map(repr, DIFFS))}"
-            )
         if deletion_vectors and changes:
             raise InputError(
                 f"{user_line()}: deletion_vectors=True marks rows that go, and with changes=True "
                 "rows are only added; leave one of them out"
             )
         self.path = checked_path(path, "options=")
-        self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.changes = changes
-        self.diff = diff
-        self.columns = dict(columns or {})
+        self.key = names_given("key", key)
+        self.changes = flag_given("changes", changes)
+        self.diff = one_given("diff", diff, DIFFS)
+        self.columns = texts_given("columns", columns)
         self.on_invalid = on_invalid
-        self._options = options
-        self._vacuum = vacuum
-        self._vectors = deletion_vectors
+        self._options = texts_given("options", options)
+        self._vacuum = flag_given("vacuum", vacuum)
+        self._vectors = flag_given("deletion_vectors", deletion_vectors)
 
     def __repr__(self) -> str:
         return f"DeltaTable({self.path!r})"

@@ -77,6 +77,7 @@ class DeltaSource(InPieces):
     the next version are read; or with -n, k of n pieces of the snapshot of this version.
     """
 
+    lengths = (2, 4)
     unit = "version"
     """The unit of the first number of a position, for messages."""
 

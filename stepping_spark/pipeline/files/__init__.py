@@ -12,11 +12,18 @@ from collections.abc import Mapping, Sequence
 import pyarrow.fs as pafs
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError
+from stepping_spark.base.errors import InputError, short
 from stepping_spark.pipeline.files.formats import FORMATS
 from stepping_spark.pipeline.files.sink import FilesSink
 from stepping_spark.pipeline.files.source import FilesSource
-from stepping_spark.pipeline.protocols import checked_path, same_path
+from stepping_spark.pipeline.protocols import (
+    checked_path,
+    flag_given,
+    names_given,
+    one_given,
+    same_path,
+    texts_given,
+)
 
 __all__ = ["Files"]
 
@@ -83,18 +90,17 @@ class Files:
         on_invalid: object = "fail",
         filesystem: pafs.FileSystem | None = None,
     ) -> None:
-        for name, value, choices in (("kind", kind, FORMATS), ("order", order, ORDERS)):
-            if value not in choices:
-                raise InputError(
-                    f"{user_line()}: {name}={value!r}: expected one of "
-                    f"{', '.join(map(repr, choices))}"
-                )
+        if filesystem is not None and not isinstance(filesystem, pafs.FileSystem):
+            raise InputError(
+                f"{user_line()}: filesystem=: expected a file system of pyarrow, found "
+                f"{short(filesystem)}"
+            )
         self.path = checked_path(path, "filesystem=")
-        self.kind = kind
-        self.order = order
-        self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.changes = changes
-        self.columns = dict(columns or {})
+        self.kind = one_given("kind", kind, FORMATS)
+        self.order = one_given("order", order, ORDERS)
+        self.key = names_given("key", key)
+        self.changes = flag_given("changes", changes)
+        self.columns = texts_given("columns", columns)
         self.on_invalid = on_invalid
         self._filesystem = filesystem
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from stepping_spark.base.callsite import user_line
 from stepping_spark.base.errors import InputError
 from stepping_spark.base.packages import module_of_extra
-from stepping_spark.pipeline.protocols import Sink, Source
+from stepping_spark.pipeline.protocols import Sink, Source, flag_given, names_given, texts_given
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -108,12 +108,12 @@ class IcebergTable:
                 "that is loaded; give its name, or leave options= out"
             )
         self.name = name
-        self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.changes = changes
-        self.columns = dict(columns or {})
+        self.key = names_given("key", key)
+        self.changes = flag_given("changes", changes)
+        self.columns = texts_given("columns", columns)
         self.on_invalid = on_invalid
         self._catalog = catalog
-        self._options = dict(options or {})
+        self._options = texts_given("options", options)
 
     def __repr__(self) -> str:
         return f"IcebergTable({self.name!r})"

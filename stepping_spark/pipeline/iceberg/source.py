@@ -101,6 +101,7 @@ class IcebergSource(InPieces):
     pieces of the difference between the snapshot and `to` are read.
     """
 
+    lengths = (2, 5)
     unit = "snapshot"
     """The name of the first number of a position, for messages."""
 

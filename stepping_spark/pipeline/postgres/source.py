@@ -22,7 +22,15 @@ from stepping_spark.pipeline.postgres.lines import LinesOfShape, OtherNameError
 from stepping_spark.pipeline.postgres.link import Link, run
 from stepping_spark.pipeline.postgres.log import ChangeLog
 from stepping_spark.pipeline.postgres.types import PostgresKind, arrow_of, suited
-from stepping_spark.pipeline.protocols import ANEW, MISFITS, Batch, Portion, Position, numbers_of
+from stepping_spark.pipeline.protocols import (
+    ANEW,
+    MISFITS,
+    OTHER_KIND,
+    Batch,
+    Portion,
+    Position,
+    numbers_of,
+)
 from stepping_spark.rows.names import column_of, matched
 from stepping_spark.rows.schema import COUNT
 from stores.postgres.connection import Connection
@@ -377,9 +385,10 @@ class PostgresSource:
 
     def _after(self, connection: Connection, note: Note, after: Position | None) -> LogPlace:
         """The checked position: the log is the same, and has all lines after it."""
-        transaction, number, oid, *rest = (
-            (0, 0, note.oid, note.first) if after is None else numbers_of(after)
-        )
+        numbers = (0, 0, note.oid, note.first) if after is None else numbers_of(after)
+        if len(numbers) not in (3, 4):
+            raise self._link.failure(OTHER_KIND)
+        transaction, number, oid, *rest = numbers
         if oid != note.oid or not rest:
             raise self._link.failure(
                 "its log of changes is another one than the one that was read: it was created "

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from stepping_spark.pipeline.postgres.link import database_of
 from stepping_spark.pipeline.postgres.sink import PostgresSink
 from stepping_spark.pipeline.postgres.source import PostgresSource
+from stepping_spark.pipeline.protocols import flag_given, names_given, text_given, texts_given
 
 
 class Postgres:
@@ -82,14 +83,14 @@ class Postgres:
         columns: Mapping[str, str] | None = None,
         on_invalid: object = "fail",
     ) -> None:
-        self.table = table
-        self.schema = schema
-        self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.changes = changes
-        self.columns = dict(columns or {})
+        self.table = text_given("table", table)
+        self.schema = text_given("schema", schema)
+        self.key = names_given("key", key)
+        self.changes = flag_given("changes", changes)
+        self.columns = texts_given("columns", columns)
         self.on_invalid = on_invalid
-        self._url = url
-        self._trim = trim
+        self._url = text_given("url", url)
+        self._trim = flag_given("trim", trim)
 
     def __repr__(self) -> str:
         return f"Postgres(…, table={self.table!r}, schema={self.schema!r})"

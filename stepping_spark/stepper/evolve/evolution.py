@@ -10,7 +10,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from stepping_spark.base.callsite import user_line
-from stepping_spark.base.errors import InputError, StoreMismatch
+from stepping_spark.base.errors import InputError, StoreMismatch, short
 from stepping_spark.base.signature import Signature
 from stepping_spark.circuit.graph import AnyGraph, Vertex
 from stepping_spark.circuit.operators import Input
@@ -522,6 +522,11 @@ def _checked(whole: Iterable[str], graph: AnyGraph) -> set[str]:
 
 def check_renames(renamed: Mapping[str, str], inputs: Collection[str]) -> None:
     """Raise an `InputError` for renames that the inputs of the query contradict."""
+    if not isinstance(renamed, Mapping):
+        raise InputError(
+            f"{user_line()}: renamed=: expected the old name of each input that has another name "
+            f"now, with the new one, {{old: new}}, found {short(renamed)}"
+        )
     for old, new in renamed.items():
         wrong = ""
         if new not in inputs:
