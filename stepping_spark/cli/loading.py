@@ -162,6 +162,11 @@ def _run(file: Path) -> Mapping[str, Any]:
         raise click.UsageError(
             f"{file} is a page; give the Python file that makes the pipeline or the stepper"
         )
+    if file.suffix in (".sql", ".toml"):
+        raise click.UsageError(
+            f"{file} is not Python. All its views are run by stepping-spark run {file}, which can "
+            "also --evolve their state, and write a --report; a single view is a file of its own"
+        )
     sys.path.insert(0, str(file.resolve().parent))  # as for a script
     try:
         return runpy.run_path(str(file), run_name="pipeline")

@@ -106,7 +106,11 @@ def _seconds(_: click.Context, __: click.Parameter, every: str | None) -> float 
 @of_project
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this number of steps.")
 @click.option("--progress", is_flag=True, help="Show a line with the last step and the lag.")
-@click.option("--metrics-port", type=int, help="Serve metrics for Prometheus on this machine.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65_535),
+    help="Serve metrics for Prometheus on this machine.",
+)
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -278,7 +282,13 @@ def _served(pipeline: st.Pipeline, port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
-    end = serve(pipeline.collector(), port)
+    try:
+        end = serve(pipeline.collector(), port)
+    except OSError as e:
+        raise click.UsageError(
+            f"--metrics-port {port}: metrics cannot be served there: {e.strerror}; give another "
+            "port"
+        ) from None
     try:
         yield
     finally:

@@ -180,8 +180,8 @@ class _File(TypedDict, total=False):
     sql: str
     dbt: str
     store: str
-    sources: dict[str, _Table]
-    sinks: dict[str, _Table | list[_Table]]
+    sources: dict[str, object]
+    sinks: dict[str, object]
     whole_rows: bool
     select: list[str]
     exclude: list[str]
@@ -190,6 +190,8 @@ class _File(TypedDict, total=False):
     max_versions: int
     max_rows: int
     max_bytes: int
+    append_only: list[str]
+    strict: bool | list[str]
 
 
 OPTIONS = ("max_versions", "max_rows", "max_bytes", "append_only", "strict", "whole_rows")
@@ -207,10 +209,12 @@ def _read(file: Path) -> dict[str, Any]:
         content = tomllib.loads(_text_of(file))
     except tomllib.TOMLDecodeError as e:
         raise click.UsageError(f"{file} is no TOML: {e}") from None
-    try:
-        msgspec.convert(content, _File)
-    except msgspec.ValidationError as e:
-        raise click.UsageError(f"{file}: {str(e).replace('$.', '')}") from None
+    _check_types(content, _File, str(file))
+    for name, table in content.get("sources", {}).items():
+        _check_types(table, _Table, f"{file}, [sources.{name}]")
+    for name, tables in content.get("sinks", {}).items():
+        for table in tables if isinstance(tables, list) else [tables]:
+            _check_types(table, _Table, f"{file}, [sinks.{name}]")
     of = [kind for kind in ("sql", "dbt") if kind in content]
     allowed = {
         *of,
@@ -230,10 +234,19 @@ def _read(file: Path) -> dict[str, Any]:
             allowed |= {"sql", "dbt", *OF_DBT}
         raise click.UsageError(f"{file}: {reason}; it may say {', '.join(sorted(allowed))}")
     place = file.parent / content[of[0]]
-    if not place.exists():
-        raise click.UsageError(f"{file}: {of[0]} = {content[of[0]]!r}: there is no {place}")
+    if not (place.is_file() if of[0] == "sql" else place.is_dir()):
+        what = "file" if of[0] == "sql" else "folder"
+        raise click.UsageError(f"{file}: {of[0]} = {content[of[0]]!r}: there is no {what} {place}")
     content[of[0]] = str(place)
     return content
+
+
+def _check_types(content: object, of: Any, where: str) -> None:
+    """Refuse entries of another type."""
+    try:
+        msgspec.convert(content, of)
+    except msgspec.ValidationError as e:
+        raise click.UsageError(f"{where}: {str(e).replace('$.', '')}") from None
 
 
 def of_models(
@@ -335,6 +348,10 @@ def _table(name: str, entry: Mapping[str, Any], what: str) -> Any:
             "delta = 'lake/orders'"
         )
     (kind,) = kinds
+    if not isinstance(entry[kind], str):
+        raise click.UsageError(
+            f"the {what} {name}: {kind} = {entry[kind]!r}: expected its address, a text"
+        )
     if kind == "postgres" and "#" in entry[kind] and "table" not in entry:
         entry = _of_postgres(entry[kind], what) | {k: v for k, v in entry.items() if k != kind}
     stated = (DDL,) if what == "source" else ()
@@ -349,11 +366,7 @@ def _table(name: str, entry: Mapping[str, Any], what: str) -> Any:
         raise st.InputError(
             f"the {what} {name}: {kind} {wrong}; beside its address it may say {names}"
         )
-    try:
-        return KINDS[kind](entry[kind], **options)
-    except TypeError as e:
-        of = KINDS[kind].__name__
-        raise st.InputError(f"the {what} {name}: {e}; see the arguments of st.{of}") from None
+    return naming_target(f"the {what} {name}", lambda: KINDS[kind](entry[kind], **options))
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -33,6 +33,10 @@ _NOT_PARSED = (
     "because it may hold a password; see that its parameters have the names that libpq gives "
     f"them, and that each has a value, as in {EXAMPLE}?sslmode=require; {FILES}"
 )
+_SCHEMA_APART = (
+    "this address of a Postgres database has schema=…, which psycopg cannot read; leave it out, "
+    "and give the name of the schema apart: --schema NAME, or schema= in Python and in TOML"
+)
 _SERVER = "check the server (is it running, can it be reached, is its disk full?)"
 _PORTS = re.compile(r"(\d{1,5}(,\d{0,5})*)?")
 
@@ -215,7 +219,7 @@ def _parsed(url: str) -> dict[str, Any]:
     try:
         params = dict(conninfo_to_dict(url))
     except psycopg.Error:
-        wrong = _NOT_PARSED
+        wrong = _SCHEMA_APART if re.search("[?&]schema=", url) else _NOT_PARSED
     else:
         wrong = wrong_with_names(params)
         if wrong is None and _PORTS.fullmatch(str(params.get("port", ""))):

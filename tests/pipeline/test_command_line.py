@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -154,13 +155,22 @@ def test_a_file_may_say_that_a_state_keeps_whole_rows(whole_rows: bool) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('sql = "nowhere.sql"', "there is no nowhere.sql"),
+        ('sql = "nowhere.sql"', "there is no file nowhere.sql"),
         ('sql = "v.sql"\nsources = ["orders"]', "Expected `object`, got `array` - at `sources`"),
-        ('sql = "v.sql"\n[sinks]\nsold = "delta:a"', "got `str` - at `sinks[...]`"),
-        ('sql = "v.sql"\n[[sources.orders]]\ndelta = "orders"', "got `array` - at `sources[...]`"),
+        ('sql = "v.sql"\n[sinks]\nsold = "delta:a"', "[sinks.sold]: Expected `object`, got `str`"),
+        (
+            'sql = "v.sql"\n[[sources.orders]]\ndelta = "orders"',
+            "[sources.orders]: Expected `object`",
+        ),
         ('sql = "v.sql"\nwhole_rows = "yes"', "Expected `bool`, got `str` - at `whole_rows`"),
-        ('sql = "v.sql"\n[sinks.a]\ndelta = "a"\nkey = 3', "got `int` - at `sinks[...].key`"),
-        ('sql = "v.sql"\n[sinks.a]\ndelta = "a"\nchanges = "yes"', "`sinks[...].changes`"),
+        (
+            'sql = "v.sql"\n[sinks.a]\ndelta = "a"\nkey = 3',
+            "[sinks.a]: Expected `str | array`",
+        ),
+        (
+            'sql = "v.sql"\n[sinks.a]\ndelta = "a"\nchanges = "yes"',
+            "[sinks.a]: Expected `bool`",
+        ),
         ('sql = "v.sql"\ninto = "delta:a"', "'into' is not known without dbt = …; it may say"),
         (
             f'{STATED}[sources.orders]\nfiles = "landing"\nformat = "csv"',
@@ -314,3 +324,53 @@ def test_what_is_said_of_another_input_names_the_file_and_no_line_of_the_library
             source="sales=delta:orders",
         )
         assert (code, "Error: views.sql: renamed= says that the input 'order'" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[sources.orders]\ndelta = 5", "the source orders: delta = 5: expected its address"),
+        ('[sources.orders]\ndelta = "orders"\ndiff = "snap"', "the source orders: diff='snap'"),
+        ('[sources.orders]\nfiles = "orders"\nkind = "cvs"', "the source orders: kind='cvs'"),
+        ('[sources.orders]\nfiles = "orders"\norder = "tim"', "the source orders: order='tim'"),
+        ('[sources.orders]\niceberg = "orders"', "the source orders: expected the name of an Ice"),
+        ('[sources.orders]\ndelta = "orders"\noptions = "x"', "the source orders: options=: expe"),
+        ('[sources.orders]\npostgres = 5\ntable = "x"', "the source orders: postgres = 5"),
+        ("[sources]\norders = 5", "shop.toml, [sources.orders]: Expected `object`"),
+        ('[[sinks.sold]]\nkey = 5\ndelta = "x"', "shop.toml, [sinks.sold]: Expected `str | array`"),
+        ('[sinks.sold]\nvacuum = 5\ndelta = "x"', "the sink sold: vacuum=: expected True or False"),
+    ],
+)
+def test_an_error_of_a_table_in_a_file_names_the_table(text: str, said: str) -> None:
+    Path("v.sql").write_text(SOLD)
+    source = "" if "sources" in text else '[sources.orders]\ndelta = "orders"\n'
+    code, output = toml(f"{STATED}{source}{text}")
+    assert code == 2
+    assert f"Error: {said}" in output
+
+
+def test_views_in_sql_are_a_file_and_a_project_is_a_folder() -> None:
+    Path("sub").mkdir()
+    Path("v.sql").write_text(SOLD)
+    assert "there is no file sub" in toml('sql = "sub"\nstore = "parquet:state"')[1]
+    assert "there is no folder v.sql" in toml('dbt = "v.sql"\nstore = "parquet:state"')[1]
+    assert "at `strict`" in toml(f"strict = 3\n{READ}")[1]
+
+
+@pytest.mark.parametrize("command", [["run"], ["state", "evolve", "state"], ["report"]])
+@pytest.mark.parametrize("file", ["v.sql", "shop.toml"])
+def test_views_in_sql_are_not_run_as_python(command: list[str], file: str) -> None:
+    Path("v.sql").write_text(SOLD)
+    assert toml(READ)[0] == 0
+    target = file if command == ["report"] else f"{file}:sold"
+    done = CliRunner().invoke(main, [*command, target])
+    assert done.exit_code == 2
+    assert f"{file} is not Python" in " ".join(done.output.split())
+
+
+def test_metrics_have_a_port_that_there_is() -> None:
+    Path("v.sql").write_text(SOLD)
+    assert "99999 is not in the range" in toml(READ, "--metrics-port", "99999")[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        assert "give another port" in toml(READ, "--metrics-port", port)[1]

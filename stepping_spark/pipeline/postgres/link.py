@@ -16,6 +16,7 @@ from stepping_spark.base.errors import SteppingError, StoreError
 from stores.postgres.connection import Address, Connection
 
 _REMEDIES = {
+    "3F000": "create the schema first: CREATE SCHEMA …, or name another one",
     "22": "correct these rows, or the query",
     "23": "correct these rows, or the constraints of the table",
     "42": "somebody has changed it or what belongs to it: see that all is as it was",
@@ -24,7 +25,7 @@ _REMEDIES = {
         "write the changes of the view, which need no key: changes=True"
     ),
 }
-"""What to do about an error of a statement, by the class of its SQLSTATE."""
+"""What to do about an error of a statement, by its SQLSTATE, or by the class of it."""
 
 
 class Link:
@@ -105,7 +106,7 @@ class Link:
             yield
         except psycopg.Error as e:
             state = e.sqlstate or ("22" if isinstance(e, psycopg.DataError) else "")
-            remedy = _REMEDIES.get(state[:2])
+            remedy = _REMEDIES.get(state) or _REMEDIES.get(state[:2])
             if remedy is None or state == "42501":
                 raise
             text = " ".join(str(e).split())
