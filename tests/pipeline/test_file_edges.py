@@ -676,6 +676,7 @@ def test_a_later_parquet_file_does_not_change_types_that_are_not_stated(
         "id,text\n1,a\n".encode("utf-16-le"),
         gzip.compress(b"id,text\n1,a\n"),
     ],
+    ids=["latin-1", "utf-16", "utf-16-le", "gzip"],
 )
 def test_a_header_that_is_no_text_in_utf_8_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.csv").write_bytes(data)
