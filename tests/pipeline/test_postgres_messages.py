@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import stepping_spark as st
-from stepping_spark.base.errors import SourceError
+from stepping_spark.base.errors import SinkError, SourceError
 from stepping_spark.cli import main
 from tests.pipeline.following import Database, Follower
 
@@ -102,3 +102,38 @@ def test_a_row_class_has_the_texts_and_the_lists_that_are_read(db: Database) -> 
     row = ("10.0.0.1", "[1,5)", deep, ("10.0.0.2",), (7,))
     assert (follower.left, follower.unfit) == (Counter([row]), [])
     assert set(st.row_class(db.table("t"), name="Row").__annotations__) == set("abcde")
+
+
+def test_a_schema_that_does_not_exist_is_to_be_created(db: Database) -> None:
+    def names(people: st.ZSet[str]) -> st.ZSet[str]:
+        return st.distinct(people)
+
+    sink = st.Postgres(db.url, table="names", schema="nowhere", key="_value_")
+    people = [(1, st.ZSetPython({"ann": 1}))]
+    pipeline = st.Pipeline(names, store="memory", people=people, into=sink)
+    with pytest.raises(SinkError, match=r"create the schema first: CREATE SCHEMA"):
+        pipeline.run()
+    db.run("CREATE SCHEMA nowhere")
+    try:
+        assert pipeline.run() == 1
+    finally:
+        db.run("DROP SCHEMA nowhere CASCADE")
+
+
+def test_the_schema_of_a_table_is_no_part_of_its_address() -> None:
+    url = "postgresql://nobody:secret@127.0.0.1:1/db?schema=t1"
+    done = CliRunner().invoke(main, ["source", "class", url, "orders"])
+    said = " ".join(done.output.split())
+    assert done.exit_code == 2
+    assert "--schema NAME" in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("position", [7, (7, 8), (1, 2, 3, 4, 5)])
+def test_a_position_of_another_kind_of_source_is_refused(
+    db: Database, position: int | tuple[int, ...]
+) -> None:
+    source = followed(db).source
+    source.open(pa.schema([("id", INT)]))
+    with pytest.raises(SourceError, match="position of another kind of source"):
+        source.read(position, st.Portion())
