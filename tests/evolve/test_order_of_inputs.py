@@ -111,9 +111,7 @@ def test_a_stepper_refuses_exchanged_inputs_until_it_evolves() -> None:
 
     store = st.StoreMemory.from_graph(st.compile(before))
     st.iteration(store, st.compile(before), (st.ZSetPython({1: 1}), st.ZSetPython({2: 1})))
-    with pytest.raises(
-        StoreMismatch, match="inputs a, b, in this order, and after has the inputs b, a"
-    ):
+    with pytest.raises(StoreMismatch, match="inputs a, b, in this order, and after has b, a"):
         st.Stepper(st.compile(after), store)
     stepper = st.Stepper(st.compile(after), store, evolve=True)
     (change,) = stepper.evolve()

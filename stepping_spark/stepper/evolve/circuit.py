@@ -249,6 +249,16 @@ def inputs_of(graph: AnyGraph) -> list[tuple[str, int]]:
     return [(op.label, op.number) for op in operators if isinstance(op, Input)]
 
 
+def reordered(graph: AnyGraph, before: Mapping[str, int]) -> tuple[str, ...]:
+    """The inputs in their order, if one has another number than before; else ().
+
+    The state has the rows of an input by its number.
+    """
+    inputs = inputs_of(graph)
+    moved = any(before.get(name, number) != number for name, number in inputs)
+    return tuple(name for name, _ in inputs) if moved else ()
+
+
 def ids_of(graph: AnyGraph, vertices: Iterable[Vertex]) -> dict[Vertex, str]:
     """The digest of each vertex's whole computation, the same in every process."""
     return {v: (graph.signature(v) if graph.loops else v).digest for v in vertices}

@@ -26,6 +26,7 @@ from stepping_spark.stepper.evolve.circuit import (
     digest_of,
     inputs_of,
     named,
+    reordered,
 )
 from stepping_spark.stepper.evolve.filling import Filling, filling_of
 from stepping_spark.stepper.evolve.old_streams import KeptCircuit, OldStreams, OtherColumns
@@ -363,13 +364,12 @@ class _Finder:
             sizes,
             filling,
             missing={n: lacks for n in filled if (lacks := _missing(wanted[n], self.kept))},
-            reordered=self._reordered(),
+            reordered=reordered(self.graph, self._numbers_before()),
         )
 
-    def _reordered(self) -> tuple[str, ...]:
-        inputs = inputs_of(self.graph)
-        before = {self.renamed.get(n, n): number for n, number in self._inputs_before().items()}
-        return tuple(n for n, _ in inputs) if are_reordered(inputs, before) else ()
+    def _numbers_before(self) -> dict[str, int]:
+        """The old numbers of inputs, by their names now."""
+        return {self.renamed.get(n, n): number for n, number in self._inputs_before().items()}
 
     def _unchanged(self) -> Evolution:
         names = difference(self.kept, described(self.plan.registers)).names
@@ -396,8 +396,7 @@ class _Finder:
         """The circuit, whose inputs have the numbers that the old circuit has for their names."""
         identities = self.plan.identities
         graph = identities.graph
-        before = {self.renamed.get(n, n): number for n, number in self._inputs_before().items()}
-        numbers = _numbers(inputs_of(graph), before, by_name=self.by_name)
+        numbers = _numbers(inputs_of(graph), self._numbers_before(), by_name=self.by_name)
         to: dict[Vertex, Vertex] = {}
         for v in graph.walk():
             op = v.operator
@@ -457,11 +456,6 @@ class _Finder:
             return set()
         triples = zip(graph.outputs, made_by, self.graph.made_by, strict=True)
         return {v for v, then, now in triples if Signature.of_text(then).digest == now.digest}
-
-
-def are_reordered(inputs: Sequence[tuple[str, int]], before: Mapping[str, int]) -> bool:
-    """Whether inputs have other numbers than before, by which the state has their rows."""
-    return any(before.get(name, number) != number for name, number in inputs)
 
 
 def _numbers(

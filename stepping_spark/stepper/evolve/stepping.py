@@ -19,8 +19,8 @@ from stepping_spark.plan.plan import Plan
 from stepping_spark.relations.relation import DriverRelation, Relation
 from stepping_spark.relations.store import EvolvingStore, Now, Store
 from stepping_spark.rows.atoms import TIMES, is_time
-from stepping_spark.stepper.evolve.circuit import Unreadable, circuit_of, inputs_of
-from stepping_spark.stepper.evolve.evolution import Evolution, are_reordered, evolution_of
+from stepping_spark.stepper.evolve.circuit import Unreadable, circuit_of, reordered
+from stepping_spark.stepper.evolve.evolution import Evolution, evolution_of
 from stepping_spark.stepper.evolve.old_streams import KeptCircuit
 
 BeforeCommit: TypeAlias = Callable[[int, tuple[Any, ...]], Mapping[str, int]]
@@ -189,13 +189,12 @@ class Evolving:
             old = KeptCircuit(before).inputs
         except Unreadable:
             return
-        inputs = inputs_of(self.graph)
-        if are_reordered(inputs, old):
-            then = ", ".join(sorted(old, key=old.__getitem__))
-            now = ", ".join(name for name, _ in inputs)
+        now = reordered(self.graph, old)
+        if now:
+            then = sorted(old, key=old.__getitem__)
             raise StoreMismatch(
-                f"the state is of a query with the inputs {then}, in this order, and "
-                f"{self.graph.name} has the inputs {now}. Keep the order; or evolve, which finds "
+                f"the state is of a query with the inputs {', '.join(then)}, in this order, and "
+                f"{self.graph.name} has {', '.join(now)}. Keep the order; or evolve, which finds "
                 "inputs by their names (evolve=True, and for a stepper a call of evolve())"
             )
 
