@@ -197,10 +197,10 @@ class PostgresSource:
     def look(self, after: Position | None, portion: Portion) -> None:
         """Raise the errors of `read` about the log and the table."""
         with self._link.transaction("could not be looked at") as connection:
-            note, table = self._checked_log(connection)
+            note, _ = self._checked_log(connection)
             transaction, number, _, first = self._after(connection, note, after)
             bounds = str(transaction), number, first
-            self._say_if_held(connection, self._end(connection, table, *bounds), *bounds)
+            self._say_if_held(connection, horizon_of(connection), *bounds)
 
     def read(self, after: Position | None, portion: Portion) -> Batch | None:
         """The changes of the next transactions, or of a part of one."""
@@ -209,10 +209,10 @@ class PostgresSource:
             place = self._after(connection, note, after)
             transaction, number, log, first = place
             bounds = str(transaction), number, first
-            end = self._end(connection, table, *bounds)
-            last = self._last(connection, table, (*bounds, str(end)), portion)
-            if last is None:
-                self._say_if_held(connection, end, *bounds)
+            horizon = str(horizon_of(connection))
+            last = self._last(connection, table, (*bounds, horizon), portion)
+            if last is None:  # all that is new waits
+                self._say_if_held(connection, 0, *bounds)
                 moved = after is not None and tuple(numbers_of(after)) != place
                 return Batch(place, (), 0) if moved else None
             until, rows, versions = last
@@ -231,27 +231,85 @@ class PostgresSource:
             transaction, number, *_ = numbers_of(position)
             self._forget(transaction, number)
 
-    def _end(self, connection: Connection, table: Followed, *bounds: Any) -> int:
-        """The transaction before which all can be read: the oldest running one, or one before it.
+    def _last(
+        self,
+        connection: Connection,
+        table: Followed,
+        bounds: tuple[str, int, int, str],
+        portion: Portion,
+    ) -> tuple[int, int | None, int] | None:
+        """(last transaction to read, number of rows if only a part, number of whole transactions).
 
-        Rows that a transaction has changed after a later one wait with that one.
+        None if there is nothing new that can be read. More than the portion is read if it would
+        tear transactions apart.
         """
-        end = horizon_of(connection)
-        while (torn := self._torn(connection, table, end, *bounds)) is not None:
-            end, _ = torn
-        return end
+        text = (
+            "SELECT _xid::text::bigint, count(*), "
+            "coalesce(sum(octet_length(_row::text)), 0)::bigint, max(_id) "
+            f"FROM {{log}} WHERE {_NEW} GROUP BY _xid ORDER BY _xid"
+        )
+        limit = "" if portion.versions is None else f" LIMIT {portion.versions}"
+        transactions = run(connection, text + limit, *bounds, log=self._name).fetchall()
+        if not transactions:
+            return None
+        total = nbytes = versions = 0
+        until, first, of_first, _ = map(int, transactions[0])
+        for transaction, rows, length, _ in transactions:
+            total, nbytes = total + rows, nbytes + length
+            if not portion.holds(total, nbytes):
+                break
+            until, versions = int(transaction), versions + 1
+        whole = self._untorn(connection, table, bounds, until, transactions)
+        if whole is None:
+            return None
+        if whole != until:
+            return whole, None, max(sum(int(t) <= whole for t, *_ in transactions), 1)
+        if versions == 0:
+            return until, -(-first // portion.pieces(first, of_first)), 0
+        return until, None, versions
+
+    def _untorn(
+        self,
+        connection: Connection,
+        table: Followed,
+        bounds: tuple[str, int, int, str],
+        until: int,
+        transactions: Sequence[tuple[Any, ...]],
+    ) -> int | None:
+        """The last transaction of a step that tears none apart: `until`, or a later one.
+
+        If one from the oldest running transaction on belongs to it, an earlier one, which may be
+        none: the rest waits. `transactions` has the unread ones up to `until`.
+        """
+        *after, horizon = bounds
+        end, grows = until + 1, True
+        while ids := [int(greatest) for t, *_, greatest in transactions if t < end]:
+            known = max(ids) if end <= until + 1 else None
+            torn = self._torn(connection, table, after, end, known)
+            if torn is None:
+                return end - 1
+            first, last = torn
+            grows = grows and last < int(horizon)
+            end = last + 1 if grows else first
+        return None
 
     def _torn(
-        self, connection: Connection, table: Followed, end: int, *bounds: Any
+        self,
+        connection: Connection,
+        table: Followed,
+        after: Sequence[Any],
+        end: int,
+        greatest: int | None,
     ) -> tuple[int, int] | None:
         """The transactions that a step up to `end` would tear apart; None if there are none.
 
         They are the first one before `end` that has changed a row after one from `end` on, and the
         last such one from `end` on. Changes of a row have increasing ids: Postgres locks the row.
+        `greatest` is the greatest id of an unread line before `end`, if it is known.
         """
         text = "SELECT min(_id) FROM {log} WHERE _xid >= $1::text::xid8"
         least = run(connection, text, str(end), log=self._name).fetchall()[0][0]
-        if least is None:
+        if least is None or (greatest is not None and greatest < least):
             return None
         members = [m.oid for m in table.members]
         same: list[sql.Composable] = [sql.SQL("(0, _row::text)")]
@@ -262,45 +320,8 @@ class PostgresSource:
             text = "({}, CASE WHEN num_nulls({}) = 0 THEN jsonb_build_array({})::text END)"
             same.append(sql.SQL(text).format(i, values, values))
         names_in_text = {"log": self._name, "same": sql.SQL(", ").join(same)}
-        (torn,) = run(connection, _TORN, *bounds, str(end), least, **names_in_text).fetchall()
+        (torn,) = run(connection, _TORN, *after, str(end), least, **names_in_text).fetchall()
         return None if torn[0] is None else torn
-
-    def _last(
-        self,
-        connection: Connection,
-        table: Followed,
-        bounds: tuple[str, int, int, str],
-        portion: Portion,
-    ) -> tuple[int, int | None, int] | None:
-        """(last transaction to read, number of rows if only a part, number of whole transactions).
-
-        None if there is nothing new. More than the portion is read if it would tear transactions
-        apart.
-        """
-        text = (
-            "SELECT _xid::text::bigint, count(*), "
-            "coalesce(sum(octet_length(_row::text)), 0)::bigint "
-            f"FROM {{log}} WHERE {_NEW} GROUP BY _xid ORDER BY _xid"
-        )
-        limit = "" if portion.versions is None else f" LIMIT {portion.versions}"
-        transactions = run(connection, text + limit, *bounds, log=self._name).fetchall()
-        if not transactions:
-            return None
-        total = nbytes = versions = 0
-        until, first, of_first = map(int, transactions[0])
-        for transaction, rows, length in transactions:
-            total, nbytes = total + rows, nbytes + length
-            if not portion.holds(total, nbytes):
-                break
-            until, versions = int(transaction), versions + 1
-        whole = until
-        while (torn := self._torn(connection, table, whole + 1, *bounds[:3])) is not None:
-            _, whole = torn
-        if whole > until:
-            return whole, None, max(sum(int(t) <= whole for t, *_ in transactions), 1)
-        if versions == 0:
-            return until, -(-first // portion.pieces(first, of_first)), 0
-        return until, None, versions
 
     def _count(self, connection: Connection, which: str, *bounds: Any) -> int:
         text = f"SELECT count(*) FROM {{log}} WHERE {which}"
