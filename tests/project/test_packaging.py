@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from tests.cases import ROOT
 
-NOT_OF_USERS = {"bench", "compat", "docs", "test"}
+NOT_OF_USERS = {"bench", "compat", "dev", "docs", "test"}
 """The extras for work on the project."""
 PACKAGES = {"stepping_spark", "circuits", "stores"}
 PAGE = "stepping_spark-0.1.0.data/data/share/doc/stepping-spark/security.md"
